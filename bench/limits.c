@@ -1,8 +1,10 @@
-// limits.c: what the machine itself can do: memory bandwidth of one and of two cores, and how fast two cores and two processes speak.
+// limits.c: what the machine itself can do: memory bandwidth of one and of two cores, and how fast two cores and two
+// processes speak.
 //
-// Rows "name value unit what"; bandwidths are bytes read plus bytes written. With the argument "sizes": instead, the two cores' rates by the
-// bytes that they work on, and hand-overs: what limits of whole messages are made from (bench/full/limit.h). Two processes, each on a core of its own, take part in a measurement; the
-// slower one's time counts, in the best round.
+// Rows "name value unit what"; bandwidths are bytes read plus bytes written. With the argument "sizes": instead, the
+// two cores' rates by the bytes that they work on, and hand-overs: what limits of whole messages are made from
+// (bench/full/limit.h). Two processes, each on a core of its own, take part in a measurement; the slower one's time
+// counts, in the best round.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
@@ -149,8 +151,8 @@ static void exchange(size_t pings)
   }
 }
 
-// Process 0 fills line after line, process 1 reads them and says so twice per turn of the ring: what a message in one direction is at least when
-// many are under way.
+// Process 0 fills line after line, process 1 reads them and says so twice per turn of the ring: what a message in one
+// direction is at least when many are under way.
 static void stream_lines(size_t count)
 {
   for (uint32_t i = 1; i <= count; i++) {
@@ -221,13 +223,15 @@ static void bandwidth(const char *name, void (*work)(size_t), int touched, const
     for (int ranks = 1; ranks <= 2; ranks++) {
       double s = best(work, bytes, place ? 1 : SMALL_TIMES, ranks);
       snprintf(label, sizeof label, "%s_%s_%d", name, places[place], ranks);
-      snprintf(text, sizeof text, "%s, in %s, %d core%s", what, place ? "memory" : "a core's cache", ranks, ranks == 1 ? "" : "s");
+      snprintf(text, sizeof text, "%s, in %s, %d core%s", what, place ? "memory" : "a core's cache", ranks,
+               ranks == 1 ? "" : "s");
       row(label, touched * 1e-9 * (double)(bytes * (size_t)ranks) / s, "GB/s", text);
     }
   }
 }
 
-// Rate of both cores that work on `bytes` in all, in GB/s: the better of stores that pass the caches by and stores that do not.
+// Rate of both cores that work on `bytes` in all, in GB/s: the better of stores that pass the caches by and stores that
+// do not.
 static double rate(void (*const work[2])(size_t), int touched, size_t bytes)
 {
   double most = 0;
@@ -261,7 +265,8 @@ static void measure_sizes(void)
     row(name, rate(add, 3, bytes), "GB/s", "c = a + b, both cores, by the bytes that they work on");
   }
   row("line_exchange", 1e9 * best(exchange, PINGS, 1, 2) / PINGS, "ns", "a cache line each way at the same time");
-  row("line_stream", 1e9 * best(stream_lines, PINGS, 1, 2) / PINGS, "ns", "a cache line in one direction, many under way");
+  row("line_stream", 1e9 * best(stream_lines, PINGS, 1, 2) / PINGS, "ns",
+      "a cache line in one direction, many under way");
 }
 
 static void measure(void)

@@ -1,12 +1,15 @@
-// overlap.c: how fast the threads that issue all-reduces compute while these are in flight, and what the library's threads use when nothing is.
+// overlap.c: how fast the threads that issue all-reduces compute while these are in flight, and what the library's
+// threads use when nothing is.
 //
 //   overlap [PROCESSES [RANKS [ROUNDS]]]    processes (1), ranks that the one thread of each issues for (2), rounds (7)
 //
-// Each round: compute alone; compute with all-reduces of 64 MiB in flight, until a host function behind them has been called; the same
-// all-reduces, waited for; compute beside a thread that copies memory, which is what the machine allows; sleep. Computing is arithmetic in
-// registers. The stream is never asked meanwhile: asking would help. Prints a line of a table, medians of the rounds:
+// Each round: compute alone; compute with all-reduces of 64 MiB in flight, until a host function behind them has been
+// called; the same all-reduces, waited for; compute beside a thread that copies memory, which is what the machine
+// allows; sleep. Computing is arithmetic in registers. The stream is never asked meanwhile: asking would help. Prints a
+// line of a table, medians of the rounds:
 //   speed     chunks per second in flight over those alone
-//   own time  chunks per second of the computing thread's processor time in flight over those alone: what is missing in speed alone was
+//   own time  chunks per second of the computing thread's processor time in flight over those alone: what is missing in
+//   speed alone was
 //             taken by whoever else wanted the core
 //   library   cores that the library's threads used meanwhile
 //   kept      speed over that of the cores which the library left (at most one per computing thread)
@@ -150,7 +153,8 @@ static void take_off(void)
   for (int i = 0; i < FLIGHTS; i++) {
     must(ncclGroupStart(), "ncclGroupStart");
     for (int r = 0; r < nranks; r++) {
-      must(ncclAllReduce(ranks[r].in, ranks[r].out, BYTES / sizeof(float), ncclFloat32, ncclSum, ranks[r].comm, ranks[r].stream),
+      must(ncclAllReduce(ranks[r].in, ranks[r].out, BYTES / sizeof(float), ncclFloat32, ncclSum, ranks[r].comm,
+                         ranks[r].stream),
            "ncclAllReduce");
     }
     must(ncclGroupEnd(), "ncclGroupEnd");
@@ -325,8 +329,8 @@ static void report(void)
   machine_say(stdout);
   printf("\n| processes | ranks of each | speed | own time | library | kept | beside | longer | idle |\n");
   printf("|---|---|---|---|---|---|---|---|---|\n");
-  printf("| %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f, %.2f | %.2f | %.2f ms |\n", nprocs, nranks, m[SPEED], m[OWN], m[LIBRARY], m[KEPT],
-         m[BESIDE], m[BESIDE_OWN], m[LONGER], 1000 * m[IDLE]);
+  printf("| %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f, %.2f | %.2f | %.2f ms |\n", nprocs, nranks, m[SPEED], m[OWN],
+         m[LIBRARY], m[KEPT], m[BESIDE], m[BESIDE_OWN], m[LONGER], 1000 * m[IDLE]);
 }
 
 int main(int argc, char **argv)

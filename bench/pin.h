@@ -9,7 +9,8 @@ static inline int bench_cores(void)
   return sched_getaffinity(0, sizeof may, &may) == 0 ? CPU_COUNT(&may) : 1;
 }
 
-// Binds the calling process to one of the cores that it may use: number `rank`, modulo how many there are. The includer defines _GNU_SOURCE.
+// Binds the calling process to one of the cores that it may use: number `rank`, modulo how many there are. The includer
+// defines _GNU_SOURCE.
 static inline void bench_pin(int rank)
 {
   cpu_set_t may, one;

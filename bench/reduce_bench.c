@@ -1,12 +1,14 @@
-// reduce_bench.c: speed of the reduction kernels on this machine, for each instruction set, in each level of the caches.
+// reduce_bench.c: speed of the reduction kernels on this machine, for each instruction set, in each level of the
+// caches.
 //
-//   reduce_bench [isa [type]]          GB/s of memory touched (sources read and destinations written), and nanoseconds of small calls
-//   reduce_bench ratio [isa [type]]    times over that of a two-source fp32 sum of the same bytes, and over the type's own sum
+//   reduce_bench [isa [type]]          GB/s of memory touched (sources read and destinations written), and nanoseconds
+//   of small calls reduce_bench ratio [isa [type]]    times over that of a two-source fp32 sum of the same bytes, and
+//   over the type's own sum
 //
 //   isa: a name of tt_reduce_isa, or all; type: number of an ncclDataType_t, or all
 //
-// Ratios: what is compared runs in turn, 7 rounds, medians. Large buffers are walked as a ring of windows, so that nothing is in a cache
-// when it is needed again.
+// Ratios: what is compared runs in turn, 7 rounds, medians. Large buffers are walked as a ring of windows, so that
+// nothing is in a cache when it is needed again.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +53,8 @@ static double now(void)
 // One in the type's bits.
 static uint64_t one_of(int type)
 {
-  static const uint64_t ones[TT_RED_TYPES] = {1, 1, 1, 1, 1, 1, 0x3c00, 0x3f800000, 0x3ff0000000000000, 0x3f80, 0x38, 0x3c};
+  static const uint64_t ones[TT_RED_TYPES] = {1,      1,    1,   1, 1, 1, 0x3c00, 0x3f800000, 0x3ff0000000000000,
+                                              0x3f80, 0x38, 0x3c};
   return ones[type];
 }
 
@@ -59,7 +62,8 @@ static uint64_t one_of(int type)
 static double run(const shape *s, int type, const place *p, long calls)
 {
   uint64_t scalar = one_of(type);
-  tt_redop op = {.type = (uint8_t)type, .kind = (uint8_t)s->kind, .prescale = s->scaled > 0, .divisor = (uint32_t)s->divisor};
+  tt_redop op = {
+      .type = (uint8_t)type, .kind = (uint8_t)s->kind, .prescale = s->scaled > 0, .divisor = (uint32_t)s->divisor};
   const uint64_t *scale[MAX_BUFS] = {NULL};
   const void *src[MAX_BUFS];
   void *dst[MAX_BUFS];
@@ -75,7 +79,8 @@ static double run(const shape *s, int type, const place *p, long calls)
     for (int d = 0; d < s->ndst; d++) {
       dst[d] = s->inplace && d == 0 ? bufs[0] + at : bufs[s->nsrc + d] + at;
     }
-    tt_reduce(&op, s->ndst, dst, s->nsrc, src, s->scaled ? scale : NULL, p->bytes / type_sizes[type], p->flags | TT_REDUCE_FINAL);
+    tt_reduce(&op, s->ndst, dst, s->nsrc, src, s->scaled ? scale : NULL, p->bytes / type_sizes[type],
+              p->flags | TT_REDUCE_FINAL);
   }
   return (now() - t0) / (double)calls;
 }
@@ -109,10 +114,12 @@ static double latency(const shape *s, int type, size_t count)
 }
 
 static const shape shapes[] = {
-    {"sum", TT_RED_SUM, 2, 1, 0, 0, 0},          {"sum in place", TT_RED_SUM, 2, 1, 1, 0, 0}, {"sum 2->2", TT_RED_SUM, 2, 2, 0, 0, 0},
-    {"max", TT_RED_MAX, 2, 1, 0, 0, 0},          {"min", TT_RED_MIN, 2, 1, 0, 0, 0},          {"prod", TT_RED_PROD, 2, 1, 0, 0, 0},
-    {"sum 1 scaled", TT_RED_SUM, 2, 1, 0, 1, 0}, {"sum scaled", TT_RED_SUM, 2, 1, 0, 2, 0},   {"sum divided", TT_RED_SUM, 2, 1, 0, 0, 3},
-    {"sum 3->1", TT_RED_SUM, 3, 1, 0, 0, 0},     {"sum 4->1", TT_RED_SUM, 4, 1, 0, 0, 0},     {"sum 8->1", TT_RED_SUM, 8, 1, 0, 0, 0},
+    {"sum", TT_RED_SUM, 2, 1, 0, 0, 0},          {"sum in place", TT_RED_SUM, 2, 1, 1, 0, 0},
+    {"sum 2->2", TT_RED_SUM, 2, 2, 0, 0, 0},     {"max", TT_RED_MAX, 2, 1, 0, 0, 0},
+    {"min", TT_RED_MIN, 2, 1, 0, 0, 0},          {"prod", TT_RED_PROD, 2, 1, 0, 0, 0},
+    {"sum 1 scaled", TT_RED_SUM, 2, 1, 0, 1, 0}, {"sum scaled", TT_RED_SUM, 2, 1, 0, 2, 0},
+    {"sum divided", TT_RED_SUM, 2, 1, 0, 0, 3},  {"sum 3->1", TT_RED_SUM, 3, 1, 0, 0, 0},
+    {"sum 4->1", TT_RED_SUM, 4, 1, 0, 0, 0},     {"sum 8->1", TT_RED_SUM, 8, 1, 0, 0, 0},
     {"copy", TT_RED_SUM, 1, 1, 0, 0, 0},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -131,7 +138,8 @@ static void rates(const char *isa, int type)
     for (size_t k = 0; k < sizeof places / sizeof places[0]; k++) {
       printf(" %8.1f", rate(&shapes[i], type, &places[k]));
     }
-    printf(" %8.1f %8.1f %8.1f\n", latency(&shapes[i], type, 2), latency(&shapes[i], type, 16), latency(&shapes[i], type, 256));
+    printf(" %8.1f %8.1f %8.1f\n", latency(&shapes[i], type, 2), latency(&shapes[i], type, 16),
+           latency(&shapes[i], type, 256));
     fflush(stdout);
   }
 }
@@ -150,7 +158,8 @@ static double median(double *v)
   return v[ROUNDS / 2];
 }
 
-// Two ratios of medians: over the same shape in fp32 (a division and scalars left out), and over the type's sum of as many sources.
+// Two ratios of medians: over the same shape in fp32 (a division and scalars left out), and over the type's sum of as
+// many sources.
 static void ratio(const shape *s, int type, const place *p)
 {
   double own[ROUNDS], base[ROUNDS], sum[ROUNDS];
@@ -186,14 +195,17 @@ static void ratios(const char *isa, int type)
 static void heading(bool of_ratios)
 {
   if (of_ratios) {
-    printf("Per level of the caches: ns per 64 bytes of result; over fp32's sum of the same bytes; over the type's own sum.\n");
-    printf("%-10s %-7s %-12s %19s %19s %19s %19s %19s\n", "isa", "type", "what", "L1 (8K)", "L2 (128K)", "L3 (2M)", "memory", "memory, NT");
+    printf("Per level of the caches: ns per 64 bytes of result; over fp32's sum of the same bytes; over the type's own "
+           "sum.\n");
+    printf("%-10s %-7s %-12s %19s %19s %19s %19s %19s\n", "isa", "type", "what", "L1 (8K)", "L2 (128K)", "L3 (2M)",
+           "memory", "memory, NT");
   } else {
-    printf("GB/s touched: 8 KiB, 64 KiB and 4 MiB per buffer, warm; 1 MiB calls over %zu MiB, cached and non-temporal stores.\n",
+    printf("GB/s touched: 8 KiB, 64 KiB and 4 MiB per buffer, warm; 1 MiB calls over %zu MiB, cached and non-temporal "
+           "stores.\n",
            buf_bytes >> 20);
     printf("ns per call: 2, 16, 256 elements.\n");
-    printf("%-10s %-7s %-12s %8s %8s %8s %8s %8s %8s %8s %8s\n", "isa", "type", "what", "8K", "64K", "4M", "cold", "cold NT", "ns 2",
-           "ns 16", "ns 256");
+    printf("%-10s %-7s %-12s %8s %8s %8s %8s %8s %8s %8s %8s\n", "isa", "type", "what", "8K", "64K", "4M", "cold",
+           "cold NT", "ns 2", "ns 16", "ns 256");
   }
 }
 

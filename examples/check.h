@@ -14,14 +14,16 @@
     }                                                                                           \
   } while (0)
 
-// The code says what kind of failure, the text says what and where. ncclInProgress comes from non-blocking communicators only.
-#define NCCL(call)                                                                                                          \
-  do {                                                                                                                      \
-    ncclResult_t nccl_ = (call);                                                                                            \
-    if (nccl_ != ncclSuccess && nccl_ != ncclInProgress) {                                                                  \
-      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(nccl_), ncclGetLastError(NULL)); \
-      exit(1);                                                                                                              \
-    }                                                                                                                       \
+// The code says what kind of failure, the text says what and where. ncclInProgress comes from non-blocking
+// communicators only.
+#define NCCL(call)                                                                                 \
+  do {                                                                                             \
+    ncclResult_t nccl_ = (call);                                                                   \
+    if (nccl_ != ncclSuccess && nccl_ != ncclInProgress) {                                         \
+      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(nccl_), \
+              ncclGetLastError(NULL));                                                             \
+      exit(1);                                                                                     \
+    }                                                                                              \
   } while (0)
 
 // As many ranks as there are devices, at most `most`.

@@ -39,14 +39,17 @@ HC_API cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatu
 {
   return hc_capture_info(stream, &(hc_capture_answer){.status = status, .id = id});
 }
-HC_TWIN(cudaStreamGetCaptureInfo, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id),
+HC_TWIN(cudaStreamGetCaptureInfo, _ptsz,
+        (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id),
         (hc_own(stream), status, id))
 
-HC_API cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count, unsigned int flags)
+HC_API cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count,
+                                           unsigned int flags)
 {
   return cudaStreamUpdateCaptureDependencies_v2(stream, dependencies, NULL, count, flags);
 }
-HC_TWIN(cudaStreamUpdateCaptureDependencies, _ptsz, (cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count, unsigned int flags),
+HC_TWIN(cudaStreamUpdateCaptureDependencies, _ptsz,
+        (cudaStream_t stream, cudaGraphNode_t *dependencies, size_t count, unsigned int flags),
         (hc_own(stream), dependencies, count, flags))
 
 HC_API cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, size_t *count)
@@ -73,7 +76,8 @@ HC_API hc_capture_info_13_ptsz(HC_CAPTURE_INFO_V3)
   return hc_capture_info(hc_own(stream), &(hc_capture_answer){status, id, graph, dependencies, edges, count});
 }
 
-#define UPDATE_13 cudaStream_t stream, cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges, size_t count, unsigned int flags
+#define UPDATE_13 \
+  cudaStream_t stream, cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges, size_t count, unsigned int flags
 HC_API hc_update_13(UPDATE_13) __asm__("cudaStreamUpdateCaptureDependencies");
 HC_API hc_update_13(UPDATE_13)
 {
@@ -120,9 +124,11 @@ typedef struct properties13 {
   int globalL1CacheSupported, localL1CacheSupported;
   size_t sharedMemPerMultiprocessor;
   int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported;
-  int pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem, cooperativeLaunch;
+  int pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem,
+      cooperativeLaunch;
   size_t sharedMemPerBlockOptin;
-  int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, maxBlocksPerMultiProcessor, accessPolicyMaxWindowSize;
+  int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, maxBlocksPerMultiProcessor,
+      accessPolicyMaxWindowSize;
   size_t reservedSharedMemPerBlock;
   int hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported, timelineSemaphoreInteropSupported;
   int memoryPoolsSupported, gpuDirectRDMASupported;
@@ -135,7 +141,8 @@ typedef struct properties13 {
   int hostNumaMultinodeIpcSupported, reserved[56];
 } properties13;
 _Static_assert(sizeof(properties13) == 1008, "CUDA 13's");
-_Static_assert(offsetof(properties13, surfaceAlignment) == 552 && offsetof(properties13, hostRegisterSupported) == 704, "CUDA 13's");
+_Static_assert(offsetof(properties13, surfaceAlignment) == 552 && offsetof(properties13, hostRegisterSupported) == 704,
+               "CUDA 13's");
 
 HC_API cudaGetDeviceProperties(void *prop, int device)
 {

@@ -1,4 +1,5 @@
-// box.c: copies and fills of three dimensions, each over those of copy.c. There are no arrays: what names one is refused.
+// box.c: copies and fills of three dimensions, each over those of copy.c. There are no arrays: what names one is
+// refused.
 #include "hostcuda.h"
 
 // Where a position in pitched memory lies.
@@ -47,8 +48,9 @@ HC_TWIN(cudaMemcpy3DAsync, _ptsz, (const struct cudaMemcpy3DParms *p, cudaStream
 
 static cudaError_t fill_3d(struct cudaPitchedPtr p, int value, struct cudaExtent e, cudaStream_t stream, bool async)
 {
-  hc_box b = {
-      .rows = {.dst = p.ptr, .dstPitch = p.pitch, .width = e.width, .height = e.height}, .dstPlane = p.pitch * p.ysize, .depth = e.depth};
+  hc_box b = {.rows = {.dst = p.ptr, .dstPitch = p.pitch, .width = e.width, .height = e.height},
+              .dstPlane = p.pitch * p.ysize,
+              .depth = e.depth};
   return hc_fill_box(&b, (uint32_t)value, 1, stream, async);
 }
 

@@ -1,7 +1,7 @@
 // copy.c: copying and setting memory.
 //
-// When a call returns is CUDA's rule ("API synchronization behavior" in its manual), which programs rely on: "ordinary" memory is what
-// nobody allocated or registered with the runtime or NCCL, "pageable" in CUDA's words.
+// When a call returns is CUDA's rule ("API synchronization behavior" in its manual), which programs rely on: "ordinary"
+// memory is what nobody allocated or registered with the runtime or NCCL, "pageable" in CUDA's words.
 #include "hostcuda.h"
 
 #define STAGED_MOST (64u << 10) // ordinary memory of up to this size may be changed once a copy to a device is queued
@@ -85,7 +85,8 @@ HC_API cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpy
   e = queue(dst, src, count, &p, stream);
   return e == cudaSuccess && waits(&p) ? wait_for(stream) : e;
 }
-HC_TWIN(cudaMemcpyAsync, _ptsz, (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream),
+HC_TWIN(cudaMemcpyAsync, _ptsz,
+        (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream),
         (dst, src, count, kind, hc_own(stream)))
 
 // Queues one call for each plane; a box without gaps between its planes is one plane.
@@ -93,7 +94,8 @@ static cudaError_t queue_planes(const hc_box *b, const uint32_t *value, size_t s
 {
   tuttiRows_t r = b->rows;
   size_t depth = b->depth, ends;
-  HC_REFUSE(__builtin_mul_overflow(b->dstPlane, depth, &ends) || __builtin_mul_overflow(b->srcPlane, depth, &ends), cudaErrorInvalidValue);
+  HC_REFUSE(__builtin_mul_overflow(b->dstPlane, depth, &ends) || __builtin_mul_overflow(b->srcPlane, depth, &ends),
+            cudaErrorInvalidValue);
   bool flat = b->dstPlane == r.dstPitch * r.height && (value != NULL || b->srcPlane == r.srcPitch * r.height);
   if (flat) {
     r.height *= depth;
@@ -125,31 +127,35 @@ cudaError_t hc_copy_box(const hc_box *b, enum cudaMemcpyKind kind, cudaStream_t 
   return e == cudaSuccess && wait ? wait_for(stream) : e;
 }
 
-#define ROWS                                                                                                               \
-  &(hc_box)                                                                                                                \
-  {                                                                                                                        \
-    .rows = {.dst = dst, .dstPitch = dpitch, .src = src, .srcPitch = spitch, .width = width, .height = height}, .depth = 1 \
+#define ROWS                                                                                                    \
+  &(hc_box)                                                                                                     \
+  {                                                                                                             \
+    .rows = {.dst = dst, .dstPitch = dpitch, .src = src, .srcPitch = spitch, .width = width, .height = height}, \
+    .depth = 1                                                                                                  \
   }
 
-HC_API cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind)
+HC_API cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                    enum cudaMemcpyKind kind)
 {
   return hc_copy_box(ROWS, kind, cudaStreamLegacy, false);
 }
 
-HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind);
-HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind)
+HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                         enum cudaMemcpyKind kind);
+HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                         enum cudaMemcpyKind kind)
 {
   return hc_copy_box(ROWS, kind, cudaStreamPerThread, false);
 }
 
-HC_API cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind,
-                         cudaStream_t stream)
+HC_API cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                         enum cudaMemcpyKind kind, cudaStream_t stream)
 {
   return hc_copy_box(ROWS, kind, stream, true);
 }
 HC_TWIN(cudaMemcpy2DAsync, _ptsz,
-        (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind,
-         cudaStream_t stream),
+        (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+         enum cudaMemcpyKind kind, cudaStream_t stream),
         (dst, dpitch, src, spitch, width, height, kind, hc_own(stream)))
 
 // Work queued from now on to the default stream of `later` follows what is queued to that of `earlier`.
@@ -248,11 +254,13 @@ HC_API cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream)
 {
   return hc_fill_box(RANGE, (uint32_t)value, 1, stream, true);
 }
-HC_TWIN(cudaMemsetAsync, _ptsz, (void *ptr, int value, size_t count, cudaStream_t stream), (ptr, value, count, hc_own(stream)))
+HC_TWIN(cudaMemsetAsync, _ptsz, (void *ptr, int value, size_t count, cudaStream_t stream),
+        (ptr, value, count, hc_own(stream)))
 
 HC_API cudaMemset2DAsync(void *ptr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream)
 {
   return hc_fill_box(AREA, (uint32_t)value, 1, stream, true);
 }
-HC_TWIN(cudaMemset2DAsync, _ptsz, (void *ptr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
+HC_TWIN(cudaMemset2DAsync, _ptsz,
+        (void *ptr, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
         (ptr, pitch, value, width, height, hc_own(stream)))

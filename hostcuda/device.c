@@ -92,7 +92,8 @@ HC_API cudaInitDevice(int device, unsigned int deviceFlags, unsigned int flags)
 {
   HC_ENTER();
   HC_REFUSE(!hc_is_device(device), cudaErrorInvalidDevice);
-  HC_REFUSE((flags & ~(unsigned)cudaInitDeviceFlagsAreValid) != 0 || (deviceFlags & ~(unsigned)cudaDeviceMask) != 0, cudaErrorInvalidValue);
+  HC_REFUSE((flags & ~(unsigned)cudaInitDeviceFlagsAreValid) != 0 || (deviceFlags & ~(unsigned)cudaDeviceMask) != 0,
+            cudaErrorInvalidValue);
   return cudaSuccess;
 }
 

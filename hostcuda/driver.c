@@ -1,6 +1,7 @@
 // driver.c: the CUDA driver's functions that libraries around NCCL call, each a few lines over the runtime's.
 //
-// Codes of the driver have the numbers of the runtime's. What the runtime calls the last error is not the driver's business: it stays as it was.
+// Codes of the driver have the numbers of the runtime's. What the runtime calls the last error is not the driver's
+// business: it stays as it was.
 #include "driver_priv.h"
 
 #include <stdatomic.h>
@@ -102,7 +103,8 @@ CU_IS(cuDeviceGetP2PAttribute, (int *value, int which, CUdevice source, CUdevice
 
 CU_API(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device))
 {
-  CUresult e = major == NULL || minor == NULL ? INVALID_VALUE : cuDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device);
+  CUresult e = major == NULL || minor == NULL ? INVALID_VALUE
+                                              : cuDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device);
   return e != SUCCESS ? e : cuDeviceGetAttribute(minor, cudaDevAttrComputeCapabilityMinor, device);
 }
 
@@ -177,7 +179,8 @@ CU_API(cuFlushGPUDirectRDMAWrites, (int target, int scope))
 
 // ---- What a pointer is ----
 
-// The value of one attribute; NOT_SUPPORTED for one that is not known here. Of memory that nobody allocated or registered all are nothing.
+// The value of one attribute; NOT_SUPPORTED for one that is not known here. Of memory that nobody allocated or
+// registered all are nothing.
 static CUresult attribute(const tuttiPointerAttributes_t *a, const void *ptr, int which, void *out)
 {
   bool known = a->kind != tuttiMemoryUnknown;
@@ -313,8 +316,8 @@ CU_API(cuGetProcAddress, (const char *name, void **out, int version, unsigned lo
   return cuGetProcAddress_v2(name, out, version, flags, NULL);
 }
 
-// Only NVIDIA's runtime asks for these tables, which nobody else knows: a program that contains it cannot work here. It says no more than that
-// there is no driver, so the reason is said here, once.
+// Only NVIDIA's runtime asks for these tables, which nobody else knows: a program that contains it cannot work here. It
+// says no more than that there is no driver, so the reason is said here, once.
 CU_API(cuGetExportTable, (const void **table, const void *id))
 {
   static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -323,10 +326,10 @@ CU_API(cuGetExportTable, (const void **table, const void *id))
     *table = NULL;
   }
   if (!atomic_flag_test_and_set(&said)) {
-    fputs(
-        "libcuda.so.1 of Tutti: this program uses NVIDIA's CUDA runtime, which needs NVIDIA's driver. Link with \"nvcc -cudart shared\" (nvcc's "
-        "default is libcudart_static.a), and let LD_LIBRARY_PATH find lib/cuda/libcudart.so of Tutti first.\n",
-        stderr);
+    fputs("libcuda.so.1 of Tutti: this program uses NVIDIA's CUDA runtime, which needs NVIDIA's driver. Link with "
+          "\"nvcc -cudart shared\" (nvcc's "
+          "default is libcudart_static.a), and let LD_LIBRARY_PATH find lib/cuda/libcudart.so of Tutti first.\n",
+          stderr);
   }
   return NOT_SUPPORTED;
 }

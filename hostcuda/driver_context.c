@@ -1,7 +1,7 @@
 // driver_context.c: the driver's contexts and what is set for them.
 //
-// A context is its device's number and one, and every thread always has one: its device's. Creating one therefore pushes the device's, and
-// destroying it gives nothing back.
+// A context is its device's number and one, and every thread always has one: its device's. Creating one therefore
+// pushes the device's, and destroying it gives nothing back.
 #include "driver_priv.h"
 
 enum { FLAGS_MASK = 0xff }; // CU_CTX_FLAGS_MASK
@@ -47,7 +47,8 @@ CU_API(cuCtxSetCurrent, (CUcontext context))
   CU_RETURN(cudaSetDevice(device_of(context)));
 }
 
-// The contexts beneath the thread's current one. A thread always has a context, so a pop with nothing beneath leaves it the one that it has.
+// The contexts beneath the thread's current one. A thread always has a context, so a pop with nothing beneath leaves it
+// the one that it has.
 enum { PUSHED_MOST = 64 };
 static _Thread_local struct {
   int depth;
@@ -232,7 +233,8 @@ CU_API(cuCtxCreate_v4, (CUcontext * context, const create_params *params, unsign
   if (params == NULL) {
     return cuCtxCreate_v2(context, flags, device);
   }
-  return params->graphics != NULL ? NOT_SUPPORTED : cuCtxCreate_v3(context, params->affinities, params->count, flags, device);
+  return params->graphics != NULL ? NOT_SUPPORTED
+                                  : cuCtxCreate_v3(context, params->affinities, params->count, flags, device);
 }
 
 // The thread's own is popped.

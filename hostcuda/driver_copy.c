@@ -3,16 +3,19 @@
 
 // ---- Copies ----
 //
-// The forms that wait come in a twin for the thread's own default stream (_ptds), the others in one for its streams (_ptsz).
+// The forms that wait come in a twin for the thread's own default stream (_ptds), the others in one for its streams
+// (_ptsz).
 
 #define COPY(name, dst_type, dst, src_type, src, kind)                                 \
   CU_IS(name, (dst_type d, src_type s, size_t size), cudaMemcpy(dst, src, size, kind)) \
   CU_IS(name##_ptds, (dst_type d, src_type s, size_t size), cudaMemcpy_ptds(dst, src, size, kind))
-#define COPY_ASYNC(name, dst_type, dst, src_type, src, kind)                                                             \
-  CU_IS(name, (dst_type d, src_type s, size_t size, cudaStream_t stream), cudaMemcpyAsync(dst, src, size, kind, stream)) \
+#define COPY_ASYNC(name, dst_type, dst, src_type, src, kind)              \
+  CU_IS(name, (dst_type d, src_type s, size_t size, cudaStream_t stream), \
+        cudaMemcpyAsync(dst, src, size, kind, stream))                    \
   CU_TWIN(name, _ptsz, (dst_type d, src_type s, size_t size, cudaStream_t stream), (d, s, size, hc_own(stream)))
 
-cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind); // declared under another name
+// Declared under another name.
+cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);
 
 COPY(cuMemcpy, CUdeviceptr, at(d), CUdeviceptr, at(s), cudaMemcpyDefault)
 COPY(cuMemcpyHtoD_v2, CUdeviceptr, at(d), const void *, s, cudaMemcpyHostToDevice)
@@ -60,11 +63,15 @@ static CUresult copy_box(const side *dst, const side *src, const size_t extent[3
   if (extent[2] > 1 && (dst->height < extent[1] || src->height < extent[1])) {
     return INVALID_VALUE;
   }
-  hc_box b = {
-      .rows = {.dst = at(to), .dstPitch = dst->pitch, .src = at(from), .srcPitch = src->pitch, .width = extent[0], .height = extent[1]},
-      .dstPlane = dst->pitch * dst->height,
-      .srcPlane = src->pitch * src->height,
-      .depth = extent[2]};
+  hc_box b = {.rows = {.dst = at(to),
+                       .dstPitch = dst->pitch,
+                       .src = at(from),
+                       .srcPitch = src->pitch,
+                       .width = extent[0],
+                       .height = extent[1]},
+              .dstPlane = dst->pitch * dst->height,
+              .srcPlane = src->pitch * src->height,
+              .depth = extent[2]};
   CU_RETURN(hc_copy_box(&b, cudaMemcpyDefault, stream, async));
 }
 
@@ -110,8 +117,14 @@ _Static_assert(sizeof(copy_3d) == 200, "the driver's");
 
 static side of_3d(const side_3d *s)
 {
-  return (side){
-      .x = s->x, .y = s->y, .z = s->z, .type = s->type, .host = s->host, .device = s->device, .pitch = s->pitch, .height = s->height};
+  return (side){.x = s->x,
+                .y = s->y,
+                .z = s->z,
+                .type = s->type,
+                .host = s->host,
+                .device = s->device,
+                .pitch = s->pitch,
+                .height = s->height};
 }
 
 static CUresult do_3d(const copy_3d *c, cudaStream_t stream, bool async)
@@ -152,16 +165,19 @@ CU_API(cuMemcpyPeer, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext 
   }
   CU_RETURN(cudaMemcpyPeer(at(dst), device_of(to), at(src), device_of(from), size));
 }
-CU_TWIN(cuMemcpyPeer, _ptds, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size), (dst, to, src, from, size))
+CU_TWIN(cuMemcpyPeer, _ptds, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size),
+        (dst, to, src, from, size))
 
-CU_API(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size, cudaStream_t stream))
+CU_API(cuMemcpyPeerAsync,
+       (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size, cudaStream_t stream))
 {
   if (device_of(to) < 0 || device_of(from) < 0) {
     return INVALID_CONTEXT;
   }
   CU_RETURN(cudaMemcpyPeerAsync(at(dst), device_of(to), at(src), device_of(from), size, stream));
 }
-CU_TWIN(cuMemcpyPeerAsync, _ptsz, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size, cudaStream_t stream),
+CU_TWIN(cuMemcpyPeerAsync, _ptsz,
+        (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size, cudaStream_t stream),
         (dst, to, src, from, size, hc_own(stream)))
 
 // ---- Fills ----
@@ -181,38 +197,43 @@ static CUresult fill(const area *a, cudaStream_t stream, bool async)
       (rows && (a->pitch < bytes || a->pitch % a->size != 0))) {
     return INVALID_VALUE;
   }
-  hc_box b = {.rows = {.dst = at(a->ptr), .dstPitch = rows ? a->pitch : bytes, .width = bytes, .height = a->height}, .depth = 1};
+  hc_box b = {.rows = {.dst = at(a->ptr), .dstPitch = rows ? a->pitch : bytes, .width = bytes, .height = a->height},
+              .depth = 1};
   CU_RETURN(hc_fill_box(&b, a->value, a->size, stream, async));
 }
 
-// cuMemsetD… of one row and cuMemsetD2D… of many, with elements of `type`. The symbols of those that wait have a number.
-#define FILLS(bits, type)                                                                                                           \
-  CU_API(cuMemsetD##bits##_v2, (CUdeviceptr p, type value, size_t n))                                                               \
-  {                                                                                                                                 \
-    return fill(&(area){p, 0, n, 1, value, sizeof value}, cudaStreamLegacy, false);                                                 \
-  }                                                                                                                                 \
-  CU_API(cuMemsetD##bits##_v2_ptds, (CUdeviceptr p, type value, size_t n))                                                          \
-  {                                                                                                                                 \
-    return fill(&(area){p, 0, n, 1, value, sizeof value}, cudaStreamPerThread, false);                                              \
-  }                                                                                                                                 \
-  CU_API(cuMemsetD##bits##Async, (CUdeviceptr p, type value, size_t n, cudaStream_t stream))                                        \
-  {                                                                                                                                 \
-    return fill(&(area){p, 0, n, 1, value, sizeof value}, stream, true);                                                            \
-  }                                                                                                                                 \
-  CU_TWIN(cuMemsetD##bits##Async, _ptsz, (CUdeviceptr p, type value, size_t n, cudaStream_t stream), (p, value, n, hc_own(stream))) \
-  CU_API(cuMemsetD2D##bits##_v2, (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows))                                  \
-  {                                                                                                                                 \
-    return fill(&(area){p, pitch, n, rows, value, sizeof value}, cudaStreamLegacy, false);                                          \
-  }                                                                                                                                 \
-  CU_API(cuMemsetD2D##bits##_v2_ptds, (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows))                             \
-  {                                                                                                                                 \
-    return fill(&(area){p, pitch, n, rows, value, sizeof value}, cudaStreamPerThread, false);                                       \
-  }                                                                                                                                 \
-  CU_API(cuMemsetD2D##bits##Async, (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows, cudaStream_t stream))           \
-  {                                                                                                                                 \
-    return fill(&(area){p, pitch, n, rows, value, sizeof value}, stream, true);                                                     \
-  }                                                                                                                                 \
-  CU_TWIN(cuMemsetD2D##bits##Async, _ptsz, (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows, cudaStream_t stream),   \
+// cuMemsetD… of one row and cuMemsetD2D… of many, with elements of `type`. The symbols of those that wait have a
+// number.
+#define FILLS(bits, type)                                                                               \
+  CU_API(cuMemsetD##bits##_v2, (CUdeviceptr p, type value, size_t n))                                   \
+  {                                                                                                     \
+    return fill(&(area){p, 0, n, 1, value, sizeof value}, cudaStreamLegacy, false);                     \
+  }                                                                                                     \
+  CU_API(cuMemsetD##bits##_v2_ptds, (CUdeviceptr p, type value, size_t n))                              \
+  {                                                                                                     \
+    return fill(&(area){p, 0, n, 1, value, sizeof value}, cudaStreamPerThread, false);                  \
+  }                                                                                                     \
+  CU_API(cuMemsetD##bits##Async, (CUdeviceptr p, type value, size_t n, cudaStream_t stream))            \
+  {                                                                                                     \
+    return fill(&(area){p, 0, n, 1, value, sizeof value}, stream, true);                                \
+  }                                                                                                     \
+  CU_TWIN(cuMemsetD##bits##Async, _ptsz, (CUdeviceptr p, type value, size_t n, cudaStream_t stream),    \
+          (p, value, n, hc_own(stream)))                                                                \
+  CU_API(cuMemsetD2D##bits##_v2, (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows))      \
+  {                                                                                                     \
+    return fill(&(area){p, pitch, n, rows, value, sizeof value}, cudaStreamLegacy, false);              \
+  }                                                                                                     \
+  CU_API(cuMemsetD2D##bits##_v2_ptds, (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows)) \
+  {                                                                                                     \
+    return fill(&(area){p, pitch, n, rows, value, sizeof value}, cudaStreamPerThread, false);           \
+  }                                                                                                     \
+  CU_API(cuMemsetD2D##bits##Async,                                                                      \
+         (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows, cudaStream_t stream))         \
+  {                                                                                                     \
+    return fill(&(area){p, pitch, n, rows, value, sizeof value}, stream, true);                         \
+  }                                                                                                     \
+  CU_TWIN(cuMemsetD2D##bits##Async, _ptsz,                                                              \
+          (CUdeviceptr p, size_t pitch, type value, size_t n, size_t rows, cudaStream_t stream),        \
           (p, pitch, value, n, rows, hc_own(stream)))
 FILLS(8, unsigned char)
 FILLS(16, unsigned short)

@@ -5,16 +5,19 @@
 
 CU_IS(cuMemGetInfo_v2, (size_t * available, size_t *total), cudaMemGetInfo(available, total))
 CU_IS(cuMemFreeHost, (void *ptr), cudaFreeHost(ptr))
-CU_IS(cuMemHostAlloc, (void **out, size_t size, unsigned flags), size == 0 ? cudaErrorInvalidValue : cudaHostAlloc(out, size, flags))
+CU_IS(cuMemHostAlloc, (void **out, size_t size, unsigned flags),
+      size == 0 ? cudaErrorInvalidValue : cudaHostAlloc(out, size, flags))
 CU_IS(cuMemAllocHost_v2, (void **out, size_t size), size == 0 ? cudaErrorInvalidValue : cudaMallocHost(out, size))
 CU_IS(cuMemHostGetFlags, (unsigned *flags, void *ptr), cudaHostGetFlags(flags, ptr))
-CU_IS(cuMemFreeAsync, (CUdeviceptr ptr, cudaStream_t stream), ptr == 0 ? cudaErrorInvalidValue : cudaFreeAsync(at(ptr), stream))
+CU_IS(cuMemFreeAsync, (CUdeviceptr ptr, cudaStream_t stream),
+      ptr == 0 ? cudaErrorInvalidValue : cudaFreeAsync(at(ptr), stream))
 CU_TWIN(cuMemFreeAsync, _ptsz, (CUdeviceptr ptr, cudaStream_t stream), (ptr, hc_own(stream)))
 
 // A call of the runtime that gives a pointer, which a CUdeviceptr has room for.
 _Static_assert(sizeof(CUdeviceptr) == sizeof(void *), "the same bits");
 
-cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream); // a name of C++ in the header
+// A name of C++ in the header.
+cudaError_t cudaMallocFromPoolAsync(void **ptr, size_t size, cudaMemPool_t pool, cudaStream_t stream);
 
 CU_API(cuMemAllocPitch_v2, (CUdeviceptr * out, size_t *pitch, size_t width, size_t height, unsigned elementSize))
 {

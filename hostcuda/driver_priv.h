@@ -1,6 +1,7 @@
 // driver_priv.h: what the files of the driver's functions share: its types and codes, and the form of its functions.
 //
-// The driver's header is not included: there, names of functions are macros. tests/hostcuda/driver.c checks both against each other.
+// The driver's header is not included: there, names of functions are macros. tests/hostcuda/driver.c checks both
+// against each other.
 #pragma once
 #include <stdint.h>
 

@@ -11,8 +11,10 @@ CU_IS(cuStreamQuery, (cudaStream_t stream), cudaStreamQuery(stream))
 CU_TWIN(cuStreamQuery, _ptsz, (cudaStream_t stream), (hc_own(stream)))
 CU_IS(cuStreamSynchronize, (cudaStream_t stream), cudaStreamSynchronize(stream))
 CU_TWIN(cuStreamSynchronize, _ptsz, (cudaStream_t stream), (hc_own(stream)))
-CU_IS(cuStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags), cudaStreamWaitEvent(stream, event, flags))
-CU_TWIN(cuStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned flags), (hc_own(stream), event, flags))
+CU_IS(cuStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
+      cudaStreamWaitEvent(stream, event, flags))
+CU_TWIN(cuStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
+        (hc_own(stream), event, flags))
 CU_IS(cuStreamGetFlags, (cudaStream_t stream, unsigned *flags), cudaStreamGetFlags(stream, flags))
 CU_TWIN(cuStreamGetFlags, _ptsz, (cudaStream_t stream, unsigned *flags), (hc_own(stream), flags))
 CU_IS(cuStreamGetPriority, (cudaStream_t stream, int *priority), cudaStreamGetPriority(stream, priority))
@@ -56,8 +58,10 @@ CU_IS(cuEventElapsedTime, (float *ms, cudaEvent_t start, cudaEvent_t end), cudaE
 CU_TWIN(cuEventElapsedTime, _v2, (float *ms, cudaEvent_t start, cudaEvent_t end), (ms, start, end))
 CU_IS(cuEventRecord, (cudaEvent_t event, cudaStream_t stream), cudaEventRecord(event, stream))
 CU_TWIN(cuEventRecord, _ptsz, (cudaEvent_t event, cudaStream_t stream), (event, hc_own(stream)))
-CU_IS(cuEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags), cudaEventRecordWithFlags(event, stream, flags))
-CU_TWIN(cuEventRecordWithFlags, _ptsz, (cudaEvent_t event, cudaStream_t stream, unsigned flags), (event, hc_own(stream), flags))
+CU_IS(cuEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags),
+      cudaEventRecordWithFlags(event, stream, flags))
+CU_TWIN(cuEventRecordWithFlags, _ptsz, (cudaEvent_t event, cudaStream_t stream, unsigned flags),
+        (event, hc_own(stream), flags))
 CU_IS(cuIpcGetEventHandle, (cudaIpcEventHandle_t * handle, cudaEvent_t event), cudaIpcGetEventHandle(handle, event))
 CU_IS(cuIpcOpenEventHandle, (cudaEvent_t * event, cudaIpcEventHandle_t handle), cudaIpcOpenEventHandle(event, handle))
 
@@ -125,7 +129,8 @@ static cudaError_t queue_all(cudaStream_t stream, const operation *o, unsigned c
 
 CU_IS(cuStreamBatchMemOp_v2, (cudaStream_t stream, unsigned count, const operation *operations, unsigned flags),
       flags != 0 ? cudaErrorInvalidValue : queue_all(stream, operations, count))
-CU_TWIN(cuStreamBatchMemOp_v2, _ptsz, (cudaStream_t stream, unsigned count, const operation *operations, unsigned flags),
+CU_TWIN(cuStreamBatchMemOp_v2, _ptsz,
+        (cudaStream_t stream, unsigned count, const operation *operations, unsigned flags),
         (hc_own(stream), count, operations, flags))
 
 // The first form of each function, and the second, which differ on GPUs only.
@@ -151,19 +156,25 @@ VALUE_FORMS(cuStreamWriteValue64, WRITE_64, uint64_t)
 
 // ---- Captures and graphs ----
 
-CU_IS(cuThreadExchangeStreamCaptureMode, (int *mode), cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode))
-CU_IS(cuStreamBeginCapture_v2, (cudaStream_t stream, int mode), cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode))
+CU_IS(cuThreadExchangeStreamCaptureMode, (int *mode),
+      cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode))
+CU_IS(cuStreamBeginCapture_v2, (cudaStream_t stream, int mode),
+      cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode))
 CU_TWIN(cuStreamBeginCapture_v2, _ptsz, (cudaStream_t stream, int mode), (hc_own(stream), mode))
 CU_IS(cuStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph), cudaStreamEndCapture(stream, graph))
 CU_TWIN(cuStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t *graph), (hc_own(stream), graph))
-CU_IS(cuStreamIsCapturing, (cudaStream_t stream, int *status), cudaStreamIsCapturing(stream, (enum cudaStreamCaptureStatus *)status))
+CU_IS(cuStreamIsCapturing, (cudaStream_t stream, int *status),
+      cudaStreamIsCapturing(stream, (enum cudaStreamCaptureStatus *)status))
 CU_TWIN(cuStreamIsCapturing, _ptsz, (cudaStream_t stream, int *status), (hc_own(stream), status))
 CU_IS(cuGraphCreate, (cudaGraph_t * graph, unsigned flags), cudaGraphCreate(graph, flags))
 CU_IS(cuGraphDestroy, (cudaGraph_t graph), cudaGraphDestroy(graph))
-CU_IS(cuGraphGetNodes, (cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count), cudaGraphGetNodes(graph, nodes, count))
-CU_IS(cuGraphGetRootNodes, (cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count), cudaGraphGetRootNodes(graph, nodes, count))
+CU_IS(cuGraphGetNodes, (cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count),
+      cudaGraphGetNodes(graph, nodes, count))
+CU_IS(cuGraphGetRootNodes, (cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count),
+      cudaGraphGetRootNodes(graph, nodes, count))
 CU_IS(cuGraphNodeGetType, (cudaGraphNode_t node, int *type), cudaGraphNodeGetType(node, (enum cudaGraphNodeType *)type))
-CU_IS(cuGraphAddEmptyNode, (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count),
+CU_IS(cuGraphAddEmptyNode,
+      (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count),
       cudaGraphAddEmptyNode(node, graph, dependencies, count))
 CU_IS(cuGraphAddHostNode,
       (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,

@@ -1,4 +1,5 @@
-// entry.c: the driver's functions by name, for libraries that must load without libcuda.so.1. One that is not here is NULL, and no error.
+// entry.c: the driver's functions by name, for libraries that must load without libcuda.so.1. One that is not here is
+// NULL, and no error.
 #include "driver.h"
 
 HC_API cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned int version, unsigned long long flags,
@@ -14,7 +15,8 @@ HC_API cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned i
 }
 
 // In the form of the runtime's own version.
-HC_API cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status)
+HC_API cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags,
+                               enum cudaDriverEntryPointQueryResult *status)
 {
   int version = 0;
   cudaRuntimeGetVersion(&version);
@@ -30,5 +32,6 @@ HC_TWIN(cudaGetDriverEntryPoint, _ptsz,
         (const char *name, void **out, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
         (name, out, own(flags), status))
 HC_TWIN(cudaGetDriverEntryPointByVersion, _ptsz,
-        (const char *name, void **out, unsigned int version, unsigned long long flags, enum cudaDriverEntryPointQueryResult *status),
+        (const char *name, void **out, unsigned int version, unsigned long long flags,
+         enum cudaDriverEntryPointQueryResult *status),
         (name, out, version, own(flags), status))

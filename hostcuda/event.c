@@ -4,8 +4,10 @@
 HC_API cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
   HC_ENTER();
-  HC_REFUSE((flags & ~(unsigned)(cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess)) != 0, cudaErrorInvalidValue);
-  return hc_result(tuttiEventCreateWithFlags((tuttiEvent_t *)event, flags & ~(unsigned)cudaEventBlockingSync), cudaErrorInvalidValue);
+  HC_REFUSE((flags & ~(unsigned)(cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess)) != 0,
+            cudaErrorInvalidValue);
+  return hc_result(tuttiEventCreateWithFlags((tuttiEvent_t *)event, flags & ~(unsigned)cudaEventBlockingSync),
+                   cudaErrorInvalidValue);
 }
 
 HC_API cudaEventCreate(cudaEvent_t *event)
@@ -27,7 +29,8 @@ HC_API cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned
   HC_REFUSE(flags > cudaEventRecordExternal, cudaErrorInvalidValue);
   return hc_result(tuttiEventRecordWithFlags((tuttiEvent_t)event, stream, flags), cudaErrorInvalidResourceHandle);
 }
-HC_TWIN(cudaEventRecordWithFlags, _ptsz, (cudaEvent_t event, cudaStream_t stream, unsigned int flags), (event, hc_own(stream), flags))
+HC_TWIN(cudaEventRecordWithFlags, _ptsz, (cudaEvent_t event, cudaStream_t stream, unsigned int flags),
+        (event, hc_own(stream), flags))
 
 HC_API cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {

@@ -28,12 +28,12 @@ HC_API cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, con
   HC_ENTER();
   HC_REFUSE(graph == NULL || (unsigned)mode > cudaStreamCaptureModeRelaxed, cudaErrorInvalidValue);
   HC_REFUSE(!hc_plain_edges(edges, count), cudaErrorNotSupported);
-  return result(
-      tuttiStreamBeginCaptureToGraph(stream, (tuttiGraph_t)graph, (const tuttiNode_t *)dependencies, count, (tuttiCaptureMode_t)mode));
+  return result(tuttiStreamBeginCaptureToGraph(stream, (tuttiGraph_t)graph, (const tuttiNode_t *)dependencies, count,
+                                               (tuttiCaptureMode_t)mode));
 }
 HC_TWIN(cudaStreamBeginCaptureToGraph, _ptsz,
-        (cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges, size_t count,
-         enum cudaStreamCaptureMode mode),
+        (cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges,
+         size_t count, enum cudaStreamCaptureMode mode),
         (hc_own(stream), graph, dependencies, edges, count, mode))
 
 HC_API cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
@@ -76,13 +76,15 @@ HC_API cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *
 {
   return hc_capture_info(stream, &(hc_capture_answer){.status = status});
 }
-HC_TWIN(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus *status), (hc_own(stream), status))
+HC_TWIN(cudaStreamIsCapturing, _ptsz, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
+        (hc_own(stream), status))
 
-HC_API cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
-                                   const cudaGraphNode_t **dependencies, size_t *count)
+HC_API cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                   cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *count)
 {
-  return hc_capture_info(stream,
-                         &(hc_capture_answer){.status = status, .id = id, .graph = graph, .dependencies = dependencies, .count = count});
+  return hc_capture_info(
+      stream,
+      &(hc_capture_answer){.status = status, .id = id, .graph = graph, .dependencies = dependencies, .count = count});
 }
 HC_TWIN(cudaStreamGetCaptureInfo_v2, _ptsz,
         (cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph,
@@ -93,10 +95,11 @@ HC_API cudaStreamGetCaptureInfo_v3(HC_CAPTURE_INFO_V3)
 {
   return hc_capture_info(stream, &(hc_capture_answer){status, id, graph, dependencies, edges, count});
 }
-HC_TWIN(cudaStreamGetCaptureInfo_v3, _ptsz, (HC_CAPTURE_INFO_V3), (hc_own(stream), status, id, graph, dependencies, edges, count))
+HC_TWIN(cudaStreamGetCaptureInfo_v3, _ptsz, (HC_CAPTURE_INFO_V3),
+        (hc_own(stream), status, id, graph, dependencies, edges, count))
 
-HC_API cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream, cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges,
-                                              size_t count, unsigned int flags)
+HC_API cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream, cudaGraphNode_t *dependencies,
+                                              const cudaGraphEdgeData *edges, size_t count, unsigned int flags)
 {
   HC_ENTER();
   HC_REFUSE(flags > cudaStreamSetCaptureDependencies, cudaErrorInvalidValue);
@@ -104,7 +107,8 @@ HC_API cudaStreamUpdateCaptureDependencies_v2(cudaStream_t stream, cudaGraphNode
   return result(tuttiStreamUpdateCaptureDependencies(stream, (const tuttiNode_t *)dependencies, count, (int)flags));
 }
 HC_TWIN(cudaStreamUpdateCaptureDependencies_v2, _ptsz,
-        (cudaStream_t stream, cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges, size_t count, unsigned int flags),
+        (cudaStream_t stream, cudaGraphNode_t *dependencies, const cudaGraphEdgeData *edges, size_t count,
+         unsigned int flags),
         (hc_own(stream), dependencies, edges, count, flags))
 
 HC_API cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
@@ -151,8 +155,8 @@ HC_API cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t graph, 
   params->result_out = e == cudaSuccess ? cudaGraphInstantiateSuccess : cudaGraphInstantiateError;
   return e;
 }
-HC_TWIN(cudaGraphInstantiateWithParams, _ptsz, (cudaGraphExec_t * exec, cudaGraph_t graph, cudaGraphInstantiateParams *params),
-        (exec, graph, params))
+HC_TWIN(cudaGraphInstantiateWithParams, _ptsz,
+        (cudaGraphExec_t * exec, cudaGraph_t graph, cudaGraphInstantiateParams *params), (exec, graph, params))
 
 HC_API cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
@@ -177,7 +181,8 @@ HC_API cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExe
   HC_ENTER();
   HC_REFUSE(exec == NULL || graph == NULL || info == NULL, cudaErrorInvalidValue);
   ncclResult_t r = tuttiGraphExecUpdate((tuttiGraphExec_t)exec, (tuttiGraph_t)graph, &changed);
-  *info = (cudaGraphExecUpdateResultInfo){.result = r == ncclSuccess ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged,
+  *info = (cudaGraphExecUpdateResultInfo){.result = r == ncclSuccess ? cudaGraphExecUpdateSuccess
+                                                                     : cudaGraphExecUpdateErrorTopologyChanged,
                                           .errorNode = (cudaGraphNode_t)changed};
   return hc_result(r, cudaErrorGraphExecUpdateFailure);
 }

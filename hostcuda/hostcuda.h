@@ -1,6 +1,7 @@
 // hostcuda.h: what the files of libhostcuda.so share: errors, and the forms that exported functions come in.
 //
-// Each function of the runtime is a few lines over the tutti… functions: it checks what CUDA checks, and turns the result into CUDA's.
+// Each function of the runtime is a few lines over the tutti… functions: it checks what CUDA checks, and turns the
+// result into CUDA's.
 #pragma once
 #include <stdbool.h>
 
@@ -12,8 +13,8 @@
 #define HOSTCUDA_ABI 12
 #endif
 
-// The head of an exported function, and of its twin for programs with per-thread default streams: HC_TWIN(cudaX, _ptsz, (parameters),
-// (arguments)) defines cudaX_ptsz, which calls cudaX.
+// The head of an exported function, and of its twin for programs with per-thread default streams: HC_TWIN(cudaX, _ptsz,
+// (parameters), (arguments)) defines cudaX_ptsz, which calls cudaX.
 #define HC_API __attribute__((visibility("default"))) cudaError_t
 #define HC_TWIN(name, suffix, parameters, arguments) \
   HC_API name##suffix parameters;                    \
@@ -34,7 +35,8 @@ cudaError_t hc_error(cudaError_t error);
 // Makes `error`, which was the thread's last error before, that again.
 void hc_restore(cudaError_t error);
 
-// CUDA's code for a result, as hc_error; of a broken rule of captures that rule's. `invalid`: what an argument that cannot be means in the calling function.
+// CUDA's code for a result, as hc_error; of a broken rule of captures that rule's. `invalid`: what an argument that
+// cannot be means in the calling function.
 cudaError_t hc_result(ncclResult_t result, cudaError_t invalid);
 
 // True, with the last error set, inside a host function: the runtime cannot be called there.
@@ -50,7 +52,8 @@ void hc_inside(bool inside);
     }                                          \
   } while (0)
 
-// The same for what CUDA calls potentially unsafe while a stream is captured, and the thread's capture mode does not allow.
+// The same for what CUDA calls potentially unsafe while a stream is captured, and the thread's capture mode does not
+// allow.
 #define HC_ENTER_UNSAFE()                                 \
   do {                                                    \
     HC_ENTER();                                           \
@@ -82,7 +85,8 @@ typedef struct hc_box {
 
 // Copies a box in the order of the stream, and returns when cudaMemcpy2D does, or if `async` cudaMemcpy2DAsync.
 cudaError_t hc_copy_box(const hc_box *box, enum cudaMemcpyKind kind, cudaStream_t stream, bool async);
-// Sets each element of `size` bytes (1, 2 or 4; the rows' width is a multiple of it) to `value`; returns as cudaMemset2D or cudaMemset2DAsync.
+// Sets each element of `size` bytes (1, 2 or 4; the rows' width is a multiple of it) to `value`; returns as
+// cudaMemset2D or cudaMemset2DAsync.
 cudaError_t hc_fill_box(const hc_box *box, uint32_t value, size_t size, cudaStream_t stream, bool async);
 
 // Is the stream captured? False also where it is none.

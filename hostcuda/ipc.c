@@ -42,7 +42,8 @@ HC_API cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
 {
   HC_ENTER();
   HC_REFUSE(handle == NULL, cudaErrorInvalidValue);
-  return hc_result(tuttiIpcGetEventHandle((tuttiIpcEventHandle_t *)handle, (tuttiEvent_t)event), cudaErrorInvalidResourceHandle);
+  return hc_result(tuttiIpcGetEventHandle((tuttiIpcEventHandle_t *)handle, (tuttiEvent_t)event),
+                   cudaErrorInvalidResourceHandle);
 }
 
 HC_API cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)

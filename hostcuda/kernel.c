@@ -1,5 +1,5 @@
-// kernel.c: what programs with kernels call before main and when they launch one. They load; a launch fails as on a device that the
-// program has no code for.
+// kernel.c: what programs with kernels call before main and when they launch one. They load; a launch fails as on a
+// device that the program has no code for.
 #include <string.h>
 
 #include "hostcuda.h"
@@ -29,8 +29,10 @@ REGISTRATION(__cudaRegisterHostVar, void **handle)
 REGISTRATION(__cudaRegisterUnifiedTable, void **handle)
 
 // A managed variable is reached by the host through a pointer: it needs memory.
-HC_VISIBLE void __cudaRegisterManagedVar(void **handle, void **pointer, char *address, const char *name, int external, size_t size);
-HC_VISIBLE void __cudaRegisterManagedVar(void **handle, void **pointer, char *address, const char *name, int external, size_t size)
+HC_VISIBLE void __cudaRegisterManagedVar(void **handle, void **pointer, char *address, const char *name, int external,
+                                         size_t size);
+HC_VISIBLE void __cudaRegisterManagedVar(void **handle, void **pointer, char *address, const char *name, int external,
+                                         size_t size)
 {
   tuttiMallocKind(pointer, size, tuttiMemoryManaged, cudaMemAttachGlobal);
 }

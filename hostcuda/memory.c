@@ -34,7 +34,8 @@ HC_API cudaMallocHost(void **ptr, size_t size)
 
 HC_API cudaHostAlloc(void **ptr, size_t size, unsigned int flags)
 {
-  HC_REFUSE((flags & ~(unsigned)(cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) != 0, cudaErrorInvalidValue);
+  HC_REFUSE((flags & ~(unsigned)(cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined)) != 0,
+            cudaErrorInvalidValue);
   return allocate(ptr, size, tuttiMemoryHost, flags);
 }
 
@@ -143,14 +144,16 @@ HC_API cudaDeviceSetMemPool(int device, cudaMemPool_t pool)
 HC_API cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr, void *value)
 {
   HC_ENTER();
-  HC_REFUSE(!is_pool(pool) || (int)attr < 1 || attr > cudaMemPoolAttrUsedMemHigh || value == NULL, cudaErrorInvalidValue);
+  HC_REFUSE(!is_pool(pool) || (int)attr < 1 || attr > cudaMemPoolAttrUsedMemHigh || value == NULL,
+            cudaErrorInvalidValue);
   return cudaSuccess;
 }
 
 HC_API cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr, void *value)
 {
   HC_ENTER();
-  HC_REFUSE(!is_pool(pool) || (int)attr < 1 || attr > cudaMemPoolAttrUsedMemHigh || value == NULL, cudaErrorInvalidValue);
+  HC_REFUSE(!is_pool(pool) || (int)attr < 1 || attr > cudaMemPoolAttrUsedMemHigh || value == NULL,
+            cudaErrorInvalidValue);
   memset(value, 0, attr <= cudaMemPoolReuseAllowInternalDependencies ? sizeof(int) : sizeof(uint64_t));
   return cudaSuccess;
 }

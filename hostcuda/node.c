@@ -1,4 +1,5 @@
-// node.c: the nodes of a graph: what they are, and those that a program adds itself, each recorded by a capture of its own.
+// node.c: the nodes of a graph: what they are, and those that a program adds itself, each recorded by a capture of its
+// own.
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,8 @@ bool hc_plain_edges(const cudaGraphEdgeData *edges, size_t count)
 
 // ---- Questions ----
 
-// CUDA's way to give a list: NULL asks for the number; else *count elements at most are written, and what is left over is cleared.
+// CUDA's way to give a list: NULL asks for the number; else *count elements at most are written, and what is left over
+// is cleared.
 typedef struct list {
   cudaGraphNode_t *at, *at2;
   size_t room, count;
@@ -102,7 +104,8 @@ static void clear_edges(cudaGraphEdgeData *edges, size_t room)
   }
 }
 
-HC_API cudaGraphGetEdges_v2(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *edges, size_t *count)
+HC_API cudaGraphGetEdges_v2(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *edges,
+                            size_t *count)
 {
   const tuttiNode_t *all;
   size_t n;
@@ -118,7 +121,8 @@ HC_API cudaGraphGetEdges_v2(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphN
   return invalid(r);
 }
 
-HC_API cudaGraphNodeGetDependencies_v2(cudaGraphNode_t node, cudaGraphNode_t *dependencies, cudaGraphEdgeData *edges, size_t *count)
+HC_API cudaGraphNodeGetDependencies_v2(cudaGraphNode_t node, cudaGraphNode_t *dependencies, cudaGraphEdgeData *edges,
+                                       size_t *count)
 {
   HC_ENTER();
   HC_REFUSE(node == NULL || count == NULL, cudaErrorInvalidValue);
@@ -136,7 +140,8 @@ HC_API cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type)
       [tuttiNodeHost] = cudaGraphNodeTypeHost,       [tuttiNodeGraph] = cudaGraphNodeTypeGraph,
       [tuttiNodeEmpty] = cudaGraphNodeTypeEmpty,     [tuttiNodeRecord] = cudaGraphNodeTypeEventRecord,
       [tuttiNodeWait] = cudaGraphNodeTypeWaitEvent,  [tuttiNodeNccl] = cudaGraphNodeTypeKernel, // what NCCL's would be
-      [tuttiNodeValue] = (enum cudaGraphNodeType)12, // the driver's batch of memory operations, which the runtime has no name for
+      [tuttiNodeValue] = (enum cudaGraphNodeType)12, // the driver's batch of memory operations, which the runtime has
+                                                     // no name for
   };
   tuttiNodeKind_t kind;
   HC_ENTER();
@@ -168,7 +173,8 @@ static ncclResult_t begin(const place *p, cudaStream_t *stream)
   if (r != ncclSuccess) {
     return r;
   }
-  r = tuttiStreamBeginCaptureToGraph(*stream, (tuttiGraph_t)p->graph, (const tuttiNode_t *)p->dependencies, p->count, tuttiCaptureRelaxed);
+  r = tuttiStreamBeginCaptureToGraph(*stream, (tuttiGraph_t)p->graph, (const tuttiNode_t *)p->dependencies, p->count,
+                                     tuttiCaptureRelaxed);
   if (r != ncclSuccess) {
     tuttiStreamDestroy(*stream);
   }
@@ -211,7 +217,8 @@ HC_API cudaGraphAddMemsetNode(PLACE_PARAMETERS, const struct cudaMemsetParams *p
   HC_ENTER();
   HC_REFUSE(params == NULL, cudaErrorInvalidValue);
   size_t size = params->elementSize, width;
-  HC_REFUSE((size != 1 && size != 2 && size != 4) || __builtin_mul_overflow(params->width, size, &width), cudaErrorInvalidValue);
+  HC_REFUSE((size != 1 && size != 2 && size != 4) || __builtin_mul_overflow(params->width, size, &width),
+            cudaErrorInvalidValue);
   tuttiRows_t rows = {.dst = params->dst, .dstPitch = params->pitch, .width = width, .height = params->height};
   rows.dstPitch = rows.height <= 1 ? rows.width : rows.dstPitch;
   ADD(tuttiFillRowsAsync(&rows, params->value, size, stream));
@@ -242,7 +249,8 @@ HC_API cudaGraphAddEmptyNode(PLACE_PARAMETERS)
 {
   HC_ENTER();
   HC_REFUSE(node == NULL || graph == NULL, cudaErrorInvalidValue);
-  return invalid(tuttiGraphAddEmptyNode((tuttiGraph_t)graph, (const tuttiNode_t *)dependencies, count, (tuttiNode_t *)node));
+  return invalid(
+      tuttiGraphAddEmptyNode((tuttiGraph_t)graph, (const tuttiNode_t *)dependencies, count, (tuttiNode_t *)node));
 }
 
 static ncclResult_t launch_child(cudaGraph_t child, cudaStream_t stream)

@@ -109,7 +109,8 @@ bool hc_attribute(enum cudaDeviceAttr attr, int device, int *value)
   case cudaDevAttrHostRegisterReadOnlySupported:
   case cudaDevAttrMemoryPoolsSupported:
   case cudaDevAttrIpcEventSupport: *value = 1; return true;
-  case 92: // the driver's alone, in two versions: streams write and wait for values, of 64 bits too, and under the condition "nor"
+  case 92: // the driver's alone, in two versions: streams write and wait for values, of 64 bits too, and under the
+           // condition "nor"
   case 93:
   case 94:
   case 122:

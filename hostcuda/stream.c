@@ -52,7 +52,8 @@ HC_API cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int 
   HC_REFUSE(flags > cudaEventWaitExternal, cudaErrorInvalidValue);
   return result(tuttiStreamWaitEventWithFlags(stream, (tuttiEvent_t)event, flags));
 }
-HC_TWIN(cudaStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned int flags), (hc_own(stream), event, flags))
+HC_TWIN(cudaStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned int flags),
+        (hc_own(stream), event, flags))
 
 HC_API cudaStreamGetFlags(cudaStream_t stream, unsigned int *flags)
 {
@@ -122,7 +123,8 @@ HC_API cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
   HC_REFUSE(fn == NULL, cudaErrorInvalidValue);
   return result(hc_queue_function(stream, fn, userData));
 }
-HC_TWIN(cudaLaunchHostFunc, _ptsz, (cudaStream_t stream, cudaHostFn_t fn, void *userData), (hc_own(stream), fn, userData))
+HC_TWIN(cudaLaunchHostFunc, _ptsz, (cudaStream_t stream, cudaHostFn_t fn, void *userData),
+        (hc_own(stream), fn, userData))
 
 HC_API cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *userData, unsigned int flags)
 {
@@ -132,5 +134,6 @@ HC_API cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback,
   call c = {.callback = callback, .stream = stream, .data = userData};
   return result(tuttiLaunchHostFuncStaged(stream, run, &c, sizeof c));
 }
-HC_TWIN(cudaStreamAddCallback, _ptsz, (cudaStream_t stream, cudaStreamCallback_t callback, void *userData, unsigned int flags),
+HC_TWIN(cudaStreamAddCallback, _ptsz,
+        (cudaStream_t stream, cudaStreamCallback_t callback, void *userData, unsigned int flags),
         (hc_own(stream), callback, userData, flags))

@@ -1,15 +1,18 @@
 // nccl.h: the public interface of Tutti, a collective-communication library with NCCL's API and ABI (level 2.30.7).
 //
-// Names, values, struct layouts and prototypes are those of NCCL 2.30.7, so that a program compiled against either header runs with
-// either library. What this header adds to NCCL's is marked "Tutti:"; functions of our own live in tutti.h.
+// Names, values, struct layouts and prototypes are those of NCCL 2.30.7, so that a program compiled against either
+// header runs with either library. What this header adds to NCCL's is marked "Tutti:"; functions of our own live in
+// tutti.h.
 //
 // What holds for every function, unless its own comment says otherwise:
-//   Result    ncclSuccess, or a code whose text ncclGetLastError() gives. On an error no output argument has been written.
-//   Threads   any thread may call any function. Calls that name one communicator come from one thread at a time.
+//   Result    ncclSuccess, or a code whose text ncclGetLastError() gives. On an error no output argument has been
+//   written. Threads   any thread may call any function. Calls that name one communicator come from one thread at a
+//   time.
 //             ncclCommAbort, ncclCommRevoke and ncclCommGetAsyncError may come from any thread at any time.
-//   Memory    pointers are read during the call only, except data buffers, which stay in use until the stream has passed the operation.
-//   Sizes     "count" is in elements of the data type, "size" and offsets are in bytes.
-//   Streams   collective calls queue work on a stream and return. On the host device a cudaStream_t comes from tuttiStreamCreate(),
+//   Memory    pointers are read during the call only, except data buffers, which stay in use until the stream has
+//   passed the operation. Sizes     "count" is in elements of the data type, "size" and offsets are in bytes. Streams
+//   collective calls queue work on a stream and return. On the host device a cudaStream_t comes from
+//   tuttiStreamCreate(),
 //             or is NULL, (cudaStream_t)1 or (cudaStream_t)2 with the meaning that CUDA gives them.
 //   Names     each ncclX has a twin pncclX with the same code: a tool may define its own ncclX and go on to pncclX.
 #ifndef NCCL_H_
@@ -40,7 +43,8 @@
 #endif
 #endif
 
-// Tutti: without CUDA's headers, the same opaque type under the same names, so that both kinds of program link with each other.
+// Tutti: without CUDA's headers, the same opaque type under the same names, so that both kinds of program link with
+// each other.
 #if !defined(TUTTI_HAVE_CUDA_RUNTIME_H) && !defined(TUTTI_CUDA_STREAM_DECLARED)
 #define TUTTI_CUDA_STREAM_DECLARED 1
 struct CUstream_st;
@@ -54,7 +58,8 @@ typedef struct CUstream_st *cudaStream_t;
 #define NCCL_PATCH 7
 #define NCCL_SUFFIX ""
 
-// The version as one comparable number. Up to 2.8 the minor number weighed 100 and the major 1000; since 2.9 the major weighs 10000.
+// The version as one comparable number. Up to 2.8 the minor number weighed 100 and the major 1000; since 2.9 the major
+// weighs 10000.
 #define NCCL_VERSION_CODE 23007
 #define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8) ? (X) * 1000 + (Y) * 100 + (Z) : (X) * 10000 + (Y) * 100 + (Z))
 // clang-format on
@@ -66,18 +71,20 @@ typedef struct CUstream_st *cudaStream_t;
 extern "C" {
 #endif
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Types
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
-// One rank's view of a group of ranks. Made by ncclCommInit…, ncclCommSplit, ncclCommShrink and ncclCommGrow; freed by ncclCommDestroy.
+// One rank's view of a group of ranks. Made by ncclCommInit…, ncclCommSplit, ncclCommShrink and ncclCommGrow; freed by
+// ncclCommDestroy.
 typedef struct ncclComm *ncclComm_t;
 #define NCCL_COMM_NULL NULL
 
 // A range of memory that all ranks of a communicator have registered together. See ncclCommWindowRegister.
 typedef struct ncclWindow_vidmem *ncclWindow_t;
 
-// Ticket for meeting: rank 0 (or whoever asks) makes it, the program carries its bytes to all ranks. Plain data, freely copied.
+// Ticket for meeting: rank 0 (or whoever asks) makes it, the program carries its bytes to all ranks. Plain data, freely
+// copied.
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
@@ -131,9 +138,9 @@ typedef enum {
 // Flags of ncclCommSuspend: give memory back.
 #define NCCL_SUSPEND_MEM 0x01
 
-// Settings of one communicator. Always start from NCCL_CONFIG_INITIALIZER, then set what should differ from the default.
-// A member that was not set follows the environment; where the environment names a value, the environment wins.
-// Strings need to live during the call only. On the host device an execution unit ("CTA") is a channel.
+// Settings of one communicator. Always start from NCCL_CONFIG_INITIALIZER, then set what should differ from the
+// default. A member that was not set follows the environment; where the environment names a value, the environment
+// wins. Strings need to live during the call only. On the host device an execution unit ("CTA") is a channel.
 typedef struct ncclConfig_v23000 {
   size_t size;             // sizeof(ncclConfig_t) in the program; set by the initialiser
   unsigned int magic;      // NCCL_API_MAGIC; set by the initialiser
@@ -199,7 +206,8 @@ typedef struct ncclSimInfo_v22200 {
         NCCL_UNDEF_FLOAT   /* estimatedTime */ \
   }
 
-// What ncclCommMemStats can be asked. Sizes in bytes of device memory that the communicator holds (on the host device: host memory).
+// What ncclCommMemStats can be asked. Sizes in bytes of device memory that the communicator holds (on the host device:
+// host memory).
 typedef enum {
   ncclStatGpuMemSuspend = 0,   // could be given back by ncclCommSuspend
   ncclStatGpuMemSuspended = 1, // 1 when it has been given back, else 0
@@ -256,15 +264,16 @@ typedef struct {
 // A parameter of the library, as the ncclParam… functions see it. Never freed.
 typedef struct ncclParamHandle *ncclParamHandle_t;
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Library and memory
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 // NCCL_VERSION_CODE of the library that runs (not of the header that the program was compiled with).
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t pncclGetVersion(int *version);
 
-// At least `size` bytes of memory that peers can reach without a copy, starting on a page. The caller frees it with ncclMemFree.
+// At least `size` bytes of memory that peers can reach without a copy, starting on a page. The caller frees it with
+// ncclMemFree.
 ncclResult_t ncclMemAlloc(void **ptr, size_t size);
 ncclResult_t pncclMemAlloc(void **ptr, size_t size);
 
@@ -276,9 +285,8 @@ ncclResult_t pncclMemFree(void *ptr);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *pncclGetErrorString(ncclResult_t result);
 
-// The text of the last error, in a sentence: the calling thread's own, or else the process's. With a communicator that has failed: why it
-// did. `comm` may be NULL.
-// Valid until the calling thread's next error. Never freed.
+// The text of the last error, in a sentence: the calling thread's own, or else the process's. With a communicator that
+// has failed: why it did. `comm` may be NULL. Valid until the calling thread's next error. Never freed.
 const char *ncclGetLastError(ncclComm_t comm);
 const char *pncclGetLastError(ncclComm_t comm);
 
@@ -292,19 +300,20 @@ __attribute__((deprecated("pncclResetDebugInit will go away; set NCCL_DEBUG befo
 #endif
 void pncclResetDebugInit(void);
 
-// ---------------------------------------------------------------------------------------------------------------------------
-// Communicators: creation. All ranks call; each call waits for the others, so one thread that creates several ranks puts the
-// calls between ncclGroupStart and ncclGroupEnd. With config->blocking = 0 the call may return ncclInProgress; *comm is then
-// valid for ncclCommGetAsyncError, ncclCommAbort and nothing else until the state is ncclSuccess. `config` may be NULL.
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
+// Communicators: creation. All ranks call; each call waits for the others, so one thread that creates several ranks
+// puts the calls between ncclGroupStart and ncclGroupEnd. With config->blocking = 0 the call may return ncclInProgress;
+// *comm is then valid for ncclCommGetAsyncError, ncclCommAbort and nothing else until the state is ncclSuccess.
+// `config` may be NULL.
+// ---------------------------------------------------------------------------------------------------------------------
 
 // A new ticket, usable for one communicator. The calling process must stay alive until that communicator exists.
 // With NCCL_COMM_ID=host:port set, the ticket names that address.
 ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId);
 ncclResult_t pncclGetUniqueId(ncclUniqueId *uniqueId);
 
-// Makes rank `rank` (0…nranks-1, each once) of a communicator of `nranks`, on the calling thread's device. Another number gives
-// ncclInvalidArgument at once, no other rank learns of it, and the ticket stays usable.
+// Makes rank `rank` (0…nranks-1, each once) of a communicator of `nranks`, on the calling thread's device. Another
+// number gives ncclInvalidArgument at once, no other rank learns of it, and the ticket stays usable.
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank);
 ncclResult_t pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank);
 
@@ -312,26 +321,31 @@ ncclResult_t pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config);
 ncclResult_t pncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config);
 
-// ncclCommInitRankConfig with `nId` tickets (1…nranks, the same ones in the same order on all ranks), which share the work of meeting.
-ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds, ncclConfig_t *config);
-ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds, ncclConfig_t *config);
+// ncclCommInitRankConfig with `nId` tickets (1…nranks, the same ones in the same order on all ranks), which share the
+// work of meeting.
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+                                      ncclConfig_t *config);
+ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+                                       ncclConfig_t *config);
 
-// All `ndev` ranks of a communicator inside this process: rank i on device devlist[i], or on device i when devlist is NULL.
-// `comm` has room for ndev handles.
+// All `ndev` ranks of a communicator inside this process: rank i on device devlist[i], or on device i when devlist is
+// NULL. `comm` has room for ndev handles.
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist);
 ncclResult_t pncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist);
 
 // Splits `comm`: ranks with the same colour (0 or more) form a new communicator, ordered by key and then by old rank.
-// Colour NCCL_SPLIT_NOCOLOR takes part in the call and gets *newcomm = NULL. Without config the parent's settings are inherited.
+// Colour NCCL_SPLIT_NOCOLOR takes part in the call and gets *newcomm = NULL. Without config the parent's settings are
+// inherited.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config);
 ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config);
 
 // A communicator of the ranks of `comm` that are not in the list, in their old order. Only those ranks call.
-// `shrinkFlags`: NCCL_SHRINK_DEFAULT (nothing is in flight) or NCCL_SHRINK_ABORT (stop what is in flight; for use after a failure).
-ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm, ncclConfig_t *config,
-                            int shrinkFlags);
-ncclResult_t pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm, ncclConfig_t *config,
-                             int shrinkFlags);
+// `shrinkFlags`: NCCL_SHRINK_DEFAULT (nothing is in flight) or NCCL_SHRINK_ABORT (stop what is in flight; for use after
+// a failure).
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+                            ncclConfig_t *config, int shrinkFlags);
+ncclResult_t pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+                             ncclConfig_t *config, int shrinkFlags);
 
 // A ticket for one ncclCommGrow of `comm`; a second one is refused (ncclInvalidUsage) until the first has been used.
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId);
@@ -341,12 +355,14 @@ ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId);
 //   an old rank that made the ticket   comm, uniqueId, rank -1
 //   any other old rank                 comm, NULL, rank -1
 //   a new rank                         NULL, uniqueId, its number (old size … nRanks-1)
-ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config);
-ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config);
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+                          ncclConfig_t *config);
+ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+                           ncclConfig_t *config);
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Communicators: end, state, questions
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 // Lets queued operations complete and takes leave of the peers. All ranks call. No operation may follow.
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
@@ -356,8 +372,9 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
-// Stops what runs, waits for no peer, frees the communicator. For use after an error; any thread, but not from inside another call of that thread on the
-// communicator (a plugin's function, a host function that a launch runs at once): ncclInvalidUsage.
+// Stops what runs, waits for no peer, frees the communicator. For use after an error; any thread, but not from inside
+// another call of that thread on the communicator (a plugin's function, a host function that a launch runs at once):
+// ncclInvalidUsage.
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t pncclCommAbort(ncclComm_t comm);
 
@@ -394,12 +411,12 @@ ncclResult_t pncclCommResume(ncclComm_t comm);
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value);
 ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value);
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Registered memory
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
-// Announces that buff…buff+size will be used in operations, so that peers may reach it directly. Local: other ranks need not call.
-// The buffer stays the caller's and must not be freed before ncclCommDeregister.
+// Announces that buff…buff+size will be used in operations, so that peers may reach it directly. Local: other ranks
+// need not call. The buffer stays the caller's and must not be freed before ncclCommDeregister.
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle);
 ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle);
 
@@ -408,11 +425,13 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle);
 ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle);
 
 // Registers a buffer on all ranks together; all ranks call, in the same order. `winFlags`: NCCL_WIN_… bits.
-// The window is freed by ncclCommWindowDeregister; the buffer stays the caller's. *win may become NULL where windows are not supported.
+// The window is freed by ncclCommWindowDeregister; the buffer stays the caller's. *win may become NULL where windows
+// are not supported.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags);
 ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags);
 
-// Frees a window; NULL does nothing. ncclInvalidArgument: it is none, or is a handle of ncclCommRegister. Local, after all operations on the window are complete on all ranks.
+// Frees a window; NULL does nothing. ncclInvalidArgument: it is none, or is a handle of ncclCommRegister. Local, after
+// all operations on the window are complete on all ranks.
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 
@@ -420,62 +439,66 @@ ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr);
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr);
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Reductions of one's own
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
-// A reduction that multiplies this rank's input by *scalar (one element of `datatype`) and sums the products over the ranks.
-// Valid for this communicator and type. With ncclScalarDevice the scalar must live until the operations that use it are complete.
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-                                      ncclComm_t comm);
-ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-                                       ncclComm_t comm);
+// A reduction that multiplies this rank's input by *scalar (one element of `datatype`) and sums the products over the
+// ranks. Valid for this communicator and type. With ncclScalarDevice the scalar must live until the operations that use
+// it are complete.
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm);
+ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                       ncclScalarResidence_t residence, ncclComm_t comm);
 
 // Frees such a reduction; allowed as soon as the last call that names it has returned.
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
 ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Collectives. Every rank calls the same functions in the same order with the same count, type, operation and root.
-// They return when the work is queued; results are in place when the stream has passed it. A count of 0 is allowed and moves nothing.
-// Buffers of one call may not overlap, except in place, as told at each function.
-// ---------------------------------------------------------------------------------------------------------------------------
+// They return when the work is queued; results are in place when the stream has passed it. A count of 0 is allowed and
+// moves nothing. Buffers of one call may not overlap, except in place, as told at each function.
+// ---------------------------------------------------------------------------------------------------------------------
 
-// recvbuff of `root` = reduction of all ranks' sendbuff. Elsewhere recvbuff is not used and may be NULL. In place: same address.
-ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                         ncclComm_t comm, cudaStream_t stream);
+// recvbuff of `root` = reduction of all ranks' sendbuff. Elsewhere recvbuff is not used and may be NULL. In place: same
+// address.
+ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                         int root, ncclComm_t comm, cudaStream_t stream);
 
 // Old form of ncclBroadcast: always in place.
-ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       cudaStream_t stream);
+ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                        cudaStream_t stream);
 
 // recvbuff of every rank = sendbuff of `root`. Elsewhere sendbuff is not used and may be NULL. In place: same address.
-ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                            cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                            ncclComm_t comm, cudaStream_t stream);
 
 // recvbuff of every rank = reduction of all ranks' sendbuff, the same bits everywhere. In place: same address.
-ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
-                            cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+                            ncclComm_t comm, cudaStream_t stream);
 
 // recvbuff of rank r (recvcount elements) = block r of the reduction of all sendbuffs (nranks * recvcount elements).
 // In place: recvbuff is block r of sendbuff.
-ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                                ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
 
 // recvbuff (nranks * sendcount elements) of every rank = the sendbuffs of all ranks, in rank order.
 // In place: sendbuff is block r of recvbuff.
-ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                            cudaStream_t stream);
+ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                            ncclComm_t comm, cudaStream_t stream);
 
 // Block r of rank s's recvbuff = block s of rank r's sendbuff; blocks have `count` elements. Not in place.
 ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
@@ -483,39 +506,45 @@ ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, nc
 ncclResult_t pncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
                            cudaStream_t stream);
 
-// recvbuff (nranks * count elements) of `root` = the sendbuffs of all ranks, in rank order; elsewhere recvbuff is not used.
-// In place: the root's sendbuff is its block of recvbuff.
-ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                        cudaStream_t stream);
-ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                         cudaStream_t stream);
+// recvbuff (nranks * count elements) of `root` = the sendbuffs of all ranks, in rank order; elsewhere recvbuff is not
+// used. In place: the root's sendbuff is its block of recvbuff.
+ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                        ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                         ncclComm_t comm, cudaStream_t stream);
 
 // recvbuff of rank r = block r of the root's sendbuff (nranks * count elements); elsewhere sendbuff is not used.
 // In place: the root's recvbuff is its block of sendbuff.
-ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                         cudaStream_t stream);
-ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                          cudaStream_t stream);
+ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                         ncclComm_t comm, cudaStream_t stream);
+ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                          ncclComm_t comm, cudaStream_t stream);
 
-// ---------------------------------------------------------------------------------------------------------------------------
-// Between two ranks. Sends and receives of one pair of ranks match in the order of the calls. Those that need each other to
-// complete go between ncclGroupStart and ncclGroupEnd.
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
+// Between two ranks. Sends and receives of one pair of ranks match in the order of the calls. Those that need each
+// other to complete go between ncclGroupStart and ncclGroupEnd.
+// ---------------------------------------------------------------------------------------------------------------------
 
 // Sends `count` elements to rank `peer`, which calls ncclRecv with the same count and type.
-ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t pncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
 
 // Receives `count` elements from rank `peer`, which calls ncclSend with the same count and type.
-ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t pncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
 
-// Writes `count` elements into rank peer's part of a window, `peerWinOffset` bytes from its start, and then counts up the peer's
-// signal (sigIdx, ctx). The peer does not take part. `flags` must be 0.
+// Writes `count` elements into rank peer's part of a window, `peerWinOffset` bytes from its start, and then counts up
+// the peer's signal (sigIdx, ctx). The peer does not take part. `flags` must be 0.
 ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
-                           size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
-ncclResult_t pncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
-                            size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+                           size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t pncclPutSignal(const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
+                            ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags,
+                            ncclComm_t comm, cudaStream_t stream);
 
 // Counts up rank peer's signal (sigIdx, ctx) after earlier puts to that peer have arrived. `flags` must be 0.
 ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
@@ -525,11 +554,11 @@ ncclResult_t pncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, nccl
 ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t pncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream);
 
-// ---------------------------------------------------------------------------------------------------------------------------
-// Groups: the calls between start and end become one operation. Needed where one thread drives several ranks, and where sends and
-// receives depend on each other. Creating communicators and collectives do not mix in one group. Groups nest; the outermost end acts.
-// A group belongs to the calling thread.
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
+// Groups: the calls between start and end become one operation. Needed where one thread drives several ranks, and where
+// sends and receives depend on each other. Creating communicators and collectives do not mix in one group. Groups nest;
+// the outermost end acts. A group belongs to the calling thread.
+// ---------------------------------------------------------------------------------------------------------------------
 
 // Opens a group.
 ncclResult_t ncclGroupStart(void);
@@ -543,10 +572,10 @@ ncclResult_t pncclGroupEnd(void);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo);
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *simInfo);
 
-// ---------------------------------------------------------------------------------------------------------------------------
-// Parameters of the library: what the environment, a file or the default made of each NCCL_… variable. Keys are the variables'
-// names ("NCCL_DEBUG"). Texts and tables belong to the library. An unknown key gives ncclInvalidArgument.
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
+// Parameters of the library: what the environment, a file or the default made of each NCCL_… variable. Keys are the
+// variables' names ("NCCL_DEBUG"). Texts and tables belong to the library. An unknown key gives ncclInvalidArgument.
+// ---------------------------------------------------------------------------------------------------------------------
 
 // Looks a key up.
 ncclResult_t ncclParamBind(ncclParamHandle_t *out, const char *key);
@@ -574,7 +603,8 @@ ncclResult_t pncclParamGetU64(ncclParamHandle_t h, uint64_t *out);
 ncclResult_t ncclParamGetStr(ncclParamHandle_t h, const char **out);
 ncclResult_t pncclParamGetStr(ncclParamHandle_t h, const char **out);
 
-// Copies the value's bytes: an int64_t, or a text with its final 0. *len gets the size; more than maxLen bytes: ncclInvalidArgument.
+// Copies the value's bytes: an int64_t, or a text with its final 0. *len gets the size; more than maxLen bytes:
+// ncclInvalidArgument.
 ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len);
 ncclResult_t pncclParamGet(ncclParamHandle_t h, void *out, int maxLen, int *len);
 

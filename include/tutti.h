@@ -1,9 +1,9 @@
 // tutti.h: the host device's public face. Plain host memory as a real device: streams, events, memory, host functions.
 // The same under the CUDA runtime's names: hostcuda/cuda_runtime.h.
 //
-// Tutti's nccl.h takes a cudaStream_t. Where there is no GPU, a cudaStream_t is one of the streams created here, or one of the special
-// values NULL, (cudaStream_t)1 (legacy default stream) and (cudaStream_t)2 (per-thread default stream), which mean what CUDA says they
-// mean.
+// Tutti's nccl.h takes a cudaStream_t. Where there is no GPU, a cudaStream_t is one of the streams created here, or one
+// of the special values NULL, (cudaStream_t)1 (legacy default stream) and (cudaStream_t)2 (per-thread default stream),
+// which mean what CUDA says they mean.
 //
 // Threads: every function may be called from any thread. Errors: an ncclResult_t; ncclGetLastError(NULL) has the text.
 // Usable from C99 and C++.
@@ -21,7 +21,8 @@ extern "C" {
 
 typedef struct tuttiEvent *tuttiEvent_t;
 
-// Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for everything.
+// Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for
+// everything.
 typedef enum {
   tuttiMemoryUnknown = 0, // not allocated or registered here: an ordinary pointer of the program
   tuttiMemoryHost = 1,
@@ -38,17 +39,19 @@ typedef struct {
   unsigned flags; // of tuttiMallocKind or tuttiHostRegister
 } tuttiPointerAttributes_t;
 
-// An operation with a rank on another machine: so many messages to send or to receive, of one collective or send/receive. Numbers of messages; each at
-// most the one before, and all at most `steps`:
-//   send: posted (the network's sender waits for them) >= transmitted (given to the network) = received >= flushed >= done (the network has sent them)
-//   receive: posted (given to the network) >= transmitted = received (they have come) >= flushed (and can be used) >= done (they were used)
+// An operation with a rank on another machine: so many messages to send or to receive, of one collective or
+// send/receive. Numbers of messages; each at most the one before, and all at most `steps`:
+//   send: posted (the network's sender waits for them) >= transmitted (given to the network) = received >= flushed >=
+//   done (the network has sent them) receive: posted (given to the network) >= transmitted = received (they have come)
+//   >= flushed (and can be used) >= done (they were used)
 typedef struct {
   int peer;      // rank it sends to or receives from
   int send;      // 1: sends, 0: receives
   int protocol;  // 0: Simple, 1: LL
   int channel;   // of the plan
   int connected; // 1: there is a connection
-  int behalf;    // the rank whose messages these are: this rank's own, or a neighbour's that sends through this rank's proxy
+  int behalf;    // the rank whose messages these are: this rank's own, or a neighbour's that sends through this rank's
+                 // proxy
   unsigned steps, posted, transmitted, received, flushed, done;
   unsigned long long bytes;     // all messages together, about
   unsigned long long operation; // number of the launch on this communicator
@@ -63,7 +66,8 @@ typedef struct {
   size_t width, height;
 } tuttiRows_t;
 
-// Names of memory and of events for other processes of the same machine and user: plain bytes, to be carried there by the program.
+// Names of memory and of events for other processes of the same machine and user: plain bytes, to be carried there by
+// the program.
 typedef struct {
   char reserved[64];
 } tuttiIpcMemHandle_t;
@@ -71,7 +75,8 @@ typedef struct {
   char reserved[64];
 } tuttiIpcEventHandle_t;
 
-// Flags of tuttiStreamCreate: a blocking stream orders itself with the legacy default stream, a non-blocking one does not.
+// Flags of tuttiStreamCreate: a blocking stream orders itself with the legacy default stream, a non-blocking one does
+// not.
 #define TUTTI_STREAM_DEFAULT 0
 #define TUTTI_STREAM_NON_BLOCKING 1
 
@@ -80,51 +85,58 @@ ncclResult_t tuttiGetDeviceCount(int *count);
 // How many of them a program should use that uses all there are: NCCL_HOST_DEVICES when set, else 8.
 ncclResult_t tuttiGetUsualDeviceCount(int *count);
 
-// Device of the calling thread (0 at first): ncclCommInitRank binds the communicator to it. Several ranks may share one.
+// Device of the calling thread (0 at first): ncclCommInitRank binds the communicator to it. Several ranks may share
+// one.
 ncclResult_t tuttiSetDevice(int device);
 ncclResult_t tuttiGetDevice(int *device);
 
-// Creates a stream on the calling thread's device. `flags`: TUTTI_STREAM_…. Free it with tuttiStreamDestroy, which waits for nothing:
-// queued work still runs.
+// Creates a stream on the calling thread's device. `flags`: TUTTI_STREAM_…. Free it with tuttiStreamDestroy, which
+// waits for nothing: queued work still runs.
 ncclResult_t tuttiStreamCreate(cudaStream_t *stream, unsigned flags);
 ncclResult_t tuttiStreamDestroy(cudaStream_t stream);
 
-// What a stream is: its device, its TUTTI_STREAM_… flags, and a number that no other living stream has. Output pointers may be NULL.
+// What a stream is: its device, its TUTTI_STREAM_… flags, and a number that no other living stream has. Output pointers
+// may be NULL.
 ncclResult_t tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flags, unsigned long long *id);
 
-// Waits until all work queued so far is complete, and helps to run it. Returns the first error of that work since the last
-// synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
+// Waits until all work queued so far is complete, and helps to run it. Returns the first error of that work since the
+// last synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
 ncclResult_t tuttiStreamSynchronize(cudaStream_t stream);
 
-// ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for tuttiStreamSynchronize to
-// take. Never waits; runs a bounded amount of queued work.
+// ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for
+// tuttiStreamSynchronize to take. Never waits; runs a bounded amount of queued work.
 ncclResult_t tuttiStreamQuery(cudaStream_t stream);
 
 // Work queued on `stream` after this call starts when `event` is complete (at once when it was never recorded).
 ncclResult_t tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event);
 
-// Queues fn(arg). It runs on a thread of its own kind, never on one that queues or waits; what follows in the stream waits until it has
-// returned, other streams go on. It may queue work and wait for other streams, but not for its own. More than 64 at a time take turns.
+// Queues fn(arg). It runs on a thread of its own kind, never on one that queues or waits; what follows in the stream
+// waits until it has returned, other streams go on. It may queue work and wait for other streams, but not for its own.
+// More than 64 at a time take turns.
 ncclResult_t tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg);
 
-// Conditions for a word in memory and a value of the same width. AtLeast: the difference, as a signed number, is not negative. And: some bit is
-// set in both. Nor: some bit is set in neither.
+// Conditions for a word in memory and a value of the same width. AtLeast: the difference, as a signed number, is not
+// negative. And: some bit is set in both. Nor: some bit is set in neither.
 typedef enum { tuttiValueAtLeast = 0, tuttiValueEqual = 1, tuttiValueAnd = 2, tuttiValueNor = 3 } tuttiValueCondition_t;
 
-// In stream order: stores a value in a word, and holds up the stream, and nothing else, until a word meets the condition. Anybody may store what is
-// waited for: the program, another process, another stream. `at` is aligned to the width; its memory stays until the entry is complete.
-// While a wait does not end, synchronising with its stream does not return either.
+// In stream order: stores a value in a word, and holds up the stream, and nothing else, until a word meets the
+// condition. Anybody may store what is waited for: the program, another process, another stream. `at` is aligned to the
+// width; its memory stays until the entry is complete. While a wait does not end, synchronising with its stream does
+// not return either.
 ncclResult_t tuttiStreamWriteValue32(cudaStream_t stream, uint32_t *at, uint32_t value);
 ncclResult_t tuttiStreamWriteValue64(cudaStream_t stream, uint64_t *at, uint64_t value);
-ncclResult_t tuttiStreamWaitValue32(cudaStream_t stream, const uint32_t *at, uint32_t value, tuttiValueCondition_t condition);
-ncclResult_t tuttiStreamWaitValue64(cudaStream_t stream, const uint64_t *at, uint64_t value, tuttiValueCondition_t condition);
-// Ends all waits for values that are queued to the streams of `device` now. Each gives its stream an error, ncclInvalidUsage; what is
-// behind them runs. For a program that gives up the device's work.
+ncclResult_t tuttiStreamWaitValue32(cudaStream_t stream, const uint32_t *at, uint32_t value,
+                                    tuttiValueCondition_t condition);
+ncclResult_t tuttiStreamWaitValue64(cudaStream_t stream, const uint64_t *at, uint64_t value,
+                                    tuttiValueCondition_t condition);
+// Ends all waits for values that are queued to the streams of `device` now. Each gives its stream an error,
+// ncclInvalidUsage; what is behind them runs. For a program that gives up the device's work.
 ncclResult_t tuttiDeviceAbandonValues(int device);
 
 // Waits for all streams of the calling thread's device. Returns (and clears) the first error among them.
 ncclResult_t tuttiDeviceSynchronize(void);
-// Waits for all streams of `device` and leaves their errors for those who synchronise: what must happen before memory is freed.
+// Waits for all streams of `device` and leaves their errors for those who synchronise: what must happen before memory
+// is freed.
 ncclResult_t tuttiDeviceWait(int device);
 
 // Flags of tuttiEventCreateWithFlags: no time stamp is wanted; other processes can open it (needs the former too).
@@ -138,21 +150,22 @@ ncclResult_t tuttiEventCreateWithFlags(tuttiEvent_t *event, unsigned flags);
 // Queued records and waits still do their work.
 ncclResult_t tuttiEventDestroy(tuttiEvent_t event);
 ncclResult_t tuttiEventRecord(tuttiEvent_t event, cudaStream_t stream);
-// ncclSuccess when the newest record has been reached (or there was none), else ncclInProgress. Of an event shared between processes also
-// ncclRemoteError: the process that recorded it has ended before.
+// ncclSuccess when the newest record has been reached (or there was none), else ncclInProgress. Of an event shared
+// between processes also ncclRemoteError: the process that recorded it has ended before.
 ncclResult_t tuttiEventQuery(tuttiEvent_t event);
 ncclResult_t tuttiEventSynchronize(tuttiEvent_t event);
-// Milliseconds between two completed events (ncclInvalidUsage when one was not recorded or has no time, ncclInProgress when one is not
-// complete).
+// Milliseconds between two completed events (ncclInvalidUsage when one was not recorded or has no time, ncclInProgress
+// when one is not complete).
 ncclResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end);
 
-// A handle of an event made with TUTTI_EVENT_INTERPROCESS, and the event in another process, which destroys what it opened. There it can be
-// recorded, waited for and asked as any other. The owner must live when the handle is opened.
+// A handle of an event made with TUTTI_EVENT_INTERPROCESS, and the event in another process, which destroys what it
+// opened. There it can be recorded, waited for and asked as any other. The owner must live when the handle is opened.
 ncclResult_t tuttiIpcGetEventHandle(tuttiIpcEventHandle_t *handle, tuttiEvent_t event);
 ncclResult_t tuttiIpcOpenEventHandle(tuttiEvent_t *event, const tuttiIpcEventHandle_t *handle);
 
-// Host memory on pages of its own, zeroed. tuttiMalloc gives device memory; tuttiMallocKind any kind but unknown, with flags that are only
-// kept. Not shared with other processes (ncclMemAlloc gives memory that peers can map) until a handle of it is made.
+// Host memory on pages of its own, zeroed. tuttiMalloc gives device memory; tuttiMallocKind any kind but unknown, with
+// flags that are only kept. Not shared with other processes (ncclMemAlloc gives memory that peers can map) until a
+// handle of it is made.
 ncclResult_t tuttiMalloc(void **ptr, size_t size);
 ncclResult_t tuttiMallocKind(void **ptr, size_t size, tuttiMemory_t kind, unsigned flags);
 // Frees it at once: the program sees to it that nothing queued uses it any more (tuttiDeviceWait). NULL does nothing.
@@ -160,17 +173,19 @@ ncclResult_t tuttiFree(void *ptr);
 // Frees it in stream order.
 ncclResult_t tuttiFreeAsync(void *ptr, cudaStream_t stream);
 
-// Makes memory of the program known as tuttiMemoryHost, and unknown again. ncclInvalidArgument: overlaps what is known; was not registered.
+// Makes memory of the program known as tuttiMemoryHost, and unknown again. ncclInvalidArgument: overlaps what is known;
+// was not registered.
 ncclResult_t tuttiHostRegister(void *ptr, size_t size, unsigned flags);
 ncclResult_t tuttiHostUnregister(void *ptr);
 
 // What is known of the allocation that holds `ptr`. Any pointer is allowed.
 ncclResult_t tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, const void *ptr);
 
-// A handle of the whole allocation that holds `ptr` (device memory of this process), and the beginning of that allocation in another
-// process. The first handle turns the memory into shared memory in place: the call waits for the allocation's device, and no other thread
-// may write to the memory meanwhile. Opened twice, the same address is given and must be closed twice. The owner must live when the handle
-// is opened; what is open stays valid whatever becomes of the owner.
+// A handle of the whole allocation that holds `ptr` (device memory of this process), and the beginning of that
+// allocation in another process. The first handle turns the memory into shared memory in place: the call waits for the
+// allocation's device, and no other thread may write to the memory meanwhile. Opened twice, the same address is given
+// and must be closed twice. The owner must live when the handle is opened; what is open stays valid whatever becomes of
+// the owner.
 ncclResult_t tuttiIpcGetMemHandle(tuttiIpcMemHandle_t *handle, const void *ptr);
 ncclResult_t tuttiIpcOpenMemHandle(void **ptr, const tuttiIpcMemHandle_t *handle);
 ncclResult_t tuttiIpcCloseMemHandle(void *ptr);
@@ -189,27 +204,29 @@ ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream
 // Sets each element of `elementSize` bytes (1, 2 or 4) of the rows to `value`. A row's width is a multiple of it.
 ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t elementSize, cudaStream_t stream);
 
-// The communicator's operations with ranks on other machines that are not done, as they stand: who waits for whom, and how far it is. At most `max` of
-// them are written to `states`, which may be NULL when `max` is 0; `count` is how many there are. From any thread, also while others wait for these
-// operations; not while the communicator is destroyed.
+// The communicator's operations with ranks on other machines that are not done, as they stand: who waits for whom, and
+// how far it is. At most `max` of them are written to `states`, which may be NULL when `max` is 0; `count` is how many
+// there are. From any thread, also while others wait for these operations; not while the communicator is destroyed.
 ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count);
 
 // ---- Graphs ----
 //
-// While a stream is captured, what is queued to it (copies, fills, calls of the host, operations of NCCL) is recorded in a graph instead. Streams
-// that wait for an event recorded in it are captured too, from then on, until the capture ends at the stream where it began. A graph is
-// instantiated and launched in a stream as often as wanted. Each launch does what the recorded calls would do if they were made then, so
-// operations of NCCL count anew, and may be mixed with ordinary calls; all ranks launch alike. A graph with operations of NCCL is launched by
-// the threads that may use their communicators; when one of these is destroyed the launch gives ncclInvalidArgument and queues nothing.
+// While a stream is captured, what is queued to it (copies, fills, calls of the host, operations of NCCL) is recorded
+// in a graph instead. Streams that wait for an event recorded in it are captured too, from then on, until the capture
+// ends at the stream where it began. A graph is instantiated and launched in a stream as often as wanted. Each launch
+// does what the recorded calls would do if they were made then, so operations of NCCL count anew, and may be mixed with
+// ordinary calls; all ranks launch alike. A graph with operations of NCCL is launched by the threads that may use their
+// communicators; when one of these is destroyed the launch gives ncclInvalidArgument and queues nothing.
 //
-// Rules and errors are CUDA's: a call that is not allowed gives ncclInvalidUsage and makes the capture invalid, which its end then says;
-// tuttiTakeCaptureFault tells which rule it was. Use a graph from one thread at a time.
+// Rules and errors are CUDA's: a call that is not allowed gives ncclInvalidUsage and makes the capture invalid, which
+// its end then says; tuttiTakeCaptureFault tells which rule it was. Use a graph from one thread at a time.
 
 typedef struct tuttiGraph *tuttiGraph_t;
 typedef struct tuttiNode *tuttiNode_t; // of a graph; goes with it
 typedef struct tuttiGraphExec *tuttiGraphExec_t;
 
-// Which calls of others a capture forbids (tuttiCaptureAllows): those of all threads, of the thread that began it, of nobody.
+// Which calls of others a capture forbids (tuttiCaptureAllows): those of all threads, of the thread that began it, of
+// nobody.
 typedef enum { tuttiCaptureGlobal = 0, tuttiCaptureThreadLocal = 1, tuttiCaptureRelaxed = 2 } tuttiCaptureMode_t;
 typedef enum { tuttiCaptureNone = 0, tuttiCaptureActive = 1, tuttiCaptureInvalidated = 2 } tuttiCaptureStatus_t;
 
@@ -249,35 +266,41 @@ typedef struct {
   size_t dependencyCount;
 } tuttiCaptureInfo_t;
 
-// Begins to capture the stream: in a new graph, or in one that is there, whose nodes `dependencies` go before the first that is added. Not the legacy
-// default stream.
+// Begins to capture the stream: in a new graph, or in one that is there, whose nodes `dependencies` go before the first
+// that is added. Not the legacy default stream.
 ncclResult_t tuttiStreamBeginCapture(cudaStream_t stream, tuttiCaptureMode_t mode);
-ncclResult_t tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph, const tuttiNode_t *dependencies, size_t count,
-                                            tuttiCaptureMode_t mode);
-// Ends it. The graph is the caller's, to be destroyed. Errors: ncclInvalidUsage; no graph then, and, but where thread or stream are wrong, no capture.
+ncclResult_t tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph, const tuttiNode_t *dependencies,
+                                            size_t count, tuttiCaptureMode_t mode);
+// Ends it. The graph is the caller's, to be destroyed. Errors: ncclInvalidUsage; no graph then, and, but where thread
+// or stream are wrong, no capture.
 ncclResult_t tuttiStreamEndCapture(cudaStream_t stream, tuttiGraph_t *graph);
 ncclResult_t tuttiStreamGetCaptureInfo(cudaStream_t stream, tuttiCaptureInfo_t *info);
 // The stream's next node comes after these; with `set` 0 also after those it would come after anyway.
-ncclResult_t tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiNode_t *dependencies, size_t count, int set);
+ncclResult_t tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiNode_t *dependencies, size_t count,
+                                                  int set);
 // The calling thread's mode, tuttiCaptureGlobal at first; the one before is given back.
 ncclResult_t tuttiThreadExchangeCaptureMode(tuttiCaptureMode_t *mode);
-// ncclInvalidUsage, with the captures invalid, if the thread's mode does not allow a call such as function `what` beside the captures under way: calls that
-// may wait for a captured stream in a program that is not the only user of its process.
+// ncclInvalidUsage, with the captures invalid, if the thread's mode does not allow a call such as function `what`
+// beside the captures under way: calls that may wait for a captured stream in a program that is not the only user of
+// its process.
 ncclResult_t tuttiCaptureAllows(const char *what);
 // Which rule the calling thread's last call with ncclInvalidUsage has broken, once.
 tuttiCaptureFault_t tuttiTakeCaptureFault(void);
 
-// With TUTTI_EVENT_EXTERNAL the record or wait is a node of its own when the stream is captured, done at each launch, for work outside of the graph.
+// With TUTTI_EVENT_EXTERNAL the record or wait is a node of its own when the stream is captured, done at each launch,
+// for work outside of the graph.
 #define TUTTI_EVENT_EXTERNAL 1
 ncclResult_t tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, unsigned flags);
 ncclResult_t tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event, unsigned flags);
-// As tuttiLaunchHostFunc, with a copy of `size` bytes of `arg`, which is the library's: the same for every launch of a graph.
+// As tuttiLaunchHostFunc, with a copy of `size` bytes of `arg`, which is the library's: the same for every launch of a
+// graph.
 ncclResult_t tuttiLaunchHostFuncStaged(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t size);
 
 ncclResult_t tuttiGraphCreate(tuttiGraph_t *graph);
 // What was instantiated from it stays good. NULL does nothing.
 ncclResult_t tuttiGraphDestroy(tuttiGraph_t graph);
-ncclResult_t tuttiGraphAddEmptyNode(tuttiGraph_t graph, const tuttiNode_t *dependencies, size_t count, tuttiNode_t *node);
+ncclResult_t tuttiGraphAddEmptyNode(tuttiGraph_t graph, const tuttiNode_t *dependencies, size_t count,
+                                    tuttiNode_t *node);
 // The graph's nodes, each behind those that it comes after; good until the graph changes.
 ncclResult_t tuttiGraphGetNodes(tuttiGraph_t graph, const tuttiNode_t **nodes, size_t *count);
 ncclResult_t tuttiNodeGetKind(tuttiNode_t node, tuttiNodeKind_t *kind);
@@ -286,10 +309,11 @@ ncclResult_t tuttiNodeGetDependencies(tuttiNode_t node, tuttiNode_t *dependencie
 
 // What can be launched. The graph may then be changed or destroyed.
 ncclResult_t tuttiGraphInstantiate(tuttiGraphExec_t *exec, tuttiGraph_t graph);
-// Queues the graph's work in stream order; launches of one exec run one after the other. In a captured stream: a node. Any thread.
+// Queues the graph's work in stream order; launches of one exec run one after the other. In a captured stream: a node.
+// Any thread.
 ncclResult_t tuttiGraphLaunch(tuttiGraphExec_t exec, cudaStream_t stream);
-// Later launches do what `graph` says, if it has the same kinds of nodes in the same order. If not: ncclInvalidArgument, and the first node that differs (NULL:
-// there are fewer).
+// Later launches do what `graph` says, if it has the same kinds of nodes in the same order. If not:
+// ncclInvalidArgument, and the first node that differs (NULL: there are fewer).
 ncclResult_t tuttiGraphExecUpdate(tuttiGraphExec_t exec, tuttiGraph_t graph, tuttiNode_t *changed);
 // Launched work still runs. NULL does nothing.
 ncclResult_t tuttiGraphExecDestroy(tuttiGraphExec_t exec);

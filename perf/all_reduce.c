@@ -22,7 +22,8 @@ static ncclResult_t run(const perf_call *x)
   return ncclAllReduce(x->send, x->recv, x->c->count, x->c->type, x->op, x->comm, x->stream);
 }
 
-static const perf_coll coll = {.counts = counts, .input = input, .output = output, .bus_factor = perf_factor_twice, .run = run};
+static const perf_coll coll = {
+    .counts = counts, .input = input, .output = output, .bus_factor = perf_factor_twice, .run = run};
 
 int main(int argc, char **argv)
 {

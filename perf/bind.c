@@ -7,7 +7,8 @@
 
 #include "system.h"
 
-// The first hardware thread of the core that `cpu` belongs to: lists begin with it. Where the kernel says nothing, each is a core.
+// The first hardware thread of the core that `cpu` belongs to: lists begin with it. Where the kernel says nothing, each
+// is a core.
 static int first_of_core(int cpu)
 {
   char path[96];
@@ -18,7 +19,8 @@ static int first_of_core(int cpu)
   return first;
 }
 
-// Number of the core of each hardware thread that this process may use, from 0 on; -1: it may not. Returns how many cores there are.
+// Number of the core of each hardware thread that this process may use, from 0 on; -1: it may not. Returns how many
+// cores there are.
 static int number_cores(int number[CPU_SETSIZE])
 {
   cpu_set_t may;

@@ -24,7 +24,8 @@ static ncclResult_t run(const perf_call *x)
   return ncclBroadcast(x->send, x->recv, x->c->count, x->c->type, x->c->root, x->comm, x->stream);
 }
 
-static const perf_coll coll = {.redop = "none", .rooted = true, .counts = counts, .input = input, .output = output, .run = run};
+static const perf_coll coll = {
+    .redop = "none", .rooted = true, .counts = counts, .input = input, .output = output, .run = run};
 
 int main(int argc, char **argv)
 {

@@ -140,7 +140,8 @@ static void run_threads(perf_job *j)
     perf_die_saying(PERF_EXIT_INTERNAL, "no memory for %d threads", j->o.threads);
   }
   for (int i = j->o.threads - 1; i >= 0; i--) {
-    threads[i] = (perf_thread){.job = j, .index = i, .ranks = j->ranks + i * j->o.gpus, .prints = i == 0 && j->world.proc == 0};
+    threads[i] =
+        (perf_thread){.job = j, .index = i, .ranks = j->ranks + i * j->o.gpus, .prints = i == 0 && j->world.proc == 0};
     int error = i ? pthread_create(&threads[i].id, NULL, thread_main, &threads[i]) : 0;
     if (error) {
       errno = error;
@@ -195,7 +196,8 @@ static int end_job(perf_job *j)
   print(j, text);
   perf_json_footer(j->json, j->errors, end.bus_bw, least);
   if (j->o.memory) {
-    perf_memory m[] = {{"Initialization", end.phases[0]}, {"User-Allocated", end.phases[1]}, {"Collective", end.phases[2]}};
+    perf_memory m[] = {
+        {"Initialization", end.phases[0]}, {"User-Allocated", end.phases[1]}, {"Collective", end.phases[2]}};
     perf_report_memory(m, 3, text, sizeof(text));
     print(j, text);
   }

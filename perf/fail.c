@@ -109,7 +109,8 @@ _Noreturn void perf_nccl_failed(ncclResult_t result, const char *file, int line)
   char host[256];
   FILE *out = who[0] ? stderr : stdout;
   perf_host_name(host, sizeof(host));
-  fprintf(out, "%s: %sTest NCCL failure %s:%d '%s / %s'\n", host, who, file, line, ncclGetErrorString(result), ncclGetLastError(NULL));
+  fprintf(out, "%s: %sTest NCCL failure %s:%d '%s / %s'\n", host, who, file, line, ncclGetErrorString(result),
+          ncclGetLastError(NULL));
   fprintf(out, " .. %s pid %d: Test failure %s:%d\n", host, (int)getpid(), file, line);
   perf_die(PERF_EXIT_NCCL);
 }

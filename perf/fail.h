@@ -1,4 +1,5 @@
-// fail.h: the end of a job that went wrong. Whoever detects an error says so and ends the process; the launcher ends the others.
+// fail.h: the end of a job that went wrong. Whoever detects an error says so and ends the process; the launcher ends
+// the others.
 #pragma once
 #include <stdbool.h>
 
@@ -16,8 +17,8 @@ enum {
   PERF_EXIT_WRONG = 7
 };
 
-// Says which process this is: from now on what processes other than 0 say starts with "process 2 (ranks 4-5): ". `ranks` is the number of
-// ranks per process. Before any thread.
+// Says which process this is: from now on what processes other than 0 say starts with "process 2 (ranks 4-5): ".
+// `ranks` is the number of ranks per process. Before any thread.
 void perf_name_process(int proc, int procs, int ranks);
 
 // "process 2 (ranks 4-5): ", or "" in process 0.
@@ -29,7 +30,8 @@ void perf_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // This process is part of a job now: if it dies, the launcher's abort is called. NULL: no longer.
 void perf_in_job(perf_world *w);
 
-// Ends the process at once with this status, after the hook below. Any thread; the first caller gets through, the others wait for the end.
+// Ends the process at once with this status, after the hook below. Any thread; the first caller gets through, the
+// others wait for the end.
 _Noreturn void perf_die(int status);
 
 // The same when all processes of the job do so for the same reason, from their main threads: it ends in good order.
@@ -41,7 +43,8 @@ void perf_on_death(void (*hook)(void *arg), void *arg);
 // perf_say, then perf_die.
 _Noreturn void perf_die_saying(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// Prints "<host>: Test NCCL failure <file>:<line> '<result> / <last error>'" and dies. Process 0 prints to standard output.
+// Prints "<host>: Test NCCL failure <file>:<line> '<result> / <last error>'" and dies. Process 0 prints to standard
+// output.
 _Noreturn void perf_nccl_failed(ncclResult_t result, const char *file, int line);
 
 // Dies unless `call` gives ncclSuccess.

@@ -1,4 +1,5 @@
-// The launcher of -P: one supervisor forks the processes of the job. They meet in anonymous shared memory mapped before the fork.
+// The launcher of -P: one supervisor forks the processes of the job. They meet in anonymous shared memory mapped before
+// the fork.
 #define _GNU_SOURCE // program_invocation_short_name, syscall
 #include <errno.h>
 #include <limits.h>
@@ -130,9 +131,11 @@ static void describe_end(const supervision *s, int proc, int wait_status, char *
 {
   int first = proc * s->ranks_each, last = first + s->ranks_each - 1;
   int n = snprintf(buf, size, "%s: process %d (pid %d, rank", s->who, proc, (int)s->pids[proc]);
-  n += last > first ? snprintf(buf + n, size - (size_t)n, "s %d-%d) ", first, last) : snprintf(buf + n, size - (size_t)n, " %d) ", first);
+  n += last > first ? snprintf(buf + n, size - (size_t)n, "s %d-%d) ", first, last)
+                    : snprintf(buf + n, size - (size_t)n, " %d) ", first);
   if (WIFSIGNALED(wait_status)) {
-    snprintf(buf + n, size - (size_t)n, "was killed by signal %d (%s)", WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+    snprintf(buf + n, size - (size_t)n, "was killed by signal %d (%s)", WTERMSIG(wait_status),
+             strsignal(WTERMSIG(wait_status)));
   } else {
     snprintf(buf + n, size - (size_t)n, "exited with status %d before the end of the job", WEXITSTATUS(wait_status));
   }
@@ -215,7 +218,11 @@ static void become_process(perf_world *w, const supervision *s, int proc, pid_t 
     _exit(PERF_EXIT_INTERNAL);
   }
   bool bound = s->cores_each > 0 && perf_bind(proc * s->cores_each, s->cores_each);
-  *w = (perf_world){.launcher = &perf_launch_fork, .proc = proc, .procs = s->procs, .cores = bound ? s->cores_each : 0, .state = s->m};
+  *w = (perf_world){.launcher = &perf_launch_fork,
+                    .proc = proc,
+                    .procs = s->procs,
+                    .cores = bound ? s->cores_each : 0,
+                    .state = s->m};
 }
 
 // Forks them all. True in a child, false in the parent. A fork that fails ends those that were made.
@@ -241,7 +248,8 @@ static bool fork_all(supervision *s, perf_world *w)
   return false;
 }
 
-// With a core for every rank, each process gets as many as it has ranks, as mpirun does. Else nobody is bound: the system balances.
+// With a core for every rank, each process gets as many as it has ranks, as mpirun does. Else nobody is bound: the
+// system balances.
 static int cores_each(const perf_options *o)
 {
   int ranks = o->threads * o->gpus;
@@ -255,7 +263,8 @@ static perf_launch_result init(const perf_options *o, const perf_place *p, perf_
   meeting *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pid_t *pids = calloc((size_t)o->procs, sizeof(*pids));
   if (m == MAP_FAILED || !pids) {
-    fprintf(stderr, "%s: -P %d: cannot map %zu bytes: %s\n", program_invocation_short_name, o->procs, size, strerror(errno));
+    fprintf(stderr, "%s: -P %d: cannot map %zu bytes: %s\n", program_invocation_short_name, o->procs, size,
+            strerror(errno));
     free(pids);
     return PERF_LAUNCH_FAILED;
   }

@@ -31,8 +31,8 @@ static ncclResult_t exchange(const perf_call *x, int mask)
   ncclResult_t r = ncclGroupStart();
   if (r == ncclSuccess) {
     r = ncclSend(x->recv + (size_t)mine * block, c->count * (size_t)mask, c->type, c->rank ^ mask, x->comm, x->stream);
-    ncclResult_t s =
-        ncclRecv(x->recv + (size_t)(mine ^ mask) * block, c->count * (size_t)mask, c->type, c->rank ^ mask, x->comm, x->stream);
+    ncclResult_t s = ncclRecv(x->recv + (size_t)(mine ^ mask) * block, c->count * (size_t)mask, c->type, c->rank ^ mask,
+                              x->comm, x->stream);
     ncclResult_t e = ncclGroupEnd();
     r = r != ncclSuccess ? r : s != ncclSuccess ? s : e;
   }

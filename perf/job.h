@@ -73,7 +73,8 @@ void perf_plan_memory(perf_job *j);
 // Gathers and prints the device lines, and starts the JSON document's body.
 void perf_print_devices(perf_job *j);
 
-// Communicators and streams, then buffers and their registration, of `count` local ranks from number `first` on. Collective over the job.
+// Communicators and streams, then buffers and their registration, of `count` local ranks from number `first` on.
+// Collective over the job.
 void perf_make_comms(perf_job *j, int first, int count);
 void perf_make_buffers(perf_job *j, int first, int count);
 

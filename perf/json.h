@@ -4,8 +4,9 @@
 
 typedef struct perf_json perf_json;
 
-// Creates the file `path`, or path.0, path.1, ... when it exists, and starts the document with the command line and environment.
-// `note` gets one line for standard output (which file, or why none). NULL when nothing will be written: not named .json, or not possible.
+// Creates the file `path`, or path.0, path.1, ... when it exists, and starts the document with the command line and
+// environment. `note` gets one line for standard output (which file, or why none). NULL when nothing will be written:
+// not named .json, or not possible.
 perf_json *perf_json_open(const char *path, int argc, char *const *argv, int library_version, char *note, size_t size);
 
 // Options and devices.

@@ -54,7 +54,8 @@ const perf_launcher perf_launch_single = {
     .finalize = finalize,
 };
 
-static const perf_launcher *const launchers[] = {&perf_launch_fork, &perf_launch_mpi, &perf_launch_env, &perf_launch_single};
+static const perf_launcher *const launchers[] = {&perf_launch_fork, &perf_launch_mpi, &perf_launch_env,
+                                                 &perf_launch_single};
 enum { LAUNCHERS = sizeof(launchers) / sizeof(launchers[0]) };
 
 // Where a process runs, as its name in two hashes.
@@ -123,8 +124,8 @@ bool perf_find_place(const perf_options *o, perf_place *p, perf_text *text)
     return false;
   }
   if (o->procs > 1 && p->procs != 1) {
-    perf_say("-P,--procs %d cannot be combined with %s, which started %d processes (%s): leave -P out", o->procs, perf_by_name(p->by),
-             p->procs, p->size_name);
+    perf_say("-P,--procs %d cannot be combined with %s, which started %d processes (%s): leave -P out", o->procs,
+             perf_by_name(p->by), p->procs, p->size_name);
     return false;
   }
   return true;

@@ -1,5 +1,5 @@
-// The launcher for processes that something else started (torchrun, srun, prterun, an mpirun without its library): rank and size from the
-// environment, and a star of TCP connections among the processes.
+// The launcher for processes that something else started (torchrun, srun, prterun, an mpirun without its library): rank
+// and size from the environment, and a star of TCP connections among the processes.
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <stdio.h>
@@ -29,7 +29,8 @@ static bool ask_process(long pid, char *name, size_t size, long *parent)
   return ok;
 }
 
-// "4711" when the Hydra proxy with that number is above this process. It is one for all processes of a job on this machine.
+// "4711" when the Hydra proxy with that number is above this process. It is one for all processes of a job on this
+// machine.
 static const char *hydra_proxy(void)
 {
   static char number[24]; // the same value whenever
@@ -129,7 +130,8 @@ static bool barrier(perf_world *w)
 
 static bool bcast(perf_world *w, void *data, size_t size, int root)
 {
-  return w->procs == 1 || ((root == 0 || perf_star_fetch(w->state, data, size, root)) && perf_star_spread(w->state, data, size));
+  return w->procs == 1 ||
+         ((root == 0 || perf_star_fetch(w->state, data, size, root)) && perf_star_spread(w->state, data, size));
 }
 
 // All meet once more: a launcher may kill the others as soon as one ends with a bad status.

@@ -1,4 +1,5 @@
-// The launcher for processes that an mpirun started: they speak MPI with each other, through the shared object of that MPI.
+// The launcher for processes that an mpirun started: they speak MPI with each other, through the shared object of that
+// MPI.
 #define _GNU_SOURCE // dladdr
 #include <dlfcn.h>
 #include <stdio.h>
@@ -74,8 +75,8 @@ static bool fits(const perf_place *p, const perf_world *w)
   if (p->procs == 0 || (w->procs == p->procs && w->proc == p->proc)) {
     return true;
   }
-  perf_say("%s=%d and %s=%d, but MPI says process %d of %d: %s was built for another MPI than that of the mpirun", p->rank_name, p->proc,
-           p->size_name, p->procs, w->proc, w->procs, object_name(p));
+  perf_say("%s=%d and %s=%d, but MPI says process %d of %d: %s was built for another MPI than that of the mpirun",
+           p->rank_name, p->proc, p->size_name, p->procs, w->proc, w->procs, object_name(p));
   return false;
 }
 
@@ -126,7 +127,8 @@ static void finalize(perf_world *w, int status)
   }
 }
 
-// MPICH's mpirun stops reading a process's output as soon as one aborts: what it was told last, why, would often be lost. So it gets a while to read it.
+// MPICH's mpirun stops reading a process's output as soon as one aborts: what it was told last, why, would often be
+// lost. So it gets a while to read it.
 static void let_read(int fd)
 {
   int unread = 0;

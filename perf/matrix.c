@@ -31,7 +31,8 @@ static int parse_line(const char **at, double scale, size_t *values, int room)
     }
     char *end;
     double v = strtod(s, &end) * scale;
-    if (end == s || (*end && !isspace((unsigned char)*end)) || !(v >= 0 && v < (double)((size_t)1 << 50)) || n == room) {
+    if (end == s || (*end && !isspace((unsigned char)*end)) || !(v >= 0 && v < (double)((size_t)1 << 50)) ||
+        n == room) {
       return -1;
     }
     values[n++] = (size_t)v & ~(size_t)15;
@@ -132,13 +133,15 @@ const char *perf_matrix_prepare(size_t min_bytes, size_t max_bytes, int nranks)
     return error;
   }
   if (min_bytes != max_bytes) {
-    return "-b and -e must be equal (such as -b 32M -e 32M) with NCCL_TESTS_ALLTOALLV_MATRIX_FILE: the sizes come from the file";
+    return "-b and -e must be equal (such as -b 32M -e 32M) with NCCL_TESTS_ALLTOALLV_MATRIX_FILE: the sizes come from "
+           "the file";
   }
   size_t sent = perf_matrix_most(false, nranks, 0), received = perf_matrix_most(true, nranks, 0);
   size_t need = sent > received ? sent : received;
   if (max_bytes < need) {
     snprintf(matrix.error, sizeof(matrix.error),
-             "maxBytes (-e) must be at least %zu bytes as required by traffic matrix file %.300s (got %zu)", need, file, max_bytes);
+             "maxBytes (-e) must be at least %zu bytes as required by traffic matrix file %.300s (got %zu)", need, file,
+             max_bytes);
     return matrix.error;
   }
   return NULL;
@@ -197,15 +200,17 @@ void perf_matrix_summary(int nranks, size_t total, double seconds)
     return;
   }
   if (matrix.bytes) {
-    printf("# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: mode=matrix nranks=%d matrix_dim=%d scale=%.3f time_usec=%.2f\n", nranks, matrix.dim,
-           matrix.scale, seconds * 1e6);
+    printf("# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: mode=matrix nranks=%d matrix_dim=%d scale=%.3f time_usec=%.2f\n",
+           nranks, matrix.dim, matrix.scale, seconds * 1e6);
   } else {
-    printf("# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: mode=generated nranks=%d total_bytes=%zu spread=%.3f time_usec=%.2f\n", nranks, total,
-           matrix.spread, seconds * 1e6);
+    printf(
+        "# NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: mode=generated nranks=%d total_bytes=%zu spread=%.3f time_usec=%.2f\n",
+        nranks, total, matrix.spread, seconds * 1e6);
   }
   for (int rank = 0; rank < nranks; rank++) {
     size_t sent = sum_of(rank, false, nranks, total), received = sum_of(rank, true, nranks, total);
     double bw = (double)(sent > received ? sent : received) / 1e9 / seconds;
-    printf("#   rank=%d send_bytes=%zu recv_bytes=%zu alg_bw=%.2f bus_bw=%.2f\n", rank, sent, received, bw, bw * (nranks - 1) / nranks);
+    printf("#   rank=%d send_bytes=%zu recv_bytes=%zu alg_bw=%.2f bus_bw=%.2f\n", rank, sent, received, bw,
+           bw * (nranks - 1) / nranks);
   }
 }

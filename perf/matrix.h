@@ -1,8 +1,8 @@
 // matrix.h: who sends how much to whom in alltoallv_perf.
 //
-// NCCL_TESTS_ALLTOALLV_MATRIX_FILE names a file with a square of numbers: row i, column j = bytes from rank i to rank j, times
-// NCCL_TESTS_ALLTOALLV_MATRIX_SCALE. Without it the bytes grow with the distance from i to j; NCCL_TESTS_ALLTOALLV_SPREAD (0 to 1)
-// blends that with equal shares. All amounts are rounded down to whole 16 bytes.
+// NCCL_TESTS_ALLTOALLV_MATRIX_FILE names a file with a square of numbers: row i, column j = bytes from rank i to rank
+// j, times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE. Without it the bytes grow with the distance from i to j;
+// NCCL_TESTS_ALLTOALLV_SPREAD (0 to 1) blends that with equal shares. All amounts are rounded down to whole 16 bytes.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -61,8 +61,8 @@ static void look_for_late(perf_monitor *m)
       char host[256];
       perf_host_name(host, sizeof(host));
       erase(m);
-      fprintf(perf_who()[0] ? stderr : stdout, "%s: %sTest timeout (%ds) %s:%d thread %d waits for %s\n", host, perf_who(), m->timeout,
-              __FILE_NAME__, __LINE__, i, atomic_load(&m->waiters[i].what));
+      fprintf(perf_who()[0] ? stderr : stdout, "%s: %sTest timeout (%ds) %s:%d thread %d waits for %s\n", host,
+              perf_who(), m->timeout, __FILE_NAME__, __LINE__, i, atomic_load(&m->waiters[i].what));
       perf_die(PERF_EXIT_TIMEOUT);
     }
   }

@@ -1,12 +1,14 @@
-// mpi_module.h: MPI as the perf programs need it. The programs are not linked with any MPI: each MPI that the build found becomes a shared
-// object (perf_mpi_openmpi.so, perf_mpi_mpich.so) with this table in it, opened when that MPI's launcher has started the program.
+// mpi_module.h: MPI as the perf programs need it. The programs are not linked with any MPI: each MPI that the build
+// found becomes a shared object (perf_mpi_openmpi.so, perf_mpi_mpich.so) with this table in it, opened when that MPI's
+// launcher has started the program.
 #pragma once
 #include <stddef.h>
 
 #define PERF_MPI_TABLE "perf_mpi_table"
 enum { PERF_MPI_VERSION = 1 };
 
-// Those that return int return 0, or an MPI error code for error_text. None spins: while a process waits its cores belong to the ranks.
+// Those that return int return 0, or an MPI error code for error_text. None spins: while a process waits its cores
+// belong to the ranks.
 typedef struct perf_mpi {
   int version; // PERF_MPI_VERSION, or the object belongs to other programs
   int (*init)(int *proc, int *procs);

@@ -32,17 +32,22 @@ static const char not_a_type[] = "not a type: want"
                                  " all";
 
 static const option_row rows[] = {
-    {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes", "fork this many processes on this machine (default 1)"},
-    {'B', "bind", ARG_INT, AT(bind), 0, 1, "0/1", "with -P: each process on cores of its own, where ranks have a core each (default 1)"},
+    {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes",
+     "fork this many processes on this machine (default 1)"},
+    {'B', "bind", ARG_INT, AT(bind), 0, 1, "0/1",
+     "with -P: each process on cores of its own, where ranks have a core each (default 1)"},
     {'t', "nthreads", ARG_INT, AT(threads), 1, PERF_MAX_RANKS, "threads", "threads per process (default 1)"},
-    {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices", "ranks per thread, each on its own host device (default 1)"},
+    {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices",
+     "ranks per thread, each on its own host device (default 1)"},
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, "size", "first size (default 32M)"},
     {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, "size", "last size (default 32M)"},
     {'i', "stepbytes", ARG_SIZE, AT(step_bytes), 0, 0, "size", "add this from size to size (default 1M)"},
     {'f', "stepfactor", ARG_INT, AT(step_factor), 1, INT_MAX, "factor", "multiply by this instead (default 1: off)"},
     {'n', "iters", ARG_INT, AT(iters), 1, INT_MAX / 4, "count", "timed iterations (default 20)"},
-    {'m', "agg_iters", ARG_INT, AT(agg_iters), 1, INT_MAX / 4, "count", "operations in one group per iteration (default 1)"},
-    {'w', "warmup_iters", ARG_INT, AT(warmup_iters), 0, INT_MAX / 4, "count", "untimed iterations per size before (default 1)"},
+    {'m', "agg_iters", ARG_INT, AT(agg_iters), 1, INT_MAX / 4, "count",
+     "operations in one group per iteration (default 1)"},
+    {'w', "warmup_iters", ARG_INT, AT(warmup_iters), 0, INT_MAX / 4, "count",
+     "untimed iterations per size before (default 1)"},
     {'N', "run_cycles", ARG_INT, AT(cycles), 0, INT_MAX, "count", "scan the sizes so often (default 1; 0 = endless)"},
     {'p', "parallel_init", ARG_INT, AT(parallel_init), 0, 1, "0/1", "threads make their own communicators at once"},
     {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count", "checked iterations (default 1; 0 = none)"},
@@ -52,20 +57,25 @@ static const option_row rows[] = {
     {'z', "blocking", ARG_INT, AT(blocking), 0, 3, "0/1/2/3",
      "1 wait and barrier after each operation, 2 wait only, 3 both after each -n iteration"},
     {'y', "stream_null", ARG_INT, AT(stream_null), 0, 1, "0/1", "use the NULL stream"},
-    {'T', "timeout", ARG_INT, AT(timeout), 0, INT_MAX, "seconds", "give up when one wait lasts longer (default 0: never)"},
-    {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches", "capture the iterations in a graph, launch it so often"},
+    {'T', "timeout", ARG_INT, AT(timeout), 0, INT_MAX, "seconds",
+     "give up when one wait lasts longer (default 0: never)"},
+    {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches",
+     "capture the iterations in a graph, launch it so often"},
     {'C', "report_cputime", ARG_INT, AT(cputime), 0, 1, "0/1", "report the time to issue, not to complete"},
     {'S', "report_timestamps", ARG_INT, AT(timestamps), 0, 1, "0/1", "end each line with date and time"},
     {'J', "output_file", ARG_STRING, AT(output_file), 0, 0, "file.json", "also write the results as JSON"},
-    {'a', "average", ARG_INT, AT(average), 0, 3, "0/1/2/3", "time reported: 0 of rank 0, 1 average, 2 least, 3 greatest (default 1)"},
-    {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2", "register buffers: 1 ncclCommRegister, 2 symmetric windows"},
+    {'a', "average", ARG_INT, AT(average), 0, 3, "0/1/2/3",
+     "time reported: 0 of rank 0, 1 average, 2 least, 3 greatest (default 1)"},
+    {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2",
+     "register buffers: 1 ncclCommRegister, 2 symmetric windows"},
     {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no meaning on host memory"},
     {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number", "not on host memory (default 0)"},
     {'V', "device_cta_count", ARG_INT, AT(device_ctas), INT_MIN, INT_MAX, "count", "no meaning on host memory"},
     {'M', "memory", ARG_INT, AT(memory), 0, 1, "0/1", "report memory use per phase"},
     {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements", "move buffers by so many elements"},
     {'I', "per_iter_timing", ARG_INT, AT(per_iter), INT_MIN, INT_MAX, "0/1", "time each iteration, four more columns"},
-    {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count", "leave the first iterations out of -I's columns"},
+    {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count",
+     "leave the first iterations out of -I's columns"},
     {'h', "help", ARG_NONE, 0, 0, 0, NULL, "this text"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -200,9 +210,11 @@ static bool set_value(perf_options *o, const option_row *row, const char *value,
   void *at = (char *)o + row->offset;
   switch (row->kind) {
   case ARG_SIZE:
-    return perf_parse_size(value, at) || bad(text, row, value, "not a size: want a number up to 2^50 bytes with an optional K, M or G");
+    return perf_parse_size(value, at) ||
+           bad(text, row, value, "not a size: want a number up to 2^50 bytes with an optional K, M or G");
   case ARG_OP:
-    return parse_name(value, op_names, PERF_OPS, at) || bad(text, row, value, "not an operation: want sum prod max min avg mulsum all");
+    return parse_name(value, op_names, PERF_OPS, at) ||
+           bad(text, row, value, "not an operation: want sum prod max min avg mulsum all");
   case ARG_TYPE: return parse_name(value, type_names, PERF_TYPES, at) || bad(text, row, value, not_a_type);
   case ARG_STRING: *(const char **)at = value; return *value != '\0' || bad(text, row, value, "empty");
   default: return set_int(o, row, value, text);
@@ -299,14 +311,15 @@ static bool check_together(perf_options *o, perf_text *text)
     return false;
   }
   if (o->step_factor == 1 && o->step_bytes == 0 && o->min_bytes < o->max_bytes) {
-    return error_text(text, "-i,--stepbytes 0 never gets from 'minbytes' to 'maxbytes': give a step or -f,--stepfactor");
+    return error_text(text,
+                      "-i,--stepbytes 0 never gets from 'minbytes' to 'maxbytes': give a step or -f,--stepfactor");
   }
   if (o->device_impl > 0 && o->local_register != 2) {
     return error_text(text, "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)");
   }
   if (o->graph && (o->blocking == 1 || o->blocking == 2 || o->stream_null)) {
-    return error_text(
-        text, "-G: neither -z 1, -z 2 nor -y 1: a stream that is captured cannot be waited for, and the NULL stream not be captured");
+    return error_text(text, "-G: neither -z 1, -z 2 nor -y 1: a stream that is captured cannot be waited for, and the "
+                            "NULL stream not be captured");
   }
   if ((long)o->iters * o->agg_iters > INT_MAX / 2) {
     text->len = 0;
@@ -325,7 +338,8 @@ static bool check_together(perf_options *o, perf_text *text)
 static void replace_values(perf_options *o, perf_text *text)
 {
   if (o->device_ctas <= 0 || o->device_ctas > 128) {
-    perf_text_add(text, "-V %d: the number of thread blocks must be 1 to 128. Using the default, 16.\n", o->device_ctas);
+    perf_text_add(text, "-V %d: the number of thread blocks must be 1 to 128. Using the default, 16.\n",
+                  o->device_ctas);
     o->device_ctas = 16;
   }
   if (o->per_iter != 0 && o->per_iter != 1) {
@@ -346,7 +360,8 @@ static void add_notes(perf_options *o, perf_text *text)
 {
   replace_values(o, text);
   if (o->cta_policy >= 0) {
-    perf_text_add(text, "# -x %d: thread blocks mean nothing on host memory; passed on to the library only\n", o->cta_policy);
+    perf_text_add(text, "# -x %d: thread blocks mean nothing on host memory; passed on to the library only\n",
+                  o->cta_policy);
   }
   if (o->device_ctas != 16) {
     perf_text_add(text, "# -V %d: thread blocks mean nothing on host memory; ignored\n", o->device_ctas);
@@ -369,7 +384,8 @@ static perf_parse_result take_one(perf_options *o, int argc, char *const *argv, 
   const option_row *row = split_argument(arg, &value);
   if (!row) {
     text->len = 0;
-    perf_text_add(text, "%s '%.200s'; -h lists the options", arg[0] == '-' ? "unknown option" : "unexpected argument", arg);
+    perf_text_add(text, "%s '%.200s'; -h lists the options", arg[0] == '-' ? "unknown option" : "unexpected argument",
+                  arg);
     return PERF_BAD;
   }
   if (row->kind == ARG_NONE) {
@@ -410,7 +426,8 @@ uint64_t perf_options_hash(const perf_options *o)
   for (int i = 0; i < ROWS; i++) {
     const char *at = (const char *)o + rows[i].offset;
     if (rows[i].kind != ARG_STRING && rows[i].kind != ARG_NONE) {
-      uint64_t v = rows[i].kind == ARG_SIZE ? *(const size_t *)(const void *)at : (uint64_t) * (const int *)(const void *)at;
+      uint64_t v =
+          rows[i].kind == ARG_SIZE ? *(const size_t *)(const void *)at : (uint64_t) * (const int *)(const void *)at;
       h = (h ^ v) * 0x9e3779b97f4a7c15u;
       h ^= h >> 31;
     }

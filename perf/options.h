@@ -9,9 +9,9 @@
 #include "nccl.h"
 
 enum {
-  PERF_ALL = -1,             // -o all, -d all, -r all
-  PERF_MULSUM = 5,           // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
-  PERF_OPS = 6,              // number of operations
+  PERF_ALL = -1,   // -o all, -d all, -r all
+  PERF_MULSUM = 5, // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
+  PERF_OPS = 6,    // number of operations
   PERF_TYPES = ncclNumTypes, // number of types; a type is its ncclDataType_t value
   PERF_MAX_RANKS = 4096,
 };
@@ -44,9 +44,9 @@ typedef struct perf_text {
 // Appends to `t` as printf does.
 void perf_text_add(perf_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-// Reads argv[1..argc-1] into *o (defaults first). PERF_RUN: *o is complete and consistent, `text` holds notes about options that mean
-// nothing here ("" when there are none). PERF_HELP: -h was given. PERF_BAD: `text` is one line that names the option and its value.
-// Pure: touches nothing but *o and *text.
+// Reads argv[1..argc-1] into *o (defaults first). PERF_RUN: *o is complete and consistent, `text` holds notes about
+// options that mean nothing here ("" when there are none). PERF_HELP: -h was given. PERF_BAD: `text` is one line that
+// names the option and its value. Pure: touches nothing but *o and *text.
 perf_parse_result perf_options_parse(perf_options *o, int argc, char *const *argv, perf_text *text);
 
 // A number that differs when an option other than a file name does. Pure.

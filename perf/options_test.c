@@ -54,7 +54,8 @@ static void test_defaults(void **state)
 static void test_forms(void **state)
 {
   (void)state;
-  assert_int_equal(parse("-t2 -g 3 --minbytes=8 --maxbytes 128M -f 2 --iters=0x10 -d bfloat16 -o mulsum --root all"), PERF_RUN);
+  assert_int_equal(parse("-t2 -g 3 --minbytes=8 --maxbytes 128M -f 2 --iters=0x10 -d bfloat16 -o mulsum --root all"),
+                   PERF_RUN);
   assert_int_equal(o.threads, 2);
   assert_int_equal(o.gpus, 3);
   assert_int_equal(o.min_bytes, 8);
@@ -93,7 +94,8 @@ static void test_replaced_values(void **state)
 static void test_every_letter(void **state)
 {
   (void)state;
-  assert_int_equal(parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 -y 1 -T 9 -C 1 -S 1 "
+  assert_int_equal(parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 "
+                         "-y 1 -T 9 -C 1 -S 1 "
                          "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2"),
                    PERF_RUN);
   assert_non_null(strstr(text.buf, "-V 8"));

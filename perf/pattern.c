@@ -39,13 +39,15 @@ static bool is_power_of_two(int n)
   return (n & (n - 1)) == 0;
 }
 
-// Is `rank` one of the `members` ranks that count at position k? Any `members` neighbours on the ring of ranks, chosen by k.
+// Is `rank` one of the `members` ranks that count at position k? Any `members` neighbours on the ring of ranks, chosen
+// by k.
 static bool is_member(int nranks, int rank, size_t k, int members)
 {
   return (int)((perf_mix(k, 77) % (unsigned)nranks + (unsigned)rank) % (unsigned)nranks) < members;
 }
 
-// A whole number such that the absolute values over all ranks add up to at most `budget`: every partial sum is then exact.
+// A whole number such that the absolute values over all ranks add up to at most `budget`: every partial sum is then
+// exact.
 static double bounded_integer(int nranks, int rank, size_t k, double budget)
 {
   uint64_t r = perf_mix(k, (uint64_t)rank + 1000);
@@ -87,8 +89,9 @@ static uint64_t any_finite(int type, uint64_t r)
   return (bits & ~sign) == 0 ? 1 : bits;
 }
 
-// avg over n ranks, n not a power of two: 1/n is rounded, so the result is too. Types with long mantissas: positive values on all ranks,
-// relative error below (n + 2) / 2^mantissa. Short ones: one rank counts per position, and only the product x * (1/n) is rounded.
+// avg over n ranks, n not a power of two: 1/n is rounded, so the result is too. Types with long mantissas: positive
+// values on all ranks, relative error below (n + 2) / 2^mantissa. Short ones: one rank counts per position, and only
+// the product x * (1/n) is rounded.
 static bool avg_is_sparse(int type)
 {
   return perf_type_info(type)->mantissa_bits < 23;
@@ -120,7 +123,8 @@ static double float_value(const perf_pattern *p, int rank, size_t k)
   }
 }
 
-// Integers wrap, which is exact: any bits will do. Products stay odd, or they would soon be zero. avg divides, so its sum must not wrap.
+// Integers wrap, which is exact: any bits will do. Products stay odd, or they would soon be zero. avg divides, so its
+// sum must not wrap.
 static uint64_t integer_input(const perf_pattern *p, int rank, size_t k)
 {
   const perf_type *t = perf_type_info(p->type);
@@ -137,7 +141,8 @@ static uint64_t integer_input(const perf_pattern *p, int rank, size_t k)
 
 static uint64_t input_bits(const perf_pattern *p, int rank, size_t k)
 {
-  return perf_type_info(p->type)->cls == PERF_FLOATING ? perf_encode(p->type, float_value(p, rank, k)) : integer_input(p, rank, k);
+  return perf_type_info(p->type)->cls == PERF_FLOATING ? perf_encode(p->type, float_value(p, rank, k))
+                                                       : integer_input(p, rank, k);
 }
 
 static uint64_t fold_integer(const perf_pattern *p, uint64_t acc, uint64_t v, int rank)
@@ -181,8 +186,9 @@ static uint64_t reduced_float(const perf_pattern *p, size_t k)
   }
   if (p->op == AVG) {
     // The factor is a value of the type, as the library must pass it; exact for powers of two.
-    acc = avg_is_sparse(p->type) || is_power_of_two(p->nranks) ? acc * perf_decode(p->type, perf_encode(p->type, 1.0 / p->nranks))
-                                                               : acc / p->nranks;
+    acc = avg_is_sparse(p->type) || is_power_of_two(p->nranks)
+              ? acc * perf_decode(p->type, perf_encode(p->type, 1.0 / p->nranks))
+              : acc / p->nranks;
   }
   return perf_encode(p->type, acc);
 }
@@ -292,8 +298,8 @@ static perf_pattern *find_or_make(perf_patterns *set, int type, int op, int nran
   return p;
 }
 
-// The table of one rank, made outside the lock: it takes a while. In another group there may be a rank of the same number that makes the
-// same table; the first one is kept. False: no memory.
+// The table of one rank, made outside the lock: it takes a while. In another group there may be a rank of the same
+// number that makes the same table; the first one is kept. False: no memory.
 static bool add_input(perf_patterns *set, perf_pattern *p, int rank)
 {
   uint8_t *table = make_input(p, rank);

@@ -27,7 +27,8 @@ typedef struct perf_call {
   cudaStream_t stream;
 } perf_call;
 
-// Describes the contents of one buffer, piece by piece, in ascending order of `offset` (elements from the start of the input or output).
+// Describes the contents of one buffer, piece by piece, in ascending order of `offset` (elements from the start of the
+// input or output).
 typedef struct perf_layout perf_layout;
 
 // `count` elements that rank `source` owns, from number `index` of its data on; copied around unchanged.
@@ -45,7 +46,8 @@ typedef struct perf_coll {
   int max_p2p_peers; // for ncclConfig_t; 0: not set
   // Fills the count members of *c for `count` elements of total size. c's rank, nranks, elt are set. Pure.
   void (*counts)(perf_case *c, size_t count);
-  // Pieces of rank c->rank's input, and of its output when all went well. What they leave out is not filled, and must not be written.
+  // Pieces of rank c->rank's input, and of its output when all went well. What they leave out is not filled, and must
+  // not be written.
   void (*input)(const perf_case *c, perf_layout *l);
   void (*output)(const perf_case *c, perf_layout *l);
   // Bytes for algbw as a multiple of the greater of input and output; busbw as a multiple of algbw. NULL: 1.
@@ -53,7 +55,8 @@ typedef struct perf_coll {
   double (*bus_factor)(int nranks);
   // Issues the operation. Any result but ncclSuccess ends the job.
   ncclResult_t (*run)(const perf_call *call);
-  // Optional. Is asked before anything starts: NULL, or a line that says why it cannot run with these sizes and so many ranks.
+  // Optional. Is asked before anything starts: NULL, or a line that says why it cannot run with these sizes and so many
+  // ranks.
   const char *(*prepare)(size_t min_bytes, size_t max_bytes, int nranks);
   // Optional. True when this number of ranks makes no sense: the program then runs no test and says so.
   bool (*skip)(int nranks);
@@ -68,6 +71,6 @@ double perf_factor_twice(int nranks);
 // Elements per rank when `count` are shared by c->nranks ranks: rounded down to whole 16 bytes.
 size_t perf_share(const perf_case *c, size_t count);
 
-// The whole program. Returns the exit status: 0, 1 usage, or nccl-tests' numbers (3 NCCL error, 4 timeout, 5 not possible here, 7 wrong
-// results or bandwidth below NCCL_TESTS_MIN_BW).
+// The whole program. Returns the exit status: 0, 1 usage, or nccl-tests' numbers (3 NCCL error, 4 timeout, 5 not
+// possible here, 7 wrong results or bandwidth below NCCL_TESTS_MIN_BW).
 int perf_main(const perf_coll *coll, int argc, char **argv);

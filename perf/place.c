@@ -18,9 +18,13 @@ typedef struct source {
 static const source sources[] = {
     [PERF_BY_NOBODY] = {.name = "nobody"},
     [PERF_BY_TORCHRUN] = {"torchrun", "RANK", {"WORLD_SIZE"}, {"TORCHELASTIC_RUN_ID"}, {NULL}},
-    [PERF_BY_SLURM] =
-        {"Slurm", "SLURM_PROCID", {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}, {"SLURM_JOB_ID", "SLURM_STEP_ID"}, {NULL}},
-    [PERF_BY_PMIX] = {"PMIx", "PMIX_RANK", {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, {"PMIX_NAMESPACE"}, {NULL}},
+    [PERF_BY_SLURM] = {"Slurm",
+                       "SLURM_PROCID",
+                       {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
+                       {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+                       {NULL}},
+    [PERF_BY_PMIX] =
+        {"PMIx", "PMIX_RANK", {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, {"PMIX_NAMESPACE"}, {NULL}},
     [PERF_BY_OPENMPI] = {"Open MPI",
                          "OMPI_COMM_WORLD_RANK",
                          {"OMPI_COMM_WORLD_SIZE"},
@@ -118,13 +122,14 @@ static const char *size_name(perf_lookup lookup, const source *s)
   return NULL;
 }
 
-// Slurm's own processes: those of a step. The batch script has SLURM_PROCID, too, but is alone. What mpirun starts within a step inherits
-// the variables of the daemon that Slurm started.
+// Slurm's own processes: those of a step. The batch script has SLURM_PROCID, too, but is alone. What mpirun starts
+// within a step inherits the variables of the daemon that Slurm started.
 static bool in_slurm_step(perf_lookup lookup)
 {
   static const char *const step[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS"};
   const char *space = value_of(lookup, "PMIX_NAMESPACE");
-  if (value_of(lookup, "OMPI_COMM_WORLD_RANK") || value_of(lookup, "MPI_LOCALRANKID") || (space && strncmp(space, "slurm.", 6) != 0)) {
+  if (value_of(lookup, "OMPI_COMM_WORLD_RANK") || value_of(lookup, "MPI_LOCALRANKID") ||
+      (space && strncmp(space, "slurm.", 6) != 0)) {
     return false;
   }
   for (unsigned i = 0; i < sizeof(step) / sizeof(step[0]); i++) {
@@ -151,8 +156,8 @@ static bool same_numbers(perf_lookup lookup, const source *a, const source *b)
          strcmp(lookup(size_name(lookup, a)), lookup(size_name(lookup, b))) == 0;
 }
 
-// Where torchrun was started by an MPI launcher, its processes inherit MPI's numbers, which are those of the torchrun. When both say the
-// same, they were only copied, and MPI can do without an address.
+// Where torchrun was started by an MPI launcher, its processes inherit MPI's numbers, which are those of the torchrun.
+// When both say the same, they were only copied, and MPI can do without an address.
 static bool by_torchrun(perf_lookup lookup)
 {
   const source *torch = &sources[PERF_BY_TORCHRUN];
@@ -183,8 +188,8 @@ static perf_by choose(perf_lookup lookup)
 static bool incomplete(const source *s, const char *set, const char *missing, perf_text *text)
 {
   text->len = 0;
-  perf_text_add(text, "%s is set, but %s is not: both together say which process of how many this is (variables of %s)", set, missing,
-                s->name);
+  perf_text_add(text, "%s is set, but %s is not: both together say which process of how many this is (variables of %s)",
+                set, missing, s->name);
   return false;
 }
 
@@ -212,7 +217,8 @@ static bool read_numbers(perf_lookup lookup, const source *s, perf_place *out, p
   }
   if (out->proc >= out->procs) {
     text->len = 0;
-    perf_text_add(text, "%s=%d and %s=%d contradict each other: must be 0 to %d", s->rank, out->proc, size, out->procs, out->procs - 1);
+    perf_text_add(text, "%s=%d and %s=%d contradict each other: must be 0 to %d", s->rank, out->proc, size, out->procs,
+                  out->procs - 1);
     return false;
   }
   return true;
@@ -278,8 +284,8 @@ static bool loopback(perf_lookup lookup, const source *s, perf_place *out, perf_
     return false;
   }
   if (here < out->procs) {
-    snprintf(out->missing, sizeof(out->missing), "%s=%d of %d: with several machines, set MASTER_ADDR to the host of process 0", local,
-             here, out->procs);
+    snprintf(out->missing, sizeof(out->missing),
+             "%s=%d of %d: with several machines, set MASTER_ADDR to the host of process 0", local, here, out->procs);
     return true;
   }
   out->one_machine_assumed = true;
@@ -329,7 +335,9 @@ static void note_batch_script(perf_lookup lookup, perf_text *text)
 {
   const char *tasks = value_of(lookup, "SLURM_NTASKS");
   if (value_of(lookup, "SLURM_PROCID") && tasks && strcmp(tasks, "1") != 0) {
-    perf_text_add(text, "# SLURM_NTASKS=%.20s, but this is no step of the job: running as one process (srun starts several)\n", tasks);
+    perf_text_add(
+        text, "# SLURM_NTASKS=%.20s, but this is no step of the job: running as one process (srun starts several)\n",
+        tasks);
   }
 }
 
@@ -343,7 +351,8 @@ bool perf_place_find(perf_lookup lookup, perf_place *out, perf_text *text)
     return true;
   }
   const char *space = value_of(lookup, "PMIX_NAMESPACE");
-  out->has_server = out->by == PERF_BY_PMIX && space && (value_of(lookup, "PMIX_SERVER_URI2") || value_of(lookup, "PMIX_SERVER_URI41"));
+  out->has_server = out->by == PERF_BY_PMIX && space &&
+                    (value_of(lookup, "PMIX_SERVER_URI2") || value_of(lookup, "PMIX_SERVER_URI41"));
   const source *s = &sources[out->by];
   return read_numbers(lookup, s, out, text) && find_meeting(lookup, s, out, text);
 }

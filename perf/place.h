@@ -1,5 +1,5 @@
-// place.h: what the environment says about this process's place in a job: which launcher started it, its number, and where the processes
-// meet. A pure function of the variables.
+// place.h: what the environment says about this process's place in a job: which launcher started it, its number, and
+// where the processes meet. A pure function of the variables.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,18 +25,20 @@ typedef struct perf_place {
 // Value of a variable, or NULL.
 typedef const char *(*perf_lookup)(const char *name);
 
-// Reads the variables of the launchers, in the order of perf_by. `lookup` also answers "(hydra)": what names the Hydra proxy that started
-// this process, or NULL. True: *out is complete and `text` is "" or a note. False: they are incomplete or contradict each other, and `text`
-// is one line that names them. Pure but for `lookup`.
+// Reads the variables of the launchers, in the order of perf_by. `lookup` also answers "(hydra)": what names the Hydra
+// proxy that started this process, or NULL. True: *out is complete and `text` is "" or a note. False: they are
+// incomplete or contradict each other, and `text` is one line that names them. Pure but for `lookup`.
 bool perf_place_find(perf_lookup lookup, perf_place *out, perf_text *text);
 
 // "Open MPI", "Slurm".
 const char *perf_by_name(perf_by by);
 
-// First host of a list as Slurm writes them, "node[07-09,12],login" gives "node07". False when it is none, or does not fit. Pure.
+// First host of a list as Slurm writes them, "node[07-09,12],login" gives "node07". False when it is none, or does not
+// fit. Pure.
 bool perf_first_host(const char *list, char *host, size_t size);
 
-// Port number `i` of those to try for `job`: below the range from which the system takes ports for outgoing connections.
+// Port number `i` of those to try for `job`: below the range from which the system takes ports for outgoing
+// connections.
 int perf_derived_port(uint64_t job, int i);
 
 // Hash of a text (NULL as ""), continuing from `seed`. Keeps jobs apart that meet by mistake; no secret is safe in it.

@@ -93,15 +93,16 @@ static void test_torchrun(void **state)
   assert_string_equal(good(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=[fd00::1]", "MASTER_PORT=1")).host, "fd00::1");
   assert_place(good(ENV("RANK=0", "WORLD_SIZE=1")), PERF_BY_TORCHRUN, 0, 1);
   // The agent keeps its port: the processes agree on another one.
-  p = good(
-      ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=x"));
+  p = good(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True",
+               "TORCHELASTIC_RUN_ID=x"));
   assert_meeting(p, "a", 0, true);
   assert_int_not_equal(p.port, 29500);
-  perf_place q = good(
-      ENV("RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=x"));
+  perf_place q = good(ENV("RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=29500",
+                          "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=x"));
   assert_int_equal(p.port, q.port);
   assert_true(p.job == q.job);
-  assert_false(p.job == good(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=y")).job);
+  assert_false(p.job ==
+               good(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=a", "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=y")).job);
 }
 
 static void test_wrong_variables(void **state)
@@ -130,22 +131,25 @@ static void test_wrong_variables(void **state)
 static void test_missing_meeting(void **state)
 {
   (void)state;
-  assert_string_equal(good(ENV("RANK=1", "WORLD_SIZE=4")).missing, "set MASTER_ADDR and MASTER_PORT: where process 0 can listen");
+  assert_string_equal(good(ENV("RANK=1", "WORLD_SIZE=4")).missing,
+                      "set MASTER_ADDR and MASTER_PORT: where process 0 can listen");
   assert_non_null(strstr(good(ENV("RANK=1", "WORLD_SIZE=4", "MASTER_ADDR=a")).missing, "set MASTER_PORT"));
   assert_non_null(strstr(good(ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=4")).missing, "nothing names the job"));
-  assert_non_null(strstr(good(ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "(hydra)=7")).missing, "MPI_LOCALNRANKS=2 of 4"));
-  assert_non_null(strstr(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_ID=0")).missing, "SLURM_STEP_NODELIST"));
+  assert_non_null(strstr(good(ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "(hydra)=7")).missing,
+                         "MPI_LOCALNRANKS=2 of 4"));
+  assert_non_null(
+      strstr(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_ID=0")).missing, "SLURM_STEP_NODELIST"));
 }
 
 static void test_slurm(void **state)
 {
   (void)state;
-  perf_place p = good(ENV("SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_LOCALID=1", "SLURM_STEP_NODELIST=node[07-09,12],login",
-                          "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0"));
+  perf_place p = good(ENV("SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_LOCALID=1",
+                          "SLURM_STEP_NODELIST=node[07-09,12],login", "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0"));
   assert_place(p, PERF_BY_SLURM, 3, 8);
   assert_meeting(p, "node07", 0, true);
-  perf_place q =
-      good(ENV("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_STEP_NODELIST=node[07-09,12],login", "SLURM_JOB_ID=4711", "SLURM_STEP_ID=1"));
+  perf_place q = good(ENV("SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_STEP_NODELIST=node[07-09,12],login",
+                          "SLURM_JOB_ID=4711", "SLURM_STEP_ID=1"));
   assert_false(p.job == q.job); // two steps of a job do not meet
   p = good(ENV("SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_STEP_NODELIST=a", "MASTER_PORT=7777"));
   assert_meeting(p, "a", 7777, false);
@@ -169,12 +173,12 @@ static void test_batch_script(void **state)
 static void test_mpi_without_mpi(void **state)
 {
   (void)state;
-  perf_place p = good(
-      ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "PMIX_RANK=1", "PMIX_NAMESPACE=1122828289"));
+  perf_place p = good(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                          "PMIX_RANK=1", "PMIX_NAMESPACE=1122828289"));
   assert_place(p, PERF_BY_OPENMPI, 1, 2);
   assert_meeting(p, "127.0.0.1", 0, true);
-  p = good(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=1", "PMIX_NAMESPACE=1122828289",
-               "MASTER_ADDR=box"));
+  p = good(ENV("OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
+               "PMIX_NAMESPACE=1122828289", "MASTER_ADDR=box"));
   assert_meeting(p, "box", 0, true);
   p = good(ENV("PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=4", "(hydra)=7"));
   assert_place(p, PERF_BY_MPICH, 1, 4);
@@ -193,8 +197,10 @@ static void test_mpi_without_mpi(void **state)
 static void test_hydra_on_several_machines(void **state)
 {
   (void)state;
-  perf_place p = good(ENV("PMI_RANK=0", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "(hydra)=7", "MASTER_ADDR=a", "MASTER_PORT=5"));
-  perf_place q = good(ENV("PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "(hydra)=8", "MASTER_ADDR=a", "MASTER_PORT=5"));
+  perf_place p =
+      good(ENV("PMI_RANK=0", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "(hydra)=7", "MASTER_ADDR=a", "MASTER_PORT=5"));
+  perf_place q =
+      good(ENV("PMI_RANK=2", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "(hydra)=8", "MASTER_ADDR=a", "MASTER_PORT=5"));
   assert_true(p.job == q.job);
   assert_meeting(q, "a", 5, false);
 }
@@ -203,21 +209,26 @@ static void test_hydra_on_several_machines(void **state)
 static void test_one_within_another(void **state)
 {
   (void)state;
-  assert_place(good(ENV("RANK=5", "WORLD_SIZE=8", "MASTER_ADDR=a", "MASTER_PORT=1", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2")),
+  assert_place(good(ENV("RANK=5", "WORLD_SIZE=8", "MASTER_ADDR=a", "MASTER_PORT=1", "OMPI_COMM_WORLD_RANK=1",
+                        "OMPI_COMM_WORLD_SIZE=2")),
                PERF_BY_TORCHRUN, 5, 8);
-  assert_place(good(ENV("RANK=5", "WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8", "PMIX_NAMESPACE=1")), PERF_BY_OPENMPI,
-               5, 8);
-  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8",
-                        "PMIX_NAMESPACE=1")),
+  assert_place(
+      good(ENV("RANK=5", "WORLD_SIZE=8", "OMPI_COMM_WORLD_RANK=5", "OMPI_COMM_WORLD_SIZE=8", "PMIX_NAMESPACE=1")),
+      PERF_BY_OPENMPI, 5, 8);
+  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "OMPI_COMM_WORLD_RANK=5",
+                        "OMPI_COMM_WORLD_SIZE=8", "PMIX_NAMESPACE=1")),
                PERF_BY_OPENMPI, 5, 8);
-  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "PMI_RANK=5", "PMI_SIZE=8", "MPI_LOCALRANKID=1",
-                        "MPI_LOCALNRANKS=8", "(hydra)=1")),
+  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "PMI_RANK=5", "PMI_SIZE=8",
+                        "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=8", "(hydra)=1")),
                PERF_BY_MPICH, 5, 8);
-  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=a", "PMI_RANK=1", "PMI_SIZE=2")), PERF_BY_SLURM, 1, 2);
-  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=a", "PMIX_RANK=1", "PMIX_NAMESPACE=slurm.pmix.4711.0")),
+  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=a", "PMI_RANK=1", "PMI_SIZE=2")),
+               PERF_BY_SLURM, 1, 2);
+  assert_place(good(ENV("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=a", "PMIX_RANK=1",
+                        "PMIX_NAMESPACE=slurm.pmix.4711.0")),
                PERF_BY_SLURM, 1, 2);
   // Many scripts export WORLD_SIZE for all steps.
-  assert_place(good(ENV("WORLD_SIZE=2", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=a")), PERF_BY_SLURM, 1, 2);
+  assert_place(good(ENV("WORLD_SIZE=2", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=a")), PERF_BY_SLURM, 1,
+               2);
 }
 
 static void first_host(const char *list, const char *want)

@@ -111,13 +111,15 @@ void perf_report_start(const perf_options *o, const char *program, int library_v
 {
   text t = text_in(buf, size);
   bool factor = o->step_factor > 1;
-  add(&t, "# nccl-tests version %s nccl-headers=%d nccl-library=%d\n", NCCL_TESTS_LEVEL, NCCL_VERSION_CODE, library_version);
+  add(&t, "# nccl-tests version %s nccl-headers=%d nccl-library=%d\n", NCCL_TESTS_LEVEL, NCCL_VERSION_CODE,
+      library_version);
   add(&t, "# Collective test starting: %s\n", program);
   add(&t,
-      "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d validation: %d graph: %d "
+      "# nThread %d nGpus %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
+      "validation: %d graph: %d "
       "unalign: %d\n",
-      o->threads, o->gpus, o->min_bytes, o->max_bytes, factor ? (size_t)o->step_factor : o->step_bytes, factor ? "factor" : "bytes",
-      o->warmup_iters, o->iters, o->agg_iters, o->check, o->graph, o->unalign);
+      o->threads, o->gpus, o->min_bytes, o->max_bytes, factor ? (size_t)o->step_factor : o->step_bytes,
+      factor ? "factor" : "bytes", o->warmup_iters, o->iters, o->agg_iters, o->check, o->graph, o->unalign);
   add_modes(&t, o);
   add(&t, "#\n# Using devices\n");
 }
@@ -125,10 +127,12 @@ void perf_report_start(const perf_options *o, const char *program, int library_v
 void perf_report_device(const perf_device *d, char *buf, size_t size)
 {
   text t = text_in(buf, size);
-  add(&t, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d->rank, d->group, d->pid, d->host, d->device, d->bus, d->info);
+  add(&t, "#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", d->rank, d->group, d->pid, d->host, d->device,
+      d->bus, d->info);
 }
 
-static void add_columns(text *t, const perf_options *o, const char *const *five, const char *const *measured, const char *stamp)
+static void add_columns(text *t, const perf_options *o, const char *const *five, const char *const *measured,
+                        const char *stamp)
 {
   add(t, "# %10s  %12s  %8s  %6s  %6s", five[0], five[1], five[2], five[3], five[4]);
   for (int side = 0; side < 2; side++) {
@@ -144,7 +148,8 @@ void perf_report_columns(const perf_options *o, char *buf, size_t size)
 {
   static const char *const five[] = {"size", "count", "type", "redop", "root"};
   static const char *const units[] = {"(B)", "(elements)", "", "", ""};
-  const char *const names[] = {o->cputime ? "cputime" : "time", "algbw", "busbw", "#wrong", "i_min", "i_max", "i_p99", "i_cv%"};
+  const char *const names[] = {
+      o->cputime ? "cputime" : "time", "algbw", "busbw", "#wrong", "i_min", "i_max", "i_p99", "i_cv%"};
   static const char *const measured[] = {"(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)", "(%)"};
   text t = text_in(buf, size);
   add(&t, "#\n# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");

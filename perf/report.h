@@ -1,4 +1,5 @@
-// report.h: the table on standard output, column for column that of nccl-tests 2.19.6. Everything is formatted into strings.
+// report.h: the table on standard output, column for column that of nccl-tests 2.19.6. Everything is formatted into
+// strings.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

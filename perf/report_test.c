@@ -63,7 +63,11 @@ static const perf_row row = {
     .type = "float",
     .op = "sum",
     .root = -1,
-    .result = {{.usec = 123.456, .alg_bw = 8.5, .bus_bw = 12.74, .checked = true, .stats = {1e-6, 3e-6, 2e-6, 2e-6, 3e-6, 3e-6, 1e-6}},
+    .result = {{.usec = 123.456,
+                .alg_bw = 8.5,
+                .bus_bw = 12.74,
+                .checked = true,
+                .stats = {1e-6, 3e-6, 2e-6, 2e-6, 3e-6, 3e-6, 1e-6}},
                {.usec = 99.9,
                 .alg_bw = 10.5,
                 .bus_bw = 15.75,
@@ -78,22 +82,29 @@ static void test_table(void **state)
   char buf[2048];
   perf_options o = options_of(1, (char *[]){"x"});
   perf_report_columns(&o, buf, sizeof(buf));
-  assert_string_equal(
-      buf, "#\n"
-           "#                                                              out-of-place                       in-place          \n"
-           "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong \n"
-           "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         \n");
+  assert_string_equal(buf, "#\n"
+                           "#                                                              out-of-place                "
+                           "       in-place          \n"
+                           "#       size         count      type   redop    root     time   algbw   busbw  #wrong     "
+                           "time   algbw   busbw  #wrong \n"
+                           "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             "
+                           "(us)  (GB/s)  (GB/s)         \n");
   perf_report_row(&o, &row, NULL, buf, sizeof(buf));
-  assert_string_equal(
-      buf, "     1048576        262144     float     sum      -1   123.46    8.50   12.74       0    99.90   10.50   15.75     N/A\n");
+  assert_string_equal(buf, "     1048576        262144     float     sum      -1   123.46    8.50   12.74       0    "
+                           "99.90   10.50   15.75     N/A\n");
   perf_report_start(&o, "all_reduce_perf", 23007, buf, sizeof(buf));
-  assert_non_null(strstr(buf, "# nThread 1 nGpus 1 minBytes 33554432 maxBytes 33554432 step: 1048576(bytes) warmup iters: 1 iters: 20 "
-                              "agg iters: 1 validation: 1 graph: 0 unalign: 0\n#\n# Using devices\n"));
+  assert_non_null(strstr(
+      buf, "# nThread 1 nGpus 1 minBytes 33554432 maxBytes 33554432 step: 1048576(bytes) warmup iters: 1 iters: 20 "
+           "agg iters: 1 validation: 1 graph: 0 unalign: 0\n#\n# Using devices\n"));
   perf_report_footer("x", 0, 12.5, -1, buf, sizeof(buf));
-  assert_string_equal(buf, "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 12.5 \n#\n# Collective test concluded: x\n");
+  assert_string_equal(
+      buf, "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 12.5 \n#\n# Collective test concluded: x\n");
   perf_report_footer("x", 2, 1.5, 2, buf, sizeof(buf));
-  assert_string_equal(buf, "# Out of bounds values : 2 FAILED\n# Avg bus bandwidth    : 1.5 FAILED\n#\n# Collective test concluded: x\n");
-  perf_device d = {.rank = 3, .group = 1, .pid = 77, .device = 3, .host = "box", .bus = "0000:03:00", .info = "host memory"};
+  assert_string_equal(
+      buf,
+      "# Out of bounds values : 2 FAILED\n# Avg bus bandwidth    : 1.5 FAILED\n#\n# Collective test concluded: x\n");
+  perf_device d = {
+      .rank = 3, .group = 1, .pid = 77, .device = 3, .host = "box", .bus = "0000:03:00", .info = "host memory"};
   perf_report_device(&d, buf, sizeof(buf));
   assert_string_equal(buf, "#  Rank  3 Group  1 Pid     77 on        box device  3 [0000:03:00] host memory\n");
 }
@@ -104,19 +115,21 @@ static void test_more_columns(void **state)
   char buf[2048];
   perf_options o = options_of(7, (char *[]){"x", "-I", "1", "-S", "1", "-C", "1"});
   perf_report_columns(&o, buf, sizeof(buf));
-  assert_string_equal(
-      buf,
-      "#\n"
-      "#                                                                 out-of-place (+ per-iteration)                                "
-      "in-place (+ per-iteration)\n"
-      "#       size         count      type   redop    root  cputime   algbw   busbw  #wrong    i_min    i_max    i_p99    i_cv%  cputime"
-      "   algbw   busbw  #wrong    i_min    i_max    i_p99    i_cv%           timestamp\n"
-      "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)     (us)     (us)      (%)     (us)"
-      "  (GB/s)  (GB/s)             (us)     (us)     (us)      (%)   %Y-%m-%d %H:%M:%S\n");
+  assert_string_equal(buf, "#\n"
+                           "#                                                                 out-of-place (+ "
+                           "per-iteration)                                "
+                           "in-place (+ per-iteration)\n"
+                           "#       size         count      type   redop    root  cputime   algbw   busbw  #wrong    "
+                           "i_min    i_max    i_p99    i_cv%  cputime"
+                           "   algbw   busbw  #wrong    i_min    i_max    i_p99    i_cv%           timestamp\n"
+                           "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             "
+                           "(us)     (us)     (us)      (%)     (us)"
+                           "  (GB/s)  (GB/s)             (us)     (us)     (us)      (%)   %Y-%m-%d %H:%M:%S\n");
   perf_report_row(&o, &row, "2025-01-31 10:20:30", buf, sizeof(buf));
-  assert_string_equal(buf,
-                      "     1048576        262144     float     sum      -1   123.46    8.50   12.74       0     1.00     3.00     3.00    "
-                      "50.00    99.90   10.50   15.75     N/A     1.00     3.00     3.00    50.00  2025-01-31 10:20:30\n");
+  assert_string_equal(
+      buf, "     1048576        262144     float     sum      -1   123.46    8.50   12.74       0     1.00     3.00    "
+           " 3.00    "
+           "50.00    99.90   10.50   15.75     N/A     1.00     3.00     3.00    50.00  2025-01-31 10:20:30\n");
   char tiny[10];
   perf_report_columns(&o, tiny, sizeof(tiny)); // cut, not overrun
   assert_int_equal(strlen(tiny), 9);
@@ -128,8 +141,8 @@ static void test_memory_line(void **state)
   char buf[256];
   perf_memory m[] = {{"Initialization", 5 << 20}, {"User-Allocated", 100}, {"Collective", -2048}};
   perf_report_memory(m, 3, buf, sizeof(buf));
-  assert_string_equal(buf,
-                      "# Memory usage         : Initialization 5.00 MB | User-Allocated 100 B | Collective -2.00 KB | Total 5.00 MB \n");
+  assert_string_equal(buf, "# Memory usage         : Initialization 5.00 MB | User-Allocated 100 B | Collective -2.00 "
+                           "KB | Total 5.00 MB \n");
 }
 
 static json_t *write_and_load(const char *path, const perf_options *o)
@@ -191,17 +204,23 @@ static void test_json(void **state)
   setenv("TUTTI_COMM_ID", "seen", 1);
   json_t *top = write_and_load(path, &o);
   assert_true(has_variable(top, "TUTTI_COMM_ID_SECRET=(not shown)") && has_variable(top, "TUTTI_COMM_ID=seen"));
-  assert_keys(top, "version start_time args env nccl_version config results out_of_bounds average_bus_bandwidth errors end_time");
+  assert_keys(
+      top,
+      "version start_time args env nccl_version config results out_of_bounds average_bus_bandwidth errors end_time");
   assert_keys(json_object_get(top, "config"),
               "nthreads ngpus minimum_bytes maximum_bytes step_factor warmup_iters iterations "
-              "aggregated_iterations validation graph blocking_collectives per_iter_timing per_iter_skip parallel_init devices");
+              "aggregated_iterations validation graph blocking_collectives per_iter_timing per_iter_skip parallel_init "
+              "devices");
   json_t *one = json_array_get(json_object_get(top, "results"), 0);
-  assert_keys(one, "size count type redop root out_of_place out_of_place_per_iter in_place actual_iterations experiment_name");
+  assert_keys(
+      one, "size count type redop root out_of_place out_of_place_per_iter in_place actual_iterations experiment_name");
   assert_keys(json_object_get(one, "out_of_place"), "time alg_bw bus_bw nwrong");
   assert_true(json_is_null(json_object_get(json_object_get(one, "in_place"), "nwrong")));
-  assert_keys(json_object_get(one, "out_of_place_per_iter"), "skipped_iterations min_us max_us avg_us p50_us p95_us p99_us stdev_us cv_pct "
-                                                             "times_us per_process_max_times_us");
-  assert_string_equal(json_string_value(json_object_get(json_object_get(top, "average_bus_bandwidth"), "okay")), "unchecked");
+  assert_keys(json_object_get(one, "out_of_place_per_iter"),
+              "skipped_iterations min_us max_us avg_us p50_us p95_us p99_us stdev_us cv_pct "
+              "times_us per_process_max_times_us");
+  assert_string_equal(json_string_value(json_object_get(json_object_get(top, "average_bus_bandwidth"), "okay")),
+                      "unchecked");
   assert_int_equal(json_array_size(json_object_get(top, "errors")), 0);
   json_decref(top);
   perf_json *j = perf_json_open(path, 0, NULL, 0, note, sizeof(note)); // exists: the next name is taken

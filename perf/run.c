@@ -119,7 +119,8 @@ static void iterate(perf_thread *t, int iter)
   }
 }
 
-// -I: with -z 3 every iteration has a mark before and one after it; otherwise the mark after one is the mark before the next.
+// -I: with -z 3 every iteration has a mark before and one after it; otherwise the mark after one is the mark before the
+// next.
 static int event_count(const perf_options *o)
 {
   return o->blocking == 3 ? 2 * o->iters : o->iters + 1;
@@ -290,9 +291,12 @@ static void say_mismatch(const perf_thread *t, const perf_rank *r, const perf_mi
     return;
   }
   const perf_case *c = &r->c;
-  fprintf(stderr, "# rank %d of %d: %zu wrong (%s %s, count %zu, root %d, %s place): first at %s element %zd: got 0x%llx want 0x%llx\n",
-          c->rank, c->nranks, m->wrong, perf_type_name(c->type), perf_op_name(c->op), c->count, c->root, c->in_place ? "in" : "out of",
-          m->where, (ssize_t)m->element, (unsigned long long)m->got, (unsigned long long)m->want);
+  fprintf(stderr,
+          "# rank %d of %d: %zu wrong (%s %s, count %zu, root %d, %s place): first at %s element %zd: got 0x%llx want "
+          "0x%llx\n",
+          c->rank, c->nranks, m->wrong, perf_type_name(c->type), perf_op_name(c->op), c->count, c->root,
+          c->in_place ? "in" : "out of", m->where, (ssize_t)m->element, (unsigned long long)m->got,
+          (unsigned long long)m->want);
 }
 
 static void fill(perf_thread *t, uint64_t rep)
@@ -354,8 +358,8 @@ static void bandwidths(perf_thread *t, double seconds, perf_result *out)
   }
 }
 
-// In place, an operation without a defined result receives into what others still read: a race of the program, here as with NCCL's.
-// A build that looks for races runs it out of place.
+// In place, an operation without a defined result receives into what others still read: a race of the program, here as
+// with NCCL's. A build that looks for races runs it out of place.
 #if defined(__SANITIZE_THREAD__)
 #define RACES_FORBIDDEN 1
 #elif defined(__has_feature)
@@ -506,7 +510,8 @@ void perf_run_thread(perf_thread *t)
   range types = chosen(o->type, PERF_TYPES);
   range ops = coll->redop ? (range){0, 0} : chosen(o->op, PERF_OPS);
   range roots = coll->rooted ? chosen(o->root, t->ranks[0].nranks) : (range){-1, -1};
-  size_t cases = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) * (size_t)(roots.last - roots.first + 1);
+  size_t cases = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
+                 (size_t)(roots.last - roots.first + 1);
   if (t->prints) {
     t->job->steps_total = cases * perf_size_count(o) * (size_t)o->cycles;
   }

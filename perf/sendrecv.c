@@ -35,7 +35,8 @@ static ncclResult_t run(const perf_call *x)
   return r;
 }
 
-static const perf_coll coll = {.no_in_place = true, .max_p2p_peers = 2, .counts = counts, .input = input, .output = output, .run = run};
+static const perf_coll coll = {
+    .no_in_place = true, .max_p2p_peers = 2, .counts = counts, .input = input, .output = output, .run = run};
 
 int main(int argc, char **argv)
 {

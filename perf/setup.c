@@ -18,7 +18,8 @@ static void must(bool ok)
 
 enum { COMPLAINT = 512, MOST_DEVICES = 1 << 20 };
 
-// Every process says what is wrong in its eyes, or NULL. If anything is, process 0 prints the first complaint, and all end in good order.
+// Every process says what is wrong in its eyes, or NULL. If anything is, process 0 prints the first complaint, and all
+// end in good order.
 static void agree(perf_job *j, int status, const char *why)
 {
   char mine[COMPLAINT] = "";
@@ -48,8 +49,10 @@ void perf_check_job(perf_job *j)
   char why[COMPLAINT];
   uint64_t mine = perf_hash(j->program, perf_options_hash(&j->o)), first = mine;
   must(j->world.launcher->bcast(&j->world, &first, sizeof(first), 0));
-  agree(j, PERF_EXIT_USAGE, mine != first ? "was started with other options, or is another program, than process 0" : NULL);
-  snprintf(why, sizeof(why), "%d processes x -t %d x -g %d: more than %d ranks", j->world.procs, j->o.threads, j->o.gpus, PERF_MAX_RANKS);
+  agree(j, PERF_EXIT_USAGE,
+        mine != first ? "was started with other options, or is another program, than process 0" : NULL);
+  snprintf(why, sizeof(why), "%d processes x -t %d x -g %d: more than %d ranks", j->world.procs, j->o.threads,
+           j->o.gpus, PERF_MAX_RANKS);
   agree(j, PERF_EXIT_USAGE, j->nworld > PERF_MAX_RANKS ? why : NULL);
   snprintf(why, sizeof(why), "-D %d: device implementations are not supported on host memory", j->o.device_impl);
   agree(j, PERF_EXIT_IMPOSSIBLE, j->o.device_impl ? why : NULL);
@@ -60,7 +63,8 @@ void perf_mark_memory(perf_job *j, int mark)
   j->rss[mark] = perf_memory_resident();
 }
 
-// What NCCL_TESTS_SPLIT counts in a job of one process, where nccl-tests has nothing to count: its threads, with one thread its devices.
+// What NCCL_TESTS_SPLIT counts in a job of one process, where nccl-tests has nothing to count: its threads, with one
+// thread its devices.
 static int unit_of(const perf_job *j, int world_rank)
 {
   return j->o.threads > 1 ? world_rank / j->o.gpus : world_rank;
@@ -142,16 +146,17 @@ static void assign_devices(perf_job *j)
   char why[COMPLAINT];
   int base = 0;
   bool clear = !text || perf_parse_count(text, MOST_DEVICES, &base);
-  snprintf(why, sizeof(why), "NCCL_TESTS_DEVICE='%.100s': want the number of this process's first device, 0 to %d", text ? text : "",
-           MOST_DEVICES);
+  snprintf(why, sizeof(why), "NCCL_TESTS_DEVICE='%.100s': want the number of this process's first device, 0 to %d",
+           text ? text : "", MOST_DEVICES);
   agree(j, PERF_EXIT_USAGE, clear ? NULL : why);
   int needed = base + j->nlocal * (text ? 1 : j->world.local_procs);
   int available;
   PERF_NCCL(tuttiGetDeviceCount(&available));
-  snprintf(why, sizeof(why),
-           "Invalid number of GPUs: %d requested but only %d were found.\n"
-           "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).",
-           needed, available);
+  snprintf(
+      why, sizeof(why),
+      "Invalid number of GPUs: %d requested but only %d were found.\n"
+      "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).",
+      needed, available);
   agree(j, PERF_EXIT_IMPOSSIBLE, needed > available ? why : NULL);
   for (int i = 0; i < j->nlocal; i++) {
     j->ranks[i].device = base + (text ? 0 : j->world.local_proc * j->nlocal) + i;
@@ -181,14 +186,15 @@ void perf_plan_ranks(perf_job *j)
   }
   snprintf(why, sizeof(why), "-r,--root %d: there are %d ranks", j->o.root, smallest_group(j, color));
   agree(j, PERF_EXIT_USAGE, j->coll->rooted && j->o.root >= smallest_group(j, color) ? why : NULL);
-  agree(j, PERF_EXIT_USAGE, j->coll->prepare ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, j->ranks[0].nranks) : NULL);
+  agree(j, PERF_EXIT_USAGE,
+        j->coll->prepare ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, j->ranks[0].nranks) : NULL);
   assign_devices(j);
   share_ids(j, color);
   free(color);
 }
 
-// There is a send and a receive buffer for every rank on this machine, whatever node it says it is on; an eighth is kept back for
-// everything else.
+// There is a send and a receive buffer for every rank on this machine, whatever node it says it is on; an eighth is
+// kept back for everything else.
 static size_t most_bytes_here(const perf_job *j)
 {
   size_t available = perf_memory_available();
@@ -295,7 +301,8 @@ static void allocate(perf_job *j, char **memory)
 static void register_buffer(const perf_job *j, const perf_rank *r, char *memory, void **handle)
 {
   if (j->o.local_register == 2) {
-    PERF_NCCL(ncclCommWindowRegister(r->comm, memory, allocation_size(j), (ncclWindow_t *)handle, NCCL_WIN_COLL_SYMMETRIC));
+    PERF_NCCL(
+        ncclCommWindowRegister(r->comm, memory, allocation_size(j), (ncclWindow_t *)handle, NCCL_WIN_COLL_SYMMETRIC));
   } else if (j->o.local_register == 1) {
     PERF_NCCL(ncclCommRegister(r->comm, memory, allocation_size(j), handle));
   }

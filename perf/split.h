@@ -9,8 +9,8 @@ typedef struct perf_split {
   int value;
 } perf_split;
 
-// Reads "AND 0x7", "&0b11", "MOD 2", "%2", "OR 1", "DIV 4" (`split`, may be NULL) or a hexadecimal mask (`mask`, may be NULL, goes first).
-// False when the text is neither. Pure.
+// Reads "AND 0x7", "&0b11", "MOD 2", "%2", "OR 1", "DIV 4" (`split`, may be NULL) or a hexadecimal mask (`mask`, may be
+// NULL, goes first). False when the text is neither. Pure.
 bool perf_split_parse(const char *split, const char *mask, perf_split *out);
 
 // Group of unit number `unit`.

@@ -132,7 +132,8 @@ static bool refused(perf_star *s, int peer, const star_frame *f, size_t size)
     }
     return star_over(s, text);
   }
-  snprintf(why, sizeof(why), "%s is at step %u (%llu bytes), process %d at step %u (%zu bytes): they run different things", name, f->seq,
+  snprintf(why, sizeof(why),
+           "%s is at step %u (%llu bytes), process %d at step %u (%zu bytes): they run different things", name, f->seq,
            (unsigned long long)f->size, s->proc, s->seq, size);
   return star_over(s, why);
 }

@@ -1,7 +1,8 @@
-// star.h: the processes of a job, each connected by TCP with process 0, and what they exchange that way before they have a communicator.
+// star.h: the processes of a job, each connected by TCP with process 0, and what they exchange that way before they
+// have a communicator.
 //
-// All functions but perf_star_stop are called by one thread at a time. Where one fails it has said why on standard error, with the number
-// of this process; the others are told, and fail too.
+// All functions but perf_star_stop are called by one thread at a time. Where one fails it has said why on standard
+// error, with the number of this process; the others are told, and fail too.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,8 +25,8 @@ typedef struct perf_star_plan {
 // Returns when all processes of the job have found each other. NULL: they have not. Free with perf_star_leave.
 perf_star *perf_star_join(const perf_star_plan *plan);
 
-// Process 0 gets what everybody gives, `size` bytes each, one after the other in `all` (which the others may leave NULL). A
-// perf_star_spread must follow: whoever has given is watched, and should say nothing until then.
+// Process 0 gets what everybody gives, `size` bytes each, one after the other in `all` (which the others may leave
+// NULL). A perf_star_spread must follow: whoever has given is watched, and should say nothing until then.
 bool perf_star_gather(perf_star *s, const void *mine, void *all, size_t size);
 
 // Process 0 gets the data of process `from` (not 0 itself). The others do nothing.

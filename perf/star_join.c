@@ -1,5 +1,5 @@
-// How the processes of a star find each other. Process 0 listens; the others try until it answers. Everybody else who connects is a
-// stranger: nothing but a whole hello of this job is heard, and silence does not hold anybody up.
+// How the processes of a star find each other. Process 0 listens; the others try until it answers. Everybody else who
+// connects is a stranger: nothing but a whole hello of this job is heard, and silence does not hold anybody up.
 #define _GNU_SOURCE // program_invocation_short_name
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,15 @@
 #include "system.h"
 #include "tcp.h"
 
-enum { WAITING = 128, HELLO_MS = 5000, ANSWER_MS = 5000, PAUSE_MS = 100, LONGEST_PAUSE_MS = 1000, CONNECT_MS = 5000, NOTE_MS = 10000 };
+enum {
+  WAITING = 128,
+  HELLO_MS = 5000,
+  ANSWER_MS = 5000,
+  PAUSE_MS = 100,
+  LONGEST_PAUSE_MS = 1000,
+  CONNECT_MS = 5000,
+  NOTE_MS = 10000
+};
 
 static uint64_t after_ms(uint64_t ms)
 {
@@ -107,7 +115,8 @@ static void refuse(door *d, int i, const char *why)
   drop(d, i, why);
 }
 
-// The process is in when it has answered the welcome: until then it may have given up this connection and come with another.
+// The process is in when it has answered the welcome: until then it may have given up this connection and come with
+// another.
 static void admit(door *d, int i)
 {
   stranger *w = &d->waiting[i];
@@ -135,7 +144,8 @@ static bool second_of_its_number(door *d, int i)
   if (p) {
     star_describe(d->s, (int)h->proc, first, sizeof(first));
   }
-  snprintf(why, sizeof(why), "two processes have number %u: %s, and pid %d on %.63s", h->proc, first, (int)h->pid, h->host);
+  snprintf(why, sizeof(why), "two processes have number %u: %s, and pid %d on %.63s", h->proc, first, (int)h->pid,
+           h->host);
   refuse(d, i, why);
   star_over(d->s, why);
   return true;
@@ -149,7 +159,8 @@ static bool judge(door *d, int i)
   if (h->identity != d->plan->identity) {
     drop(d, i, "a process of another job");
   } else if (h->version != STAR_VERSION || h->procs != (uint32_t)d->s->procs || h->proc >= h->procs) {
-    snprintf(why, sizeof(why), "process %u of %u (pid %d on %.63s) does not belong to the job of %d processes at port %d", h->proc,
+    snprintf(why, sizeof(why),
+             "process %u of %u (pid %d on %.63s) does not belong to the job of %d processes at port %d", h->proc,
              h->procs, (int)h->pid, h->host, d->s->procs, d->port);
     refuse(d, i, why);
   } else if (second_of_its_number(d, i)) {
@@ -286,8 +297,9 @@ static bool nobody_more(door *d)
       named++;
     }
   }
-  snprintf(why, sizeof(why), "after %d s (%s) %d of %d processes are at port %d of %.100s; missing: %s%.200s", d->plan->seconds,
-           d->plan->seconds_name, d->joined, d->s->procs, d->port, d->plan->host, list, d->plan->hint);
+  snprintf(why, sizeof(why), "after %d s (%s) %d of %d processes are at port %d of %.100s; missing: %s%.200s",
+           d->plan->seconds, d->plan->seconds_name, d->joined, d->s->procs, d->port, d->plan->host, list,
+           d->plan->hint);
   return star_over(d->s, why);
 }
 
@@ -410,8 +422,8 @@ static bool find_process_0(search *q)
       return v == FOUND;
     }
     if (perf_now() + pause * 1000000 >= q->deadline) {
-      perf_say("process 0 was not found at port %d of %s within %d s (%s): %s%s", q->plan->ports[0], q->plan->host, q->plan->seconds,
-               q->plan->seconds_name, q->why, q->plan->hint);
+      perf_say("process 0 was not found at port %d of %s within %d s (%s): %s%s", q->plan->ports[0], q->plan->host,
+               q->plan->seconds, q->plan->seconds_name, q->why, q->plan->hint);
       return false;
     }
     note_delay(q);
@@ -434,7 +446,8 @@ static bool wait_for_start(search *q)
     star_read_stop(fd, &f, text, sizeof(text));
     perf_say("the job is over: %s", text);
   } else {
-    perf_say("the job is over: process 0 is gone before all processes were there: %s", error == -ETIMEDOUT ? "it is silent" : text);
+    perf_say("the job is over: process 0 is gone before all processes were there: %s",
+             error == -ETIMEDOUT ? "it is silent" : text);
   }
   return false;
 }

@@ -1,4 +1,5 @@
-// star_priv.h: what travels in the star, and what its two files share. Byte order is the machine's: one of the other kind is a stranger.
+// star_priv.h: what travels in the star, and what its two files share. Byte order is the machine's: one of the other
+// kind is a stranger.
 #pragma once
 #include <assert.h>
 #include <pthread.h>

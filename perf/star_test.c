@@ -1,5 +1,5 @@
-// Processes that meet in a star; strangers that knock; processes that come twice, not at all, or die. Everything on the loopback, every
-// process a fork.
+// Processes that meet in a star; strangers that knock; processes that come twice, not at all, or die. Everything on the
+// loopback, every process a fork.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,7 +21,11 @@
 #include "system.h"
 #include "tcp.h"
 
-enum { N = 4, LONG = 60, SHORT = 5 }; // SHORT: seconds until somebody gives up or dies, and for others to come before that
+enum {
+  N = 4,
+  LONG = 60,
+  SHORT = 5
+}; // SHORT: seconds until somebody gives up or dies, and for others to come before that
 
 // A port that is free and stays so: one of those that the system gives to nobody by itself.
 static int free_port(void)
@@ -37,7 +41,8 @@ static int free_port(void)
   for (int tries = 0; tries < 1000; tries++) {
     next = next ? next + 1 : (int)getpid() * 16;
     int port = 1024 + next % (low - 1024);
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY), .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY), .sin_port = htons((uint16_t)port)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     bool ok = bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 1) == 0;
     close(fd);

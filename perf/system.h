@@ -15,7 +15,8 @@ void perf_host_name(char *buf, size_t size);
 // Model of the processor, or "unknown processor".
 void perf_cpu_name(char *buf, size_t size);
 
-// Bytes that may be allocated without swapping: MemAvailable, less where a control group allows less. SIZE_MAX when unknown.
+// Bytes that may be allocated without swapping: MemAvailable, less where a control group allows less. SIZE_MAX when
+// unknown.
 size_t perf_memory_available(void);
 
 // Bytes of memory that this process holds (VmRSS); 0 when unknown.

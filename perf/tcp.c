@@ -57,7 +57,8 @@ static int listen_at(const struct sockaddr *address, socklen_t length)
 static int listen_everywhere(int port, int *fds)
 {
   struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = in6addr_any};
-  struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+  struct sockaddr_in four = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
   fds[0] = listen_at((struct sockaddr *)&six, sizeof(six));
   if (fds[0] < 0 && fds[0] != -EADDRINUSE && fds[0] != -EACCES) {
     fds[0] = listen_at((struct sockaddr *)&four, sizeof(four)); // a machine without IPv6
@@ -67,7 +68,8 @@ static int listen_everywhere(int port, int *fds)
 
 static struct addrinfo *resolve(const char *host, int port, int flags, int *error)
 {
-  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV}, *list = NULL;
+  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV},
+                  *list = NULL;
   char service[16];
   snprintf(service, sizeof(service), "%d", port);
   *error = getaddrinfo(host, service, &hints, &list);
@@ -167,8 +169,8 @@ static bool is_itself(int fd)
 {
   struct sockaddr_storage mine = {0}, theirs = {0};
   socklen_t a = sizeof(mine), b = sizeof(theirs);
-  return getsockname(fd, (struct sockaddr *)&mine, &a) == 0 && getpeername(fd, (struct sockaddr *)&theirs, &b) == 0 && a == b &&
-         memcmp(&mine, &theirs, a) == 0;
+  return getsockname(fd, (struct sockaddr *)&mine, &a) == 0 && getpeername(fd, (struct sockaddr *)&theirs, &b) == 0 &&
+         a == b && memcmp(&mine, &theirs, a) == 0;
 }
 
 static int finish_connect(int fd, int ms)
@@ -281,7 +283,8 @@ void perf_tcp_peer(int fd, char *buf, size_t size)
   socklen_t length = sizeof(a);
   char host[NI_MAXHOST], service[NI_MAXSERV];
   if (getpeername(fd, (struct sockaddr *)&a, &length) != 0 ||
-      getnameinfo((struct sockaddr *)&a, length, host, sizeof(host), service, sizeof(service), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      getnameinfo((struct sockaddr *)&a, length, host, sizeof(host), service, sizeof(service),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     snprintf(buf, size, "an unknown address");
     return;
   }

@@ -38,7 +38,8 @@ uint64_t perf_encode(int type, double v)
   }
   int e;
   frexp(a, &e);
-  int exponent = e - 1 < 1 - bias ? 1 - bias : e - 1; // below: subnormal, all with the exponent of the least normal value
+  // Below: subnormal, all with the exponent of the least normal value.
+  int exponent = e - 1 < 1 - bias ? 1 - bias : e - 1;
   if (isinf(v) || exponent > bias + 1) {
     return sign | (greatest(t) + !t->finite_only);
   }

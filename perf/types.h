@@ -1,4 +1,5 @@
-// types.h: the element types as numbers: sizes, limits, exact conversion. Independent of the library's kernels, which it checks.
+// types.h: the element types as numbers: sizes, limits, exact conversion. Independent of the library's kernels, which
+// it checks.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,8 +18,8 @@ typedef struct perf_type {
 // Properties of an ncclDataType_t value (in range).
 const perf_type *perf_type_info(int type);
 
-// Bits of the value of floating type `type` nearest to `v`: ties to even; too large gives infinity, or the greatest value where there is
-// none.
+// Bits of the value of floating type `type` nearest to `v`: ties to even; too large gives infinity, or the greatest
+// value where there is none.
 uint64_t perf_encode(int type, double v);
 
 // The number that `bits` stand for; f8e4m3's NaN gives NaN. Integers too; exact for |value| < 2^53.

@@ -34,8 +34,8 @@ static void note(perf_layout *l, size_t element, uint64_t got, uint64_t want)
   }
 }
 
-// Counts elements of one width that differ by more than `tolerance`. Bit patterns of positive floats are ordered like the numbers, so this
-// is a distance in units of the last place. One function per width, for the compiler to vectorise.
+// Counts elements of one width that differ by more than `tolerance`. Bit patterns of positive floats are ordered like
+// the numbers, so this is a distance in units of the last place. One function per width, for the compiler to vectorise.
 #define DEFINE_COUNT(bits)                                                                                 \
   static size_t count_wrong_##bits(const char *got, const uint8_t *want, size_t count, unsigned tolerance) \
   {                                                                                                        \
@@ -199,7 +199,8 @@ size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern 
                   perf_mismatch *first)
 {
   perf_mismatch found = {0};
-  perf_layout l = {.c = c, .p = p, .base = perf_recv_at(c, b), .rep = rep, .checking = true, .first = &found, .where = "output"};
+  perf_layout l = {
+      .c = c, .p = p, .base = perf_recv_at(c, b), .rep = rep, .checking = true, .first = &found, .where = "output"};
   l.gaps_are_poison = !c->in_place;
   if (!c->in_place || !coll->no_in_place) {
     coll->output(c, &l);

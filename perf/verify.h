@@ -24,8 +24,9 @@ typedef struct perf_mismatch {
 // Writes the input (into the send buffer, or in place), poison into the output and the guards. `rep` varies the data.
 void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep);
 
-// Number of elements that are wrong after the operation ran on what perf_fill wrote with the same arguments: wrong results, outputs that
-// should be untouched, changed inputs (out of place), bytes written outside. *first tells about the first; untouched when there is none.
+// Number of elements that are wrong after the operation ran on what perf_fill wrote with the same arguments: wrong
+// results, outputs that should be untouched, changed inputs (out of place), bytes written outside. *first tells about
+// the first; untouched when there is none.
 size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep,
                   perf_mismatch *first);
 

@@ -29,7 +29,8 @@ static void test_small_floats_round_trip(void **state)
     assert_true(finite > patterns * 9 / 10);
   }
   assert_true(perf_decode(6, 0x3c00) == 1 && perf_decode(6, 0x7bff) == 65504 && perf_decode(6, 1) == ldexp(1, -24));
-  assert_true(perf_decode(9, 0x3f80) == 1 && perf_decode(10, 0x38) == 1 && perf_decode(10, 0x7e) == 448 && perf_decode(11, 0x7b) == 57344);
+  assert_true(perf_decode(9, 0x3f80) == 1 && perf_decode(10, 0x38) == 1 && perf_decode(10, 0x7e) == 448 &&
+              perf_decode(11, 0x7b) == 57344);
   assert_true(isnan(perf_decode(10, 0x7f)) && isinf(perf_decode(11, 0x7c)));
 }
 
@@ -126,7 +127,8 @@ static void try_pattern(perf_patterns *set, int type, int op, int n)
   for (size_t k = 0; k<PERF_PERIOD; k += n> 20 ? 31 : 11) {
     if (!same(p[0], reduce_somehow(p[0], k, k, -1), k)) {
       fail_msg("%s %s n %d k %zu: %llx, want %llx", perf_type_name(type), perf_op_name(op), n, k,
-               (unsigned long long)reduce_somehow(p[0], k, k, -1), (unsigned long long)perf_load(p[0]->reduced, k, p[0]->elt));
+               (unsigned long long)reduce_somehow(p[0], k, k, -1),
+               (unsigned long long)perf_load(p[0]->reduced, k, p[0]->elt));
     }
     noticed += n > 1 && n < 20 && !same(p[0], reduce_somehow(p[0], k, k, n / 2), k);
   }

@@ -1,5 +1,6 @@
-// params_doc.c: prints docs/params.md from src/base/params.def. The lists of NCCL_ variables that people read and the one that the
-// library reads are so the same. Build: cc -Iinclude -Isrc scripts/params_doc.c && ./a.out > docs/params.md
+// params_doc.c: prints docs/params.md from src/base/params.def. The lists of NCCL_ variables that people read and the
+// one that the library reads are so the same. Build: cc -Iinclude -Isrc scripts/params_doc.c && ./a.out >
+// docs/params.md
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,17 +49,18 @@ static void put_row(const char *name, const char *type, const char *def, unsigne
 
 int main(void)
 {
-  puts(
-      "# Parameters\n\n"
-      "Generated from `src/base/params.def` by `scripts/params_doc.c`: change it there.\n\n"
-      "A value comes from the environment, else from a configuration file, else from `ncclConfig_t`, else it is the default. Configuration\n"
-      "files have lines `NAME=VALUE` and comments that begin with `#`; `NCCL_CONF_FILE` (or `~/.nccl.conf` when that is not set) is read\n"
-      "first, then `/etc/nccl.conf`; the first one to name a variable counts. An empty value counts as not set, unless a line says otherwise.\n\n"
-      "`INT` is decimal or `0x...`, with `k`, `m` or `g` (times 1024, 1024², 1024³) behind it if wanted. `BOOL` is 0 or 1 (also no/yes,\n"
-      "false/true, off/on). What cannot be read, and a number or a word\n"
-      "that means nothing, give a warning and the default. A name that is not in these tables gives a warning with the\n"
-      "nearest one that is, on standard error where `NCCL_DEBUG` is not set. *No effect*: accepted because NCCL has it, but nothing here depends on it (said at `NCCL_DEBUG=INFO`).\n"
-      "*Hidden*: listed by `ncclParamGetAllParameterKeys` and `ncclParamDumpAll` only with `NCCL_PARAM_DUMP_ALL=1`.");
+  puts("# Parameters\n\n"
+       "Generated from `src/base/params.def` by `scripts/params_doc.c`: change it there.\n\n"
+       "A value comes from the environment, else from a configuration file, else from `ncclConfig_t`, else it is\n"
+       "the default. Configuration files have lines `NAME=VALUE` and comments that begin with `#`; `NCCL_CONF_FILE`\n"
+       "(or `~/.nccl.conf` when that is not set) is read first, then `/etc/nccl.conf`; the first one to name a\n"
+       "variable counts. An empty value counts as not set, unless a line says otherwise.\n\n"
+       "`INT` is decimal or `0x...`, with `k`, `m` or `g` (times 1024, 1024², 1024³) behind it if wanted. `BOOL` is\n"
+       "0 or 1 (also no/yes, false/true, off/on). What cannot be read, and a number or a word that means nothing,\n"
+       "give a warning and the default. A name that is not in these tables gives a warning with the nearest one that\n"
+       "is, on standard error where `NCCL_DEBUG` is not set. *No effect*: accepted because NCCL has it, but nothing\n"
+       "here depends on it (said at `NCCL_DEBUG=INFO`). *Hidden*: listed by `ncclParamGetAllParameterKeys` and\n"
+       "`ncclParamDumpAll` only with `NCCL_PARAM_DUMP_ALL=1`.");
 #define G(title) put_group(title);
 #define P(field, TYPE, name, def, flags, doc) put_row(name, #TYPE, #def, (flags), doc);
 #include "base/params.def"

@@ -1,5 +1,5 @@
-// tuning_doc.c: prints docs/tuning.md, read from standard input, with its tables made anew from src/comm/tuning_table.c. Only what stands between the two
-// marks changes. scripts/check_docs builds and runs it.
+// tuning_doc.c: prints docs/tuning.md, read from standard input, with its tables made anew from
+// src/comm/tuning_table.c. Only what stands between the two marks changes. scripts/check_docs builds and runs it.
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,9 +31,12 @@ static const char *const place_names[TT_NPLACES] = {"one process",
                                                     "no turns", // explained below the table
                                                     "the walking model has chosen"};
 
-static const char *const quantity_names[TT_NQUANTITIES] = {"", "size", "size ÷ ranks", "size × ranks", "ranks", "ranks per core"};
-static const char *const relation_names[] = {[TT_AT_MOST] = "≤", [TT_ABOVE] = ">", [TT_BELOW] = "<", [TT_AT_LEAST] = "≥"};
-static const char *const proto_names[] = {[TT_SIMPLE] = "Simple", [TT_LL] = "LL", [TT_TINY] = "LL, in the FIFO with 64 slots"};
+static const char *const quantity_names[TT_NQUANTITIES] = {"",      "size",          "size ÷ ranks", "size × ranks",
+                                                           "ranks", "ranks per core"};
+static const char *const relation_names[] = {
+    [TT_AT_MOST] = "≤", [TT_ABOVE] = ">", [TT_BELOW] = "<", [TT_AT_LEAST] = "≥"};
+static const char *const proto_names[] = {
+    [TT_SIMPLE] = "Simple", [TT_LL] = "LL", [TT_TINY] = "LL, in the FIFO with 64 slots"};
 
 // Prints a list's next member, after a comma if it is not the first.
 static void put_next(const char *text, bool *first)
@@ -123,7 +126,9 @@ static void put_chunk(const tt_chunk_rule *r)
   case TT_CHUNK_EQUAL: printf("equal parts, each at most %s |\n", size); break;
   case TT_CHUNK_MESSAGE: printf("the message, at most %s and one slot |\n", size); break;
   case TT_CHUNK_MODEL: printf("the model's, in whole TCP segments where there are several passes |\n"); break;
-  case TT_CHUNK_LONGEST: printf("as below, but one slot of the network where the model has found one of shared memory |\n"); break;
+  case TT_CHUNK_LONGEST:
+    printf("as below, but one slot of the network where the model has found one of shared memory |\n");
+    break;
   case TT_CHUNK_SHARE:
     printf(r->passes > 1 ? "1/%u of what a rank sends, " : "what a rank sends, ", r->passes);
     printf("at least %s, at most one slot |\n", size);
@@ -190,7 +195,8 @@ static void put_tables(void)
   put_protocols();
   printf("\n**Chunk.** *others*: algorithms that send through FIFOs.\n");
   put_chunks();
-  printf("\n**Thresholds.** Bytes, where the text says nothing else. Those with * move with [figures](#figures-of-the-machine).\n");
+  printf("\n**Thresholds.** Bytes, where the text says nothing else. Those with * move with "
+         "[figures](#figures-of-the-machine).\n");
   put_thresholds();
   printf("\n" END "\n");
 }

@@ -1,5 +1,5 @@
-// ncclCommAbort from another thread at any moment: in the middle of small calls, of groups, of a split, of a finalize. Nothing that the call still uses is
-// freed under it, whether the kernel helps with the fence (os/barrier.h) or not.
+// ncclCommAbort from another thread at any moment: in the middle of small calls, of groups, of a split, of a finalize.
+// Nothing that the call still uses is freed under it, whether the kernel helps with the fence (os/barrier.h) or not.
 #include "harness.h"
 
 #include <linux/filter.h>
@@ -91,8 +91,8 @@ static void play(int rank, void *arg)
         (void)tuttiStreamSynchronize(s->w.stream[rank]); // the abort may have ended it
       }
     }
-    CHECK(res == ncclInternalError || res == ncclInvalidArgument || res == ncclRemoteError, "round %d, kind %d: %s", round, s->kind,
-          ncclGetErrorString(res));
+    CHECK(res == ncclInternalError || res == ncclInvalidArgument || res == ncclRemoteError, "round %d, kind %d: %s",
+          round, s->kind, ncclGetErrorString(res));
     atomic_fetch_add(&s->stopped, 1);
   }
 }
@@ -135,7 +135,8 @@ static void storm_of(int n, int rounds)
     CHECK(pthread_create(&calls[i].id, NULL, thread_main, &calls[i]) == 0, "no thread %d", i);
   }
   double start = seconds_now();
-  for (int round = 1; round <= rounds && (round <= 24 || seconds_now() - start < ENOUGH_S); round++) { // a busy machine plays fewer
+  for (int round = 1; round <= rounds && (round <= 24 || seconds_now() - start < ENOUGH_S);
+       round++) { // a busy machine plays fewer
     storm_round(&s, round, &seed);
   }
   atomic_store(&s.round, -1);
@@ -150,7 +151,8 @@ static int refuse_membarrier(void)
 {
   struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
                                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
-                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
     fprintf(stderr, "abort_test: no seccomp here: %s\n", strerror(errno));
@@ -219,7 +221,8 @@ static void inside_body(int rank, void *arg)
   tt_comm_leave(s.comm);
   pthread_join(thread, NULL);
   OK(s.result);
-  REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, s.comm, NULL), ncclInvalidArgument, "ncclAllReduce", "destroyed");
+  REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, s.comm, NULL), ncclInvalidArgument, "ncclAllReduce",
+          "destroyed");
 }
 
 static void waits_for_the_call(void **state)
@@ -235,7 +238,8 @@ static void *finalizes(void *p)
   return NULL;
 }
 
-// A finalize waits for an operation that the peer never joins, alone on its stream or behind another communicator's: the abort ends both.
+// A finalize waits for an operation that the peer never joins, alone on its stream or behind another communicator's:
+// the abort ends both.
 static void finalize_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -302,7 +306,8 @@ static void *signals_waiter(void *waiter)
   return NULL;
 }
 
-// A signal handler that interrupts a wait cannot end it: the thread would wait for itself. It is told so at once, and the wait goes on.
+// A signal handler that interrupts a wait cannot end it: the thread would wait for itself. It is told so at once, and
+// the wait goes on.
 static void handler_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -320,7 +325,8 @@ static void handler_body(int rank, void *arg)
     atomic_store(&handled, 1);
     CHECK(tuttiStreamSynchronize(NULL) != ncclSuccess, "the aborted operation was good");
     pthread_join(thread, NULL);
-    CHECK(from_handler == ncclSuccess || from_handler == ncclInvalidUsage, "the handler's abort gave %d", (int)from_handler);
+    CHECK(from_handler == ncclSuccess || from_handler == ncclInvalidUsage, "the handler's abort gave %d",
+          (int)from_handler);
     refused += from_handler == ncclInvalidUsage;
     OK(ncclCommAbort(comm[1]));
   }

@@ -1,4 +1,5 @@
-// bell_model_test.c: every interleaving of the sleep-and-wake protocol, as src/os/bell.h and bell.c have it (explore.h).
+// bell_model_test.c: every interleaving of the sleep-and-wake protocol, as src/os/bell.h and bell.c have it
+// (explore.h).
 #include "explore_atomics.h"
 
 #include "os/bell.c" // NOLINT: the code that is explored
@@ -96,9 +97,13 @@ static void two_publishers(void)
 #define SCENE(b, e) .memory = &mem, .size = sizeof mem, .begin = (b), .end = (e)
 
 static const ex_scene scenes[] = {
-    {.name = "one waits, one publishes three times", SCENE(one_publisher, nobody_is_left), .threads = {waits, publisher0}},
+    {.name = "one waits, one publishes three times",
+     SCENE(one_publisher, nobody_is_left),
+     .threads = {waits, publisher0}},
     {.name = "two wait on one bell", SCENE(one_publisher, nobody_is_left), .threads = {waits, waits, publisher0}},
-    {.name = "one waits, two publish", SCENE(two_publishers, nobody_is_left), .threads = {waits, publisher0, publisher1}},
+    {.name = "one waits, two publish",
+     SCENE(two_publishers, nobody_is_left),
+     .threads = {waits, publisher0, publisher1}},
     {.name = "two wait on bells of their own, one fence for both",
      SCENE(one_publisher, nobody_is_left),
      .threads = {waits, waits_on_second, publisher_of_two}},

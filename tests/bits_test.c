@@ -1,5 +1,5 @@
-// All collectives, types, operations, sizes, numbers of ranks, algorithms and protocols give the right bits, the same everywhere and
-// always.
+// All collectives, types, operations, sizes, numbers of ranks, algorithms and protocols give the right bits, the same
+// everywhere and always.
 #include "reference.h"
 
 #include "coll/coll.h"
@@ -37,8 +37,8 @@ static bool next_sample(const choice *c, uint32_t *at, sample *s)
     s->in_offset = h % 3 == 0 ? 0 : (int)(h >> 4 & 15);
     s->out_offset = h % 3 == 0 ? 0 : (int)(h >> 8 & 15);
     unsigned thin = (s->count <= 1000 ? c->small : c->large) * SLOWER;
-    bool never =
-        (!reduces(s->func) && s->op != 0) || (s->in_place && (s->func == ALLTOALL || s->func == RING)) || (c->funcs & 1u << s->func) == 0;
+    bool never = (!reduces(s->func) && s->op != 0) || (s->in_place && (s->func == ALLTOALL || s->func == RING)) ||
+                 (c->funcs & 1u << s->func) == 0;
     if (!never && (h >> 12) % thin == 0) {
       *at = i + 1;
       return true;
@@ -148,8 +148,9 @@ static void between_processes_without_access(void **state)
 // --- Algorithms and protocols
 
 // The library's number of a function here.
-static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,  TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,
-                                        TT_FUNC_ALLTOALL,  TT_FUNC_GATHER,        TT_FUNC_SCATTER, TT_FUNC_SEND};
+static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,
+                                        TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,     TT_FUNC_ALLTOALL,
+                                        TT_FUNC_GATHER,    TT_FUNC_SCATTER,       TT_FUNC_SEND};
 
 // "AllReduce:Ring;Broadcast:Ring…" for all functions that the algorithm has.
 static unsigned algorithm_setting(const tt_algorithm *a, char *text, size_t size)
@@ -159,15 +160,16 @@ static unsigned algorithm_setting(const tt_algorithm *a, char *text, size_t size
   for (int f = 0; f < FUNCS; f++) {
     if (a->funcs & 1u << lib_func[f]) {
       size_t used = strlen(text);
-      snprintf(text + used, size - used, "%s%s:%s%s%s", funcs != 0 ? ";" : "", func_name[f], a->name, f == RING ? ";Recv:" : "",
-               f == RING ? a->name : "");
+      snprintf(text + used, size - used, "%s%s:%s%s%s", funcs != 0 ? ";" : "", func_name[f], a->name,
+               f == RING ? ";Recv:" : "", f == RING ? a->name : "");
       funcs |= 1u << f;
     }
   }
   return funcs;
 }
 
-// An algorithm that reads the peers' buffers has no place on the network, and one whose network reduces only on one that does (collnet_test).
+// An algorithm that reads the peers' buffers has no place on the network, and one whose network reduces only on one
+// that does (collnet_test).
 static bool is_possible(const tt_algorithm *a)
 {
   return !a->in_network && (a->needs == 0 || !over_network());
@@ -179,7 +181,8 @@ static void with_algorithm(const tt_algorithm *a, const char *proto)
   unsigned funcs = algorithm_setting(a, algo, sizeof algo);
   snprintf(protocol, sizeof protocol, "NCCL_PROTO=%s", proto);
   for (int i = 1; i < NRANKS; i++) {
-    choice c = {.n = rank_counts[i], .small = 8, .large = 48, .funcs = funcs, .few_types = true, .env = {algo, protocol}};
+    choice c = {
+        .n = rank_counts[i], .small = 8, .large = 48, .funcs = funcs, .few_types = true, .env = {algo, protocol}};
     PROCESSES(1, 30, samples_body, &c);
   }
   for (int n = 2; n <= 5; n += 3) {
@@ -235,7 +238,8 @@ static void drop(part *p)
   free(p->out_memory);
 }
 
-// One run of a sample on random numbers; the ranks begin in an order that depends on `round`. Fingerprints go to `prints`.
+// One run of a sample on random numbers; the ranks begin in an order that depends on `round`. Fingerprints go to
+// `prints`.
 static void random_run(const world *w, const sample *s, int round, uint64_t *prints)
 {
   part p[MAX_RANKS];
@@ -268,7 +272,8 @@ static void random_body(int rank, void *arg)
       s.func = k / 15;
       s.count = counts[5 + k % 3];
       s.op = k / 3 % 5;
-      if (!reduces(s.func) || (c->funcs & 1u << s.func) == 0 || (s.count > 1000 && mix((uint32_t)(k + s.type)) % (8 * SLOWER) != 0)) {
+      if (!reduces(s.func) || (c->funcs & 1u << s.func) == 0 ||
+          (s.count > 1000 && mix((uint32_t)(k + s.type)) % (8 * SLOWER) != 0)) {
         continue;
       }
       random_run(&w, &s, 0, first);
@@ -337,7 +342,8 @@ static void random_numbers_between_processes(void **state)
   }
 }
 
-// --- One element of two ranks: the same bits in a call of any length, at any place, with every algorithm and instruction set
+// --- One element of two ranks: the same bits in a call of any length, at any place, with every algorithm and
+// instruction set
 
 enum { ALIKE_COUNT = 4099, ALIKE_MOST = 70, ALIKE_OPS = ncclNumOps + 1 };
 
@@ -352,7 +358,8 @@ static uint64_t special_bits(const sample *s, uint32_t seed)
   if (f->ebits == 0 || h % 2 == 0) {
     return (uint64_t)mix(h) << 32 | mix(~h);
   }
-  const uint64_t one = power_of_two(0, f, 0, 0), least = (uint64_t)1 << f->mbits, inf = least * (((uint64_t)1 << f->ebits) - 1);
+  const uint64_t one = power_of_two(0, f, 0, 0), least = (uint64_t)1 << f->mbits,
+                 inf = least * (((uint64_t)1 << f->ebits) - 1);
   const uint64_t magnitudes[] = {0, 1, least - 1, least, least + 1, one, one + 1, inf - 1, inf, inf + least - 1};
   return magnitudes[h / 2 % 10] | (uint64_t)(h >> 31) << (f->ebits + f->mbits);
 }
@@ -363,7 +370,8 @@ static void alike_call(const world *w, const sample *s, const part *p, size_t at
   size_t skip = at * (size_t)formats[s->type].size;
   for (int round = 0; round < 2; round++) {
     for (int i = 0; i < 2; i++) {
-      OK(ncclAllReduce(p[i].in + skip, p[i].out + skip, count, (ncclDataType_t)s->type, p[i].user_op, w->comm[i], w->stream[i]));
+      OK(ncclAllReduce(p[i].in + skip, p[i].out + skip, count, (ncclDataType_t)s->type, p[i].user_op, w->comm[i],
+                       w->stream[i]));
     }
     world_wait(w);
   }
@@ -385,8 +393,9 @@ static void alike_lengths(const world *w, const sample *s, part *p, const char *
     alike_call(w, s, p, at, n);
     for (size_t k = at; k < at + n; k++) {
       for (int i = 0; i < 2; i++) {
-        CHECK(memcmp(p[i].out + k * size, want + k * size, size) == 0, "%s, %s, call of %zu: element %zu of rank %d: 0x%llx, not 0x%llx",
-              text, isa, n, k, i, (unsigned long long)get(p[i].out, k, (int)size), (unsigned long long)get(want, k, (int)size));
+        CHECK(memcmp(p[i].out + k * size, want + k * size, size) == 0,
+              "%s, %s, call of %zu: element %zu of rank %d: 0x%llx, not 0x%llx", text, isa, n, k, i,
+              (unsigned long long)get(p[i].out, k, (int)size), (unsigned long long)get(want, k, (int)size));
       }
     }
   }
@@ -512,7 +521,8 @@ static void beyond_four_gigabytes(void **state)
     print_message("skipped: %s\n", SLOWER > 1 ? "sanitizer" : "less than 20 GiB of memory available");
     skip();
   }
-  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 100, .fn = huge_body, .env = ENV("NCCL_ALGO=Broadcast:Ring")}), 0);
+  assert_int_equal(
+      run_processes(&(run){.n = 1, .seconds = 100, .fn = huge_body, .env = ENV("NCCL_ALGO=Broadcast:Ring")}), 0);
 }
 
 int main(int argc, char **argv)

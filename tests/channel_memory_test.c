@@ -1,5 +1,5 @@
-// channel_memory_test.c: what a communicator keeps is bounded: schedules of channels that have the same order are there once, whatever the number of
-// channels; calls of ever other sizes, types and roots make no more plans and schedules.
+// channel_memory_test.c: what a communicator keeps is bounded: schedules of channels that have the same order are there
+// once, whatever the number of channels; calls of ever other sizes, types and roots make no more plans and schedules.
 #include "harness.h"
 
 #include "base/util.h"
@@ -79,8 +79,8 @@ static void one_rank(int rank, void *arg)
   int channels = 0, own = 0;
   count_of(comm, TT_FUNC_ALLREDUCE, &channels, &own);
   int want = different_rings(comm->topology, channels);
-  CHECK(channels == CHANNELS && own >= 1 && own <= want && 2 * want <= channels, "%d schedules of %d channels with %d orders", own,
-        channels, want);
+  CHECK(channels == CHANNELS && own >= 1 && own <= want && 2 * want <= channels,
+        "%d schedules of %d channels with %d orders", own, channels, want);
   every_collective(comm, in, out, most);
   free(in);
   free(out);
@@ -129,7 +129,9 @@ static ncclResult_t call_of(int number, const char *in, char *out, size_t count,
   case 2: return ncclBroadcast(in, out, count, type, root, w->comm[i], w->stream[i]);
   case 3: return ncclReduce(in, out, count, type, ncclSum, root, w->comm[i], w->stream[i]);
   case 4: return ncclAlltoAll(in, out, count, type, w->comm[i], w->stream[i]);
-  case 5: return i == 0 ? ncclSend(in, count, type, 1, w->comm[i], w->stream[i]) : ncclRecv(out, count, type, 0, w->comm[i], w->stream[i]);
+  case 5:
+    return i == 0 ? ncclSend(in, count, type, 1, w->comm[i], w->stream[i])
+                  : ncclRecv(out, count, type, 0, w->comm[i], w->stream[i]);
   default: return ncclAllReduce(in, out, count, type, number % 3 == 0 ? ncclSum : ncclMin, w->comm[i], w->stream[i]);
   }
 }
@@ -166,7 +168,8 @@ static void sweeps_body(int rank, void *arg)
   for (size_t salt = 1; salt <= 5; salt++) {
     sweep(&w, in, out, 1009 * salt);
     kept now = kept_by(w.comm[0]);
-    CHECK(now.schedules <= first.schedules + 4, "%d schedules after sweep %zu, %d after the first", now.schedules, salt, first.schedules);
+    CHECK(now.schedules <= first.schedules + 4, "%d schedules after sweep %zu, %d after the first", now.schedules, salt,
+          first.schedules);
     CHECK(now.plans <= 2, "%d plans after sweep %zu, with one call under way at a time", now.plans, salt);
   }
   for (int i = 0; i < PAIR; i++) {
@@ -184,6 +187,7 @@ static void different_calls_keep_no_more(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(shared_between_channels), cmocka_unit_test(different_calls_keep_no_more)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(shared_between_channels),
+                                     cmocka_unit_test(different_calls_keep_no_more)};
   return RUN_TESTS("channel_memory", tests, argc, argv);
 }

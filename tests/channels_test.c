@@ -1,5 +1,6 @@
-// Collectives over several channels of any ring orders and trees, between threads and processes, through shared memory and the network: the
-// right bits, and as many channels as the size deserves. The channels are given to the layouts by hand, the same on every rank.
+// Collectives over several channels of any ring orders and trees, between threads and processes, through shared memory
+// and the network: the right bits, and as many channels as the size deserves. The channels are given to the layouts by
+// hand, the same on every rank.
 #include "reference.h"
 
 #include "coll/channels_rig.h"
@@ -55,7 +56,8 @@ static bool next_sample(const trial *t, unsigned *at, sample *s)
 // The last operation ran over as many channels as it should: one when it is small, several when it is large.
 static void check_channels(const trial *t, const sample *s, ncclComm_t comm)
 {
-  static const tt_func lib_func[] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE, TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER};
+  static const tt_func lib_func[] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE, TT_FUNC_BROADCAST,
+                                     TT_FUNC_ALLGATHER};
   bool rooted = s->func == REDUCE || s->func == BROADCAST;
   tt_task like = {.func = lib_func[s->func], .count = s->count, .type = (ncclDataType_t)s->type};
   like.op = reduces(s->func) ? (ncclRedOp_t)s->op : ncclSum;
@@ -65,9 +67,11 @@ static void check_channels(const trial *t, const sample *s, ncclComm_t comm)
   const tt_decision *d = like.decision;
   size_t bytes = s->count * (size_t)formats[s->type].size * in_blocks(s) * out_blocks(s);
   bool lockstep = strcmp(t->algo, "Ring") == 0 && s->func != BROADCAST && s->func != REDUCE;
-  CHECK(d != NULL && d->made && d->choice.channels >= 1 && d->choice.channels <= CHANNELS, "%d channels", d->choice.channels);
+  CHECK(d != NULL && d->made && d->choice.channels >= 1 && d->choice.channels <= CHANNELS, "%d channels",
+        d->choice.channels);
   CHECK(bytes >= 128 << 10 || d->choice.channels == 1, "%zu bytes over %d channels", bytes, d->choice.channels);
-  CHECK(bytes < 1 << 20 || !lockstep || t->n == 1 || d->choice.channels > 1, "%s of %zu bytes over one channel", func_name[s->func], bytes);
+  CHECK(bytes < 1 << 20 || !lockstep || t->n == 1 || d->choice.channels > 1, "%s of %zu bytes over one channel",
+        func_name[s->func], bytes);
 }
 
 static void set_environment(const trial *t, int rank)

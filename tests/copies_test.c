@@ -1,5 +1,6 @@
-// copies_test.c: large messages between processes as copies in memory that both map, as the kernel's copies, and as either (NCCL_HOST_COPIES): the same
-// results. Whoever dies or gives up while copies are under way holds nobody up, and what a sender has laid there before its death arrives.
+// copies_test.c: large messages between processes as copies in memory that both map, as the kernel's copies, and as
+// either (NCCL_HOST_COPIES): the same results. Whoever dies or gives up while copies are under way holds nobody up, and
+// what a sender has laid there before its death arrives.
 #include "harness.h"
 
 enum { MOST = 5, COUNT = 60001, LONG = 600000, ROUNDS = 24 }; // elements; LONG: more than fits at once
@@ -32,9 +33,10 @@ static void check(const party *p, const char *what, size_t out_at, int rank, siz
 {
   OK(tuttiStreamSynchronize(p->stream));
   for (size_t i = 0; i < p->count; i++) {
-    int expected = rank >= 0 ? word_of(rank, at + i, p->round) : p->n * word_of(0, at + i, p->round) + 1000003 * (p->n * (p->n - 1) / 2);
-    CHECK(p->out[out_at + i] == expected, "%s of %zu, round %d: rank %d has %d at %zu, not %d", what, p->count, p->round, p->rank,
-          p->out[out_at + i], out_at + i, expected);
+    int expected = rank >= 0 ? word_of(rank, at + i, p->round)
+                             : p->n * word_of(0, at + i, p->round) + 1000003 * (p->n * (p->n - 1) / 2);
+    CHECK(p->out[out_at + i] == expected, "%s of %zu, round %d: rank %d has %d at %zu, not %d", what, p->count,
+          p->round, p->rank, p->out[out_at + i], out_at + i, expected);
   }
   memset(p->in, 0x33, p->count * sizeof(int)); // whoever still reads it, reads that
 }
@@ -124,7 +126,8 @@ static void every_function(int rank, void *arg)
 
 static void the_same_results(void **state)
 {
-  static const choice list[] = {{2, {0, 0}}, {2, {1, 1}}, {2, {2, 2}}, {2, {1, 2}}, {2, {2, 1}}, {3, {2, 2}}, {3, {1, 2}}, {5, {2, 2}}};
+  static const choice list[] = {{2, {0, 0}}, {2, {1, 1}}, {2, {2, 2}}, {2, {1, 2}},
+                                {2, {2, 1}}, {3, {2, 2}}, {3, {1, 2}}, {5, {2, 2}}};
   (void)state;
   for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
     choice c = list[i];

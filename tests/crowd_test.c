@@ -1,4 +1,5 @@
-// More ranks than cores: 64, as threads and as processes, in good time and in little memory; 8, of which those that only send run ahead.
+// More ranks than cores: 64, as threads and as processes, in good time and in little memory; 8, of which those that
+// only send run ahead.
 #define _GNU_SOURCE
 #include "harness.h"
 
@@ -79,7 +80,8 @@ static void process_rank(int rank, void *arg)
   if (rank == 0) {
     printf("%d processes: %llu MiB together\n", CROWD, (unsigned long long)mib);
   }
-  CHECK(SLOWER > 1 || mib < LIMIT_MIB, "%d processes use %llu MiB; the limit is %d", CROWD, (unsigned long long)mib, LIMIT_MIB);
+  CHECK(SLOWER > 1 || mib < LIMIT_MIB, "%d processes use %llu MiB; the limit is %d", CROWD, (unsigned long long)mib,
+        LIMIT_MIB);
   OK(ncclCommDestroy(comm));
 }
 
@@ -139,7 +141,8 @@ enum { FEW = 8, AHEAD = 48 }; // more calls than LL has slots, fewer than TINY h
 static void issue(ncclComm_t comm, cudaStream_t s, bool sum, int (*x)[2], int (*y)[2])
 {
   for (int i = 0; i < AHEAD; i++) {
-    OK(sum ? ncclReduce(x[i], y[i], 2, ncclInt, ncclSum, FEW - 1, comm, s) : ncclBroadcast(x[i], y[i], 2, ncclInt, 0, comm, s));
+    OK(sum ? ncclReduce(x[i], y[i], 2, ncclInt, ncclSum, FEW - 1, comm, s)
+           : ncclBroadcast(x[i], y[i], 2, ncclInt, 0, comm, s));
   }
   OK(tuttiStreamSynchronize(s));
 }
@@ -175,7 +178,8 @@ static void ahead_rank(int rank, void *arg)
     }
     for (int i = 0; i < AHEAD && checked; i++) {
       int want = sum ? FEW * (FEW - 1) / 2 + FEW * (10 * i + round) : 10 * i + round;
-      CHECK(y[i][0] == want && y[i][1] == want, "rank %d, round %d, call %d: %d and %d, not %d", rank, round, i, y[i][0], y[i][1], want);
+      CHECK(y[i][0] == want && y[i][1] == want, "rank %d, round %d, call %d: %d and %d, not %d", rank, round, i,
+            y[i][0], y[i][1], want);
     }
   }
   OK(tuttiStreamDestroy(s));
@@ -188,8 +192,8 @@ static void senders_run_ahead(void **state)
   PROCESSES(FEW, 40, ahead_rank, NULL);
 }
 
-// Who waits after every call may do so inside the call, but never for long: rank 0 makes its own when those that wait for it have returned from theirs. As
-// that goes on, they do not even try any more.
+// Who waits after every call may do so inside the call, but never for long: rank 0 makes its own when those that wait
+// for it have returned from theirs. As that goes on, they do not even try any more.
 typedef struct patience_case {
   int n;
   bool ring; // instead of a sum
@@ -227,10 +231,12 @@ static void patient_rank(int rank, void *arg)
     atomic_fetch_add(&the_board->word[0], waits);
     OK(tuttiStreamSynchronize(s));
     int want[2] = {c->ring ? before + k : sum + n * k, c->ring ? before - k : sum - n * k};
-    CHECK(memcmp(y, want, sizeof y) == 0, "rank %d, call %d: %d and %d, not %d and %d", rank, k, y[0], y[1], want[0], want[1]);
+    CHECK(memcmp(y, want, sizeof y) == 0, "rank %d, call %d: %d and %d, not %d and %d", rank, k, y[0], y[1], want[0],
+          want[1]);
     if (k == LATE - 1 && waits) {
-      CHECK(comm->attempts.failed >= 3 && comm->attempts.skip > 0, "rank %d has waited in vain %u times, and will %u times not", rank,
-            comm->attempts.failed, comm->attempts.skip);
+      CHECK(comm->attempts.failed >= 3 && comm->attempts.skip > 0,
+            "rank %d has waited in vain %u times, and will %u times not", rank, comm->attempts.failed,
+            comm->attempts.skip);
     }
   }
   OK(tuttiStreamDestroy(s));
@@ -271,8 +277,12 @@ static void fake_nodes_share_cores(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_as_threads),  cmocka_unit_test(ranks_as_processes),         cmocka_unit_test(ranks_as_both),
-      cmocka_unit_test(senders_run_ahead), cmocka_unit_test(calls_wait_for_nobody_long), cmocka_unit_test(fake_nodes_share_cores),
+      cmocka_unit_test(ranks_as_threads),
+      cmocka_unit_test(ranks_as_processes),
+      cmocka_unit_test(ranks_as_both),
+      cmocka_unit_test(senders_run_ahead),
+      cmocka_unit_test(calls_wait_for_nobody_long),
+      cmocka_unit_test(fake_nodes_share_cores),
   };
   return RUN_TESTS("crowd", tests, argc, argv);
 }

@@ -12,13 +12,14 @@ static void check_properties(ncclComm_t comm, int rank)
   OK(ncclCommCuDevice(comm, &device));
   memset(&p.rank, 0x55, sizeof p - offsetof(ncclCommProperties_t, rank));
   OK(ncclCommQueryProperties(comm, &p));
-  CHECK(p.rank == rank && p.nRanks == RANKS && p.cudaDev == device && p.nvmlDev == device, "rank %d: %d of %d, device %d", rank, p.rank,
-        p.nRanks, p.cudaDev);
+  CHECK(p.rank == rank && p.nRanks == RANKS && p.cudaDev == device && p.nvmlDev == device,
+        "rank %d: %d of %d, device %d", rank, p.rank, p.nRanks, p.cudaDev);
   CHECK(!p.deviceApiSupport && !p.multimemSupport && !p.hostRmaSupport, "rank %d: supports what it does not", rank);
-  CHECK(p.ginType == NCCL_GIN_TYPE_NONE && p.railedGinType == NCCL_GIN_TYPE_NONE && p.nLsaTeams == RANKS, "rank %d: GIN %d, %d teams", rank,
-        (int)p.ginType, p.nLsaTeams);
+  CHECK(p.ginType == NCCL_GIN_TYPE_NONE && p.railedGinType == NCCL_GIN_TYPE_NONE && p.nLsaTeams == RANKS,
+        "rank %d: GIN %d, %d teams", rank, (int)p.ginType, p.nLsaTeams);
   // That of 2.29.2 ends before nLsaTeams.
-  ncclCommProperties_t old = {.size = offsetof(ncclCommProperties_t, nLsaTeams), .magic = NCCL_API_MAGIC, .version = 22902};
+  ncclCommProperties_t old = {
+      .size = offsetof(ncclCommProperties_t, nLsaTeams), .magic = NCCL_API_MAGIC, .version = 22902};
   old.nLsaTeams = -7;
   OK(ncclCommQueryProperties(comm, &old));
   CHECK(old.nRanks == RANKS && old.nLsaTeams == -7, "rank %d: wrote beyond an older structure", rank);
@@ -46,13 +47,17 @@ static void check_refusals(ncclComm_t comm)
 
 static void check_teams(ncclComm_t comm, int rank)
 {
-  ncclTeam_t everyone = ncclTeamWorld(comm), lsa = ncclTeamLsa(comm), rail = ncclTeamRail(comm), none = ncclTeamWorld(NULL);
-  CHECK(everyone.nRanks == RANKS && everyone.rank == rank && everyone.stride == 1, "everyone of %d: %d %d", rank, everyone.nRanks,
-        everyone.rank);
-  CHECK(lsa.nRanks * rail.nRanks == RANKS && lsa.stride == 1 && rail.stride == lsa.nRanks, "lsa %d, rail %d", lsa.nRanks, rail.nRanks);
-  CHECK(none.nRanks == 0 && none.stride == 0 && ncclTeamRankToWorld(NULL, everyone, 0) == -1, "a team of no communicator");
+  ncclTeam_t everyone = ncclTeamWorld(comm), lsa = ncclTeamLsa(comm), rail = ncclTeamRail(comm),
+             none = ncclTeamWorld(NULL);
+  CHECK(everyone.nRanks == RANKS && everyone.rank == rank && everyone.stride == 1, "everyone of %d: %d %d", rank,
+        everyone.nRanks, everyone.rank);
+  CHECK(lsa.nRanks * rail.nRanks == RANKS && lsa.stride == 1 && rail.stride == lsa.nRanks, "lsa %d, rail %d",
+        lsa.nRanks, rail.nRanks);
+  CHECK(none.nRanks == 0 && none.stride == 0 && ncclTeamRankToWorld(NULL, everyone, 0) == -1,
+        "a team of no communicator");
   for (int i = 0; i < RANKS; i++) {
-    CHECK(ncclTeamRankToWorld(comm, everyone, i) == i && ncclTeamRankToTeam(everyone, rail, i) == i, "rank %d: member %d", rank, i);
+    CHECK(ncclTeamRankToWorld(comm, everyone, i) == i && ncclTeamRankToTeam(everyone, rail, i) == i,
+          "rank %d: member %d", rank, i);
     CHECK(ncclTeamRankIsMember(lsa, everyone, i) == (i == rank), "rank %d: is %d a neighbour", rank, i);
     CHECK(ncclTeamRankToLsa(comm, everyone, i) == i - rank, "rank %d: place of %d", rank, i);
   }
@@ -117,11 +122,13 @@ static void needs_of_kernels(void **state)
   ncclDevResourceRequirements_t r;
   (void)state;
   assert_int_equal(ncclLsaBarrierCreateRequirement(four, 5, &lsa, &r), ncclSuccess);
-  assert_true(r.bufferSize == (3 * 5 + 5 * 4) * 4 && r.bufferAlign == 4 && r.outBufferHandle == &lsa.bufHandle && lsa.nBarriers == 5);
+  assert_true(r.bufferSize == (3 * 5 + 5 * 4) * 4 && r.bufferAlign == 4 && r.outBufferHandle == &lsa.bufHandle &&
+              lsa.nBarriers == 5);
   assert_true(r.next == NULL && r.ginSignalCount == 0);
   assert_int_equal(ncclLLA2ACalcSlots(10, 12), 20);
   assert_int_equal(ncclLLA2ACreateRequirement(3, 20, &ll, &r), ncclSuccess);
-  assert_true(r.bufferSize == 3 * 41 * 16 && r.bufferAlign == 16 && r.outBufferHandle == &ll.bufHandle && ll.nSlots == 20);
+  assert_true(r.bufferSize == 3 * 41 * 16 && r.bufferAlign == 16 && r.outBufferHandle == &ll.bufHandle &&
+              ll.nSlots == 20);
   assert_int_equal(ncclLLA2ACreateRequirement(3, -1, &ll, &r), ncclInvalidArgument);
   assert_int_equal(ncclLsaBarrierCreateRequirement(four, 5, NULL, &r), ncclInvalidArgument);
 }
@@ -129,7 +136,8 @@ static void needs_of_kernels(void **state)
 // Against lists of everyone ranks: 12 ranks, this one is 7.
 static void arithmetic_of_teams(void **state)
 {
-  ncclTeam_t everyone = {12, 7, 1}, inner = ncclTeamInnerFactor(everyone, 4), outer = ncclTeamOuterFactor(everyone, 4), back = {4, 2, -1};
+  ncclTeam_t everyone = {12, 7, 1}, inner = ncclTeamInnerFactor(everyone, 4), outer = ncclTeamOuterFactor(everyone, 4),
+             back = {4, 2, -1};
   const int except_outer[] = {0, 1, 2, 4, 5, 6, 8, 9, 10}, except_inner[] = {0, 1, 2, 3, 8, 9, 10, 11},
             except_back[] = {0, 1, 2, 3, 4, 5, 10, 11};
   (void)state;

@@ -1,6 +1,8 @@
-// The table of devices: a communicator works through the row that it was made with, and its ranks must be on devices of one kind.
+// The table of devices: a communicator works through the row that it was made with, and its ranks must be on devices of
+// one kind.
 //
-// The made-up kind "toy" does everything as the host device does, and counts, but that it has no shortcut for small calls.
+// The made-up kind "toy" does everything as the host device does, and counts, but that it has no shortcut for small
+// calls.
 #include "harness.h"
 
 #include "comm/comm.h"
@@ -70,7 +72,8 @@ static void mixed_body(int rank, void *arg)
   make_toy();
   ncclResult_t res = create(rank == 0 ? &tt_device_host : &toy, rank, 0, &comm);
   CHECK(res == ncclInvalidUsage, "rank %d: %d", rank, (int)res);
-  CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){"rank 0", "'host'", "rank 1", "'toy'", NULL}), "rank %d: the text", rank);
+  CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){"rank 0", "'host'", "rank 1", "'toy'", NULL}),
+        "rank %d: the text", rank);
   CHECK(atomic_load(&opened) == 0, "rank %d: its port was opened", rank);
   tt_comm_free(comm);
 }
@@ -107,8 +110,8 @@ static void toys_body(int rank, void *arg)
   }
   OK(tuttiStreamDestroy(stream));
   OK(ncclCommDestroy(comm));
-  CHECK(atomic_load(&waited) > 0 && atomic_load(&closed) == 1, "rank %d: %d waits, %d ports closed", rank, atomic_load(&waited),
-        atomic_load(&closed));
+  CHECK(atomic_load(&waited) > 0 && atomic_load(&closed) == 1, "rank %d: %d waits, %d ports closed", rank,
+        atomic_load(&waited), atomic_load(&closed));
 }
 
 static void a_row_is_all_that_a_communicator_knows(void **state)

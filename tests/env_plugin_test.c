@@ -1,4 +1,5 @@
-// env_plugin_test.c: environment plugins: what they say holds, what they do not say is not set, files come after them. The plugins are tests/plugins/env.h.
+// env_plugin_test.c: environment plugins: what they say holds, what they do not say is not set, files come after them.
+// The plugins are tests/plugins/env.h.
 #include <dlfcn.h>
 
 #include "harness.h"
@@ -45,7 +46,8 @@ static void prepare(int version, bool by_file)
   name_files(getppid());
   if (by_file) {
     char line[4200];
-    snprintf(line, sizeof line, "NCCL_ENV_PLUGIN=%s\nNCCL_IB_HCA=from_file\nNCCL_BUFFSIZE=77777\n", plugin_path(version));
+    snprintf(line, sizeof line, "NCCL_ENV_PLUGIN=%s\nNCCL_IB_HCA=from_file\nNCCL_BUFFSIZE=77777\n",
+             plugin_path(version));
     write_file(conf_file, line);
   } else {
     setenv("NCCL_ENV_PLUGIN", plugin_path(version), 1);
@@ -91,7 +93,8 @@ static void plugin_speaks(int rank, void *arg)
   CHECK(strcmp(text_param("NCCL_PROTO"), "Simple") == 0, "NCCL_PROTO is %s", text_param("NCCL_PROTO"));
   CHECK(strcmp(text_param("NCCL_ALGO"), "") == 0, "NCCL_ALGO is %s", text_param("NCCL_ALGO"));
   CHECK(strcmp(text_param("NCCL_BUFFSIZE"), "77777") == 0, "NCCL_BUFFSIZE is %s", text_param("NCCL_BUFFSIZE"));
-  CHECK(strcmp(text_param("NCCL_ENV_PLUGIN"), plugin_path(w->version)) == 0, "NCCL_ENV_PLUGIN is %s", text_param("NCCL_ENV_PLUGIN"));
+  CHECK(strcmp(text_param("NCCL_ENV_PLUGIN"), plugin_path(w->version)) == 0, "NCCL_ENV_PLUGIN is %s",
+        text_param("NCCL_ENV_PLUGIN"));
   OK(ncclCommDestroy(comm));
 }
 
@@ -103,8 +106,8 @@ static void test_plugin_speaks(void **state)
     name_files(getpid());
     PROCESSES(1, 20, plugin_speaks, &list[i]);
     char begun[64];
-    snprintf(begun, sizeof begun, "init v%d for %d.%d.%d\nend v%d, asked often\n", list[i].version, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH,
-             list[i].version);
+    snprintf(begun, sizeof begun, "init v%d for %d.%d.%d\nend v%d, asked often\n", list[i].version, NCCL_MAJOR,
+             NCCL_MINOR, NCCL_PATCH, list[i].version);
     assert_string_equal(text_of(record_file), begun);
     SAYS(log_file, list[i].version == 1 ? "ENV/Plugin: Using TestEnv (v1)" : "the test's environment begins");
     SAYS(log_file, "NCCL_PROTO set by environment plugin TestEnv (v");
@@ -168,7 +171,8 @@ static void test_empty_table(void **state)
   remove(conf_file);
 }
 
-// The plugin comes with the library, and goes with it: a program that loads and unloads the library does so with the plugin, too.
+// The plugin comes with the library, and goes with it: a program that loads and unloads the library does so with the
+// plugin, too.
 static void loads_and_unloads(int rank, void *arg)
 {
   char path[4096];

@@ -1,5 +1,5 @@
-// executor.h: for executor_test.c: n ranks in this thread, one operation on all of them, and what must come out, reckoned by code that
-// shares nothing with the executor.
+// executor.h: for executor_test.c: n ranks in this thread, one operation on all of them, and what must come out,
+// reckoned by code that shares nothing with the executor.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +94,8 @@ static void open_world(int n, int slots, tt_access access, uint32_t first)
   w.n = n;
   w.slots = slots;
   w.access = access;
-  w.g = (tt_geometry){.ll_slots = (uint32_t)slots, .ll_slot_bytes = 64, .simple_slots = (uint32_t)slots, .simple_slot_bytes = 256};
+  w.g = (tt_geometry){
+      .ll_slots = (uint32_t)slots, .ll_slot_bytes = 64, .simple_slots = (uint32_t)slots, .simple_slot_bytes = 256};
   w.bytes = (size_t)(n * n) * TT_ROUND_UP(tt_window_bytes(&w.g), 64);
   w.memory = mmap(NULL, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   w.links = tt_calloc((size_t)(n * n), sizeof *w.links);
@@ -211,12 +212,12 @@ static const char *text_of(const trial *t)
 {
   static char text[300];
   static const char *const ops[] = {"sum", "avg", "premul"};
-  snprintf(
-      text, sizeof text,
-      "%s %s %s of %s, %d ranks, %d channels, root %d, to %d, count %zu, chunk %zu, %d slots, %s, %s, seed %u, access %d, outboxes of %u",
-      t->a->name, tt_func_name(t->f), ops[t->op], t->floats ? "float32" : "uint32", w.n, channels_of(&sides[0]), t->root, t->to, t->count,
-      t->chunk, w.slots, t->proto == TT_LL ? "LL" : "SIMPLE", t->in_place ? "in place" : "out of place", t->seed, (int)w.access,
-      w.box_bytes);
+  snprintf(text, sizeof text,
+           "%s %s %s of %s, %d ranks, %d channels, root %d, to %d, count %zu, chunk %zu, %d slots, %s, %s, seed %u, "
+           "access %d, outboxes of %u",
+           t->a->name, tt_func_name(t->f), ops[t->op], t->floats ? "float32" : "uint32", w.n, channels_of(&sides[0]),
+           t->root, t->to, t->count, t->chunk, w.slots, t->proto == TT_LL ? "LL" : "SIMPLE",
+           t->in_place ? "in place" : "out of place", t->seed, (int)w.access, w.box_bytes);
   return text;
 }
 
@@ -302,10 +303,12 @@ static uint32_t copied(const trial *t, int r, size_t b, size_t i)
 
 // ---- Buffers ----
 
-// Where the rank's buffers lie in the arena: guard, input, guard, output, guard; in place, one of them lies inside the other.
+// Where the rank's buffers lie in the arena: guard, input, guard, output, guard; in place, one of them lies inside the
+// other.
 static uint32_t *place_buffers(const trial *t, side *s, int r, uint32_t *at)
 {
-  bool wide_in = t->f == TT_FUNC_REDUCESCATTER || t->f == TT_FUNC_SCATTER, wide_out = t->f == TT_FUNC_ALLGATHER || t->f == TT_FUNC_GATHER;
+  bool wide_in = t->f == TT_FUNC_REDUCESCATTER || t->f == TT_FUNC_SCATTER,
+       wide_out = t->f == TT_FUNC_ALLGATHER || t->f == TT_FUNC_GATHER;
   bool both = s->nin > 0 && s->nout > 0 && t->f != TT_FUNC_ALLTOALL && !is_p2p(t->f);
   at += GUARD;
   s->in = s->nin > 0 ? at : NULL;
@@ -423,7 +426,8 @@ static void stuck(const trial *t)
   size_t used = 0;
   for (int i = 0; i < nlanes && used < sizeof text - 60; i++) {
     if (!lanes[i].done) {
-      used += (size_t)snprintf(text + used, sizeof text - used, " %d->%d(step %u)", lane_rank[i], lanes[i].waits_for, lanes[i].pc);
+      used += (size_t)snprintf(text + used, sizeof text - used, " %d->%d(step %u)", lane_rank[i], lanes[i].waits_for,
+                               lanes[i].pc);
     }
   }
   fail_msg("%s: no lane can move; rank->peer it waits for:%s", text_of(t), text);
@@ -519,21 +523,23 @@ static void check_sums(const trial *t, const side *s, int r)
     if (!t->floats) {
       check_word(t, r, e, s->out[e], sums[sum_index(t, r, e)]);
     } else if (!(fabs(as_float(s->out[e]) - fsums[sum_index(t, r, e)]) < 0.05)) {
-      fail_msg("%s: rank %d element %zu is %g, not %g", text_of(t), r, e, (double)as_float(s->out[e]), fsums[sum_index(t, r, e)]);
+      fail_msg("%s: rank %d element %zu is %g, not %g", text_of(t), r, e, (double)as_float(s->out[e]),
+               fsums[sum_index(t, r, e)]);
     } else if (t->f == TT_FUNC_ALLREDUCE) { // the same bits everywhere
       check_word(t, r, e, s->out[e], sides[0].out[e]);
     }
   }
 }
 
-// Everything of the rank's memory that is not its output is as it was: the input (unless the call is in place) and the guards.
+// Everything of the rank's memory that is not its output is as it was: the input (unless the call is in place) and the
+// guards.
 static void check_rest(const trial *t, const side *s, int r, const uint32_t *from)
 {
   for (const uint32_t *p = from; p < s->end; p++) {
     bool in = s->nin > 0 && p >= s->in && p<s->in + s->nin, out = s->nout> 0 && p >= s->out && p < s->out + s->nout;
     if (!out && *p != (in ? word_at(t, r, (size_t)(p - s->in)) : 0xa5a5a5a5u)) {
-      fail_msg("%s: rank %d: 0x%x was written to its %s, %ld elements from its output", text_of(t), r, *p, in ? "input" : "surroundings",
-               s->out != NULL ? (long)(p - s->out) : -1);
+      fail_msg("%s: rank %d: 0x%x was written to its %s, %ld elements from its output", text_of(t), r, *p,
+               in ? "input" : "surroundings", s->out != NULL ? (long)(p - s->out) : -1);
     }
   }
 }
@@ -544,8 +550,8 @@ static void check_fifos(const trial *t)
     tt_link *a = &w.links[i], *b = &w.links[a->peer * w.n + a->rank];
     for (int k = 0; k < TT_NFIFOS; k++) {
       if (a->send[k].next != b->recv[k].next || !tt_fifo_drained(&a->send[k])) {
-        fail_msg("%s: rank %d sent %u messages of kind %d to rank %d, which took %u and gave back %u", text_of(t), a->rank, a->send[k].next,
-                 k, a->peer, b->recv[k].next, atomic_load(a->send[k].head));
+        fail_msg("%s: rank %d sent %u messages of kind %d to rank %d, which took %u and gave back %u", text_of(t),
+                 a->rank, a->send[k].next, k, a->peer, b->recv[k].next, atomic_load(a->send[k].head));
       }
     }
   }

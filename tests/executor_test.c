@@ -1,6 +1,6 @@
-// executor_test.c: every algorithm for every function it knows, n from 1 to 64 ranks, run by the host executor against a scalar reference
-// that shares no code with it. All ranks live in one thread: their ports and links are made by hand, and their lanes take turns, round
-// robin or in an order drawn from a seed.
+// executor_test.c: every algorithm for every function it knows, n from 1 to 64 ranks, run by the host executor against
+// a scalar reference that shares no code with it. All ranks live in one thread: their ports and links are made by hand,
+// and their lanes take turns, round robin or in an order drawn from a seed.
 #include "executor.h"
 
 // ---- What to try ----
@@ -40,7 +40,8 @@ static size_t most_elements(void)
   return MAX_WORDS / (size_t)blocks;
 }
 
-// The i-th mixture of chunk size, count and the rest for the schedules in `sides`. Small primes make neighbours differ in everything.
+// The i-th mixture of chunk size, count and the rest for the schedules in `sides`. Small primes make neighbours differ
+// in everything.
 static trial mixture(const tt_algorithm *a, tt_func f, int root, unsigned i)
 {
   static const size_t simple[] = {1, 64, 7, 33}, ll[] = {1, 10, 3, 9}, direct[] = {1, 500, 37, 16};
@@ -52,7 +53,8 @@ static trial mixture(const tt_algorithm *a, tt_func f, int root, unsigned i)
              .proto = i / 2 % 2 == 0 ? TT_SIMPLE : TT_LL,
              .seed = i % 3 == 0 ? 0 : i,
              .floats = f == TT_FUNC_ALLREDUCE && i % 5 == 1};
-  bool direct_row = a->needs != 0 && sides[0].s->refs[sides[0].s->nrefs - 1].kind != TT_FIFO && sides[0].s->refs[0].kind != TT_FIFO;
+  bool direct_row =
+      a->needs != 0 && sides[0].s->refs[sides[0].s->nrefs - 1].kind != TT_FIFO && sides[0].s->refs[0].kind != TT_FIFO;
   t.chunk = direct_row ? direct[i / 4 % 4] : t.proto == TT_LL ? ll[i / 4 % 4] : simple[i / 4 % 4];
   size_t pass = nsub * t.chunk, counts[] = {2 * pass + 1, pass - 1, 3 * pass + pass / 2 + 3, pass + 17, 1, pass, 0};
   t.count = TT_MIN(counts[i % TT_COUNT(counts)], most_elements() / 8);
@@ -86,7 +88,8 @@ static void each_row(void (*check)(const tt_algorithm *a, tt_func f))
 static bool root_wanted(tt_func f, int root)
 {
   return !is_rooted(f) ? root == 0
-                       : w.n <= 24 || root < 2 || root == w.n / 2 || root == w.n - 1 || root == 2 + (w.n * 7 + (int)f) % (w.n - 3);
+                       : w.n <= 24 || root < 2 || root == w.n / 2 || root == w.n - 1 ||
+                             root == 2 + (w.n * 7 + (int)f) % (w.n - 3);
 }
 
 static void every_root(const tt_algorithm *a, tt_func f)
@@ -94,7 +97,11 @@ static void every_root(const tt_algorithm *a, tt_func f)
   static unsigned next;
   for (int root = 0; root < w.n && !is_p2p(f); root++) {
     if (root_wanted(f, root)) {
-      unsigned how_many = w.n <= 5 ? 42 : w.n <= 9 ? 14 : w.n <= 17 && !is_rooted(f) ? 7 : is_rooted(f) && w.n > 9 ? 1 : 2;
+      unsigned how_many = w.n <= 5                     ? 42
+                          : w.n <= 9                   ? 14
+                          : w.n <= 17 && !is_rooted(f) ? 7
+                          : is_rooted(f) && w.n > 9    ? 1
+                                                       : 2;
       how_many = TT_MAX(how_many / FEWER, 1);
       many_mixtures(a, f, root, next, how_many);
       next += how_many;
@@ -227,7 +234,8 @@ static void test_any_order_gives_the_same_bits(void **state)
   report("any order");
 }
 
-// Peers' memory through the kernel, as between two processes. The last mixture needs several pieces of the bounce buffer per step.
+// Peers' memory through the kernel, as between two processes. The last mixture needs several pieces of the bounce
+// buffer per step.
 static void through_the_kernel(const tt_algorithm *a, tt_func f)
 {
   if (a->needs == 0 || is_p2p(f)) {
@@ -272,7 +280,8 @@ static void test_copies_by_the_kernel(void **state)
   report("through the kernel");
 }
 
-// The same with copies in outboxes, and with copies and the kernel by turns: outboxes that large chunks fill or do not fit into.
+// The same with copies in outboxes, and with copies and the kernel by turns: outboxes that large chunks fill or do not
+// fit into.
 static void test_copies_in_outboxes(void **state)
 {
   static const struct {

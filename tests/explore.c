@@ -45,7 +45,8 @@ typedef struct thread {
   store stores[STORES];
 } thread;
 
-// What can happen in a state: a step or the oldest store of a thread, the death of thread 0, the end of a thread's sleep by time.
+// What can happen in a state: a step or the oldest store of a thread, the death of thread 0, the end of a thread's
+// sleep by time.
 typedef enum kind { STEP, FLUSH, DIE, WAKE_UP, KINDS } kind;
 enum { CHOICES = KINDS * EX_THREADS };
 
@@ -100,7 +101,8 @@ static unsigned site_scenes[SITES]; // those that pass it: bits
 static unsigned scene_bit;
 static int nsites;
 
-// Which threads read and write a word, as far as the scene is explored: bits. What nobody else can see, or change, needs no other order (find_hidden).
+// Which threads read and write a word, as far as the scene is explored: bits. What nobody else can see, or change,
+// needs no other order (find_hidden).
 typedef struct users {
   const volatile void *at;
   uint8_t readers, writers;
@@ -155,8 +157,8 @@ static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t size)
 // Where a thread stands and what its variables are: its registers, and its stack.
 static uint64_t hash_thread(uint64_t h, const thread *th, const char *top)
 {
-#if defined( \
-    __x86_64__) // those alone that a call leaves as they are: the others are leftovers, by which the same state would be taken for two
+#if defined(__x86_64__) // those alone that a call leaves as they are: the others are leftovers, by which the same state
+                        // would be taken for two
   static const int kept[] = {REG_RBX, REG_RBP, REG_R12, REG_R13, REG_R14, REG_R15, REG_RSP, REG_RIP};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
     h = mix(h, (uint64_t)th->context.uc_mcontext.gregs[kept[i]]);
@@ -334,7 +336,8 @@ static bool can_step(const thread *th)
   if (th->ended || th->asleep || th->dead) {
     return false;
   }
-  if (th->next.op == EX_UNTIL && !is_mutant(th, OMITTED) && read_memory(th->next.at, th->next.size) == th->next.expected) {
+  if (th->next.op == EX_UNTIL && !is_mutant(th, OMITTED) &&
+      read_memory(th->next.at, th->next.size) == th->next.expected) {
     return false;
   }
   bool stores = th->next.op != EX_LOAD && th->next.op != EX_FENCE;
@@ -551,7 +554,8 @@ static void print_step(int choice, const ex_site *site)
 {
   static const char *const names[] = {"", "(its oldest store reaches memory)", "(dies)", "(its sleep is over)"};
   int t = choice % EX_THREADS, k = choice / EX_THREADS;
-  printf("    thread %d: %s%s%s\n", t, k == STEP ? site->function : names[k], k == STEP ? ": " : "", k == STEP ? site->text : "");
+  printf("    thread %d: %s%s%s\n", t, k == STEP ? site->function : names[k], k == STEP ? ": " : "",
+         k == STEP ? site->text : "");
 }
 
 static void print_way(uint32_t number)
@@ -592,8 +596,9 @@ static bool go(frame *f, int choice)
   return true;
 }
 
-// What nobody else can see, nor change: a store into the thread's own buffer, a fence that has nothing to wait for, a look at a word that no other thread
-// writes, a change of one that no other thread uses. Then no other order needs to be tried: that goes first. Returns the choice; -1: there is none.
+// What nobody else can see, nor change: a store into the thread's own buffer, a fence that has nothing to wait for, a
+// look at a word that no other thread writes, a change of one that no other thread uses. Then no other order needs to
+// be tried: that goes first. Returns the choice; -1: there is none.
 static int find_hidden(void)
 {
   for (int t = ex.scene->mortal; t < ex.nthreads; t++) {
@@ -645,7 +650,8 @@ static void advance(void)
   }
 }
 
-// Can everybody end from every state? Returns a state from which they cannot, or `states`. Numbers fall towards the start, so few passes from the end suffice.
+// Can everybody end from every state? Returns a state from which they cannot, or `states`. Numbers fall towards the
+// start, so few passes from the end suffice.
 static uint32_t find_trap(void)
 {
   for (bool more = true; more;) {
@@ -731,7 +737,8 @@ static bool try_mutant(const ex_scene *scenes, unsigned which, const mutant *m, 
 {
   char name[200];
   const char *wrong = NULL;
-  snprintf(name, sizeof name, "%s: %s %s", m->site->function, m->site->text, m->how == OMITTED ? "omitted" : "weakened");
+  snprintf(name, sizeof name, "%s: %s %s", m->site->function, m->site->text,
+           m->how == OMITTED ? "omitted" : "weakened");
   ex.mutant = *m;
   for (unsigned i = 0; which >> i != 0 && wrong == NULL; i++) {
     wrong = which >> i & 1 ? explore(&scenes[i], false) : NULL;

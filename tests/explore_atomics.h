@@ -1,5 +1,6 @@
-// explore_atomics.h: atomics, fences and futexes as calls of the explorer (explore.h). Included before the code that is explored: what a header or a .c file
-// says with <stdatomic.h>, with the compiler's __atomic_load_n and with syscall(SYS_futex, …) then happens in the explorer's memory model.
+// explore_atomics.h: atomics, fences and futexes as calls of the explorer (explore.h). Included before the code that is
+// explored: what a header or a .c file says with <stdatomic.h>, with the compiler's __atomic_load_n and with
+// syscall(SYS_futex, …) then happens in the explorer's memory model.
 #pragma once
 #include <linux/futex.h>
 #include <stdarg.h>
@@ -9,16 +10,27 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-typedef enum ex_op { EX_LOAD, EX_STORE, EX_EXCHANGE, EX_ADD, EX_CAS, EX_FENCE, EX_WAIT, EX_WAKE, EX_SET, EX_UNTIL } ex_op;
+typedef enum ex_op {
+  EX_LOAD,
+  EX_STORE,
+  EX_EXCHANGE,
+  EX_ADD,
+  EX_CAS,
+  EX_FENCE,
+  EX_WAIT,
+  EX_WAKE,
+  EX_SET,
+  EX_UNTIL
+} ex_op;
 
 // Where an access stands in the code: mutants are named by it.
 typedef struct ex_site {
   const char *function, *text, *file;
 } ex_site;
 
-// One access of the running thread to a word of `size` bytes: lets every other thread go first, in turn. Returns what the word held; of EX_CAS whether it was
-// `expected` is for the caller to see. `ordered`: a store that waits until it has reached memory. *a is zeroed: leftovers on a stack would make the same state
-// look like another one.
+// One access of the running thread to a word of `size` bytes: lets every other thread go first, in turn. Returns what
+// the word held; of EX_CAS whether it was `expected` is for the caller to see. `ordered`: a store that waits until it
+// has reached memory. *a is zeroed: leftovers on a stack would make the same state look like another one.
 typedef struct ex_access {
   ex_op op;
   bool ordered;
@@ -86,7 +98,8 @@ long ex_syscall(const ex_site *site, long number, ...);
 #define atomic_compare_exchange_weak(p, e, v) atomic_compare_exchange_strong_explicit(p, e, v, 0, 0)
 #define atomic_compare_exchange_weak_explicit(p, e, v, o, o2) atomic_compare_exchange_strong_explicit(p, e, v, o, o2)
 #define atomic_thread_fence(o) ((void)ex_access_word(&(ex_access){.op = EX_FENCE}, EX_HERE("fence")))
-// For stubs of other system calls, of which a test says what they do: sets a word; waits until a word is not `e`, and sets it then.
+// For stubs of other system calls, of which a test says what they do: sets a word; waits until a word is not `e`, and
+// sets it then.
 #define EX_CALL_SET(p, v, what) ((void)EX_DO(EX_SET, memory_order_seq_cst, p, v, 0, what))
 #define EX_CALL_UNTIL(p, e, v, what) ((void)EX_DO(EX_UNTIL, memory_order_seq_cst, p, v, e, what))
 #define syscall(...) ex_syscall(EX_HERE("futex"), __VA_ARGS__)

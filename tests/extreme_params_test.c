@@ -1,4 +1,5 @@
-// No value of a variable breaks anything: extreme ones are used, or refused with a text that names the variable. One process each.
+// No value of a variable breaks anything: extreme ones are used, or refused with a text that names the variable. One
+// process each.
 #include "harness.h"
 
 #include "base/param.h"
@@ -6,7 +7,8 @@
 
 enum { COUNT = 5000, PATIENCE_S = 20 };
 
-static const char *const extremes[] = {"0", "1", "-1", "9223372036854775807", "-9223372036854775808", "99999999999999999999999"};
+static const char *const extremes[] = {
+    "0", "1", "-1", "9223372036854775807", "-9223372036854775808", "99999999999999999999999"};
 
 typedef struct {
   const char *name, *value;
@@ -18,7 +20,8 @@ static int *sent[2], *got[2];
 static void want(ncclResult_t res, const setting *s)
 {
   if (res != ncclSuccess) {
-    CHECK(strstr(ncclGetLastError(NULL), s->name) != NULL, "%s=%s is refused with a text that does not name it", s->name, s->value);
+    CHECK(strstr(ncclGetLastError(NULL), s->name) != NULL, "%s=%s is refused with a text that does not name it",
+          s->name, s->value);
     exit(0);
   }
 }

@@ -67,7 +67,8 @@ static void differ_body(int rank, void *arg)
   setenv("NCCL_DEBUG_FILE", log, 1);
   ncclComm_t comm = join_processes(0, RANKS, rank);
   const tt_figures *f = &comm->peers[0].figures, mine = figures_of(0);
-  CHECK(tt_figures_same(f, &mine) && f->measured == 1 && f->when == mine.when, "rank %d reckons with others than rank 0's", rank);
+  CHECK(tt_figures_same(f, &mine) && f->measured == 1 && f->when == mine.when,
+        "rank %d reckons with others than rank 0's", rank);
   sum_some(comm, RANKS, 8);
   OK(ncclCommDestroy(comm));
 }
@@ -130,13 +131,15 @@ static void reckons_body(int rank, void *arg)
   tt_limits mine, *used = &comm->tuning->limits;
   OK(tt_tuning_limits(&comm->tuning->figures, &mine));
   bool ll = mine.ll == used->ll, copy = mine.direct_copy == used->direct_copy;
-  CHECK(ll == (rank == 0) && copy == (rank == 0), "rank %d finds LL up to %zu, direct access from %zu; used are %zu and %zu", rank, mine.ll,
-        mine.direct_copy, used->ll, used->direct_copy);
+  CHECK(ll == (rank == 0) && copy == (rank == 0),
+        "rank %d finds LL up to %zu, direct access from %zu; used are %zu and %zu", rank, mine.ll, mine.direct_copy,
+        used->ll, used->direct_copy);
   sum_some(comm, 2, 1);
   OK(ncclCommDestroy(comm));
 }
 
-// Rank 0's limits hold, not what each rank finds from rank 0's figures: ranks that choose apart wait for each other for ever.
+// Rank 0's limits hold, not what each rank finds from rank 0's figures: ranks that choose apart wait for each other for
+// ever.
 static void one_reckons(void **state)
 {
   char path[128];

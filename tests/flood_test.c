@@ -1,13 +1,16 @@
-// Another user connects to every socket of the library that any user can reach, until their queues are full and all the while. Further communicators
-// are made as ever, and calls on memory from ncclMemAlloc, which peers map, are served as ever: by the log no peer falls back to reading by address, and
-// nobody waits for a queue. Needs root.
+// Another user connects to every socket of the library that any user can reach, until their queues are full and all the
+// while. Further communicators are made as ever, and calls on memory from ncclMemAlloc, which peers map, are served as
+// ever: by the log no peer falls back to reading by address, and nobody waits for a queue. Needs root.
 #include "harness.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 
 enum { RANKS = 2, FLOODER = 2, COUNT = 1 << 20, CALLS = 4, NOBODY = 65534 };
-enum { FULL = RANKS, DONE }; // on the board, behind the ranks' process numbers: the queues are full; ranks that need no flood any more
+enum {
+  FULL = RANKS,
+  DONE
+}; // on the board, behind the ranks' process numbers: the queues are full; ranks that need no flood any more
 
 // Fills the queue of one socket. A connection that is closed stays in it all the same.
 static void fill(const char *name, size_t length)

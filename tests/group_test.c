@@ -34,7 +34,8 @@ static void ungrouped(world *w, buffers *b)
     double start = seconds_now();
     OK(sum(w, b, i));
     CHECK(seconds_now() - start < GENEROUS(2), "the launch of rank %d took %g s", i, seconds_now() - start);
-    CHECK(i == 0 || tuttiStreamQuery(w->stream[i]) == ncclInProgress, "rank %d is done although rank 0 has not begun", i);
+    CHECK(i == 0 || tuttiStreamQuery(w->stream[i]) == ncclInProgress, "rank %d is done although rank 0 has not begun",
+          i);
   }
   world_wait(w);
   expect_sum(b, N, "ungrouped");
@@ -189,7 +190,8 @@ static void mixed_process(int rank, void *arg)
   OK(tuttiStreamCreate(&w.stream[0], TUTTI_STREAM_NON_BLOCKING));
   for (int round = 0; round < 12; round++) {
     size_t count = counts[round % 4];
-    float *in = malloc(count * sizeof(float)), *out = calloc(count, sizeof(float)), *total = calloc(count, sizeof(float));
+    float *in = malloc(count * sizeof(float)), *out = calloc(count, sizeof(float)),
+          *total = calloc(count, sizeof(float));
     for (size_t k = 0; k < count; k++) {
       in[k] = (float)(rank + 1) * (float)(k % 3 + 1);
     }
@@ -236,7 +238,8 @@ static void many_body(int rank, void *arg)
     size_t count = (size_t)m % 5 == 4 ? SPACE - (size_t)m : (size_t)(m * m);
     for (int i = 0; i < 2; i++) {
       OK(ncclSend(from[i] + m, count - (count > (size_t)m ? (size_t)m : 0), ncclFloat, 1 - i, w.comm[i], w.stream[i]));
-      OK(ncclRecv(to[i] + (size_t)m * SPACE, count - (count > (size_t)m ? (size_t)m : 0), ncclFloat, 1 - i, w.comm[i], w.stream[i]));
+      OK(ncclRecv(to[i] + (size_t)m * SPACE, count - (count > (size_t)m ? (size_t)m : 0), ncclFloat, 1 - i, w.comm[i],
+                  w.stream[i]));
     }
   }
   OK(ncclGroupEnd());
@@ -247,7 +250,8 @@ static void many_body(int rank, void *arg)
     for (int i = 0; i < 2; i++) {
       for (size_t k = 0; k < count; k++) {
         float got = to[i][(size_t)m * SPACE + k], want = (float)((1 - i) * 100000 + m) + (float)k;
-        CHECK(got == want, "message %d of %zu to rank %d, element %zu: %g, not %g", m, count, i, k, (double)got, (double)want);
+        CHECK(got == want, "message %d of %zu to rank %d, element %zu: %g, not %g", m, count, i, k, (double)got,
+              (double)want);
       }
     }
   }
@@ -456,8 +460,8 @@ static void expect_refusal(const world *w, buffers *b)
 {
   static const int gone[] = {ncclNumOps, ncclNumOps + 100000, -1};
   for (int k = 0; k < 3; k++) {
-    REFUSED(ncclAllReduce(b->in[0], b->out[0], b->count, ncclFloat, (ncclRedOp_t)gone[k], w->comm[0], w->stream[0]), ncclInvalidArgument,
-            "live handle");
+    REFUSED(ncclAllReduce(b->in[0], b->out[0], b->count, ncclFloat, (ncclRedOp_t)gone[k], w->comm[0], w->stream[0]),
+            ncclInvalidArgument, "live handle");
   }
 }
 
@@ -475,7 +479,8 @@ static void operations(world *w, buffers *b)
     world_wait(w);
     for (int k = 0; k < 2; k++) {
       for (int i = 0; i < N; i++) {
-        expect(both[k].out[i], b->count, by[k] * (float)(N * (N + 1) / 2), k == 0 ? "first operation" : "second operation", i);
+        expect(both[k].out[i], b->count, by[k] * (float)(N * (N + 1) / 2),
+               k == 0 ? "first operation" : "second operation", i);
       }
     }
   }

@@ -1,7 +1,8 @@
 // harness.h: what the system tests share: ranks as threads and as processes, time limits, checks.
 //
-// Every test body runs in children of the test program, which itself never calls the library: so each has a fresh library, may set its
-// environment, has a time limit, and takes everything with it when it dies. A failed CHECK ends the child with status 1.
+// Every test body runs in children of the test program, which itself never calls the library: so each has a fresh
+// library, may set its environment, has a time limit, and takes everything with it when it dies. A failed CHECK ends
+// the child with status 1.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,8 +39,8 @@
 #else
 #define SLOWER 1
 #endif
-// A limit of time that only guards against hangs, in seconds: ten times what suffices on a machine with little else to do, because a thread may wait seconds
-// for its turn where other tests run beside it.
+// A limit of time that only guards against hangs, in seconds: ten times what suffices on a machine with little else to
+// do, because a thread may wait seconds for its turn where other tests run beside it.
 #define GENEROUS(seconds) (10 * SLOWER * (seconds))
 #define HARNESS __attribute__((unused)) static
 
@@ -67,7 +68,8 @@ HARNESS void sleep_ms(double ms)
   }
 }
 
-__attribute__((noreturn, format(printf, 3, 4))) HARNESS void check_failed(const char *file, int line, const char *fmt, ...)
+__attribute__((noreturn, format(printf, 3, 4))) HARNESS void check_failed(const char *file, int line, const char *fmt,
+                                                                          ...)
 {
   char text[1024];
   va_list ap;
@@ -106,11 +108,11 @@ HARNESS bool has_words(const char *text, const char *const *words)
 }
 
 // The call gives this code and a text with all these words.
-#define REFUSED(call, code, ...)                                                                                               \
-  do {                                                                                                                         \
-    GIVES(call, code);                                                                                                         \
-    CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){__VA_ARGS__, NULL}), "%s: the text lacks one of: %s", #call, \
-          #__VA_ARGS__);                                                                                                       \
+#define REFUSED(call, code, ...)                                                       \
+  do {                                                                                 \
+    GIVES(call, code);                                                                 \
+    CHECK(has_words(ncclGetLastError(NULL), (const char *const[]){__VA_ARGS__, NULL}), \
+          "%s: the text lacks one of: %s", #call, #__VA_ARGS__);                       \
   } while (0)
 
 // Is every pair of ranks of this run on the network (cmake/tutti_tests.cmake)?
@@ -138,8 +140,8 @@ HARNESS void board_close(void)
   the_board = NULL;
 }
 
-// The time limit of a process that needs so many seconds at most: what is generous, but less than ctest's own limit (cmake/tutti_tests.cmake), so that it
-// is said which process hangs.
+// The time limit of a process that needs so many seconds at most: what is generous, but less than ctest's own limit
+// (cmake/tutti_tests.cmake), so that it is said which process hangs.
 HARNESS int hang_seconds(int seconds)
 {
   int needed = seconds * SLOWER, most = SLOWER > 1 ? 1000 : 500;
@@ -304,7 +306,8 @@ HARNESS long status_value(const char *file, const char *key)
 
 HARNESS holdings holdings_now(void)
 {
-  holdings h = {.threads = (int)status_value("/proc/self/status", "Threads:"), .rss_kib = status_value("/proc/self/status", "VmRSS:")};
+  holdings h = {.threads = (int)status_value("/proc/self/status", "Threads:"),
+                .rss_kib = status_value("/proc/self/status", "VmRSS:")};
   for (int fd = 0; fd < 1024; fd++) {
     h.descriptors += fcntl(fd, F_GETFD) != -1;
   }
@@ -318,7 +321,8 @@ HARNESS holdings holdings_now(void)
   return h;
 }
 
-// Waits for a while until this process has no more threads and descriptors than `before` (both end a little after their last use).
+// Waits for a while until this process has no more threads and descriptors than `before` (both end a little after their
+// last use).
 HARNESS holdings holdings_settled(const holdings *before)
 {
   holdings h = holdings_now();

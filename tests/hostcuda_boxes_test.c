@@ -1,5 +1,5 @@
-// hostcuda_boxes_test.c: copies and fills of rows and boxes by the runtime and by the driver, each element against a plain loop; contexts and
-// what is set for them; what needs a GPU.
+// hostcuda_boxes_test.c: copies and fills of rows and boxes by the runtime and by the driver, each element against a
+// plain loop; contexts and what is set for them; what needs a GPU.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -41,7 +41,8 @@ static void expect(const size_t d[3], const size_t s[3], size_t w, size_t h, siz
   for (size_t z = 0; z < depth; z++) {
     for (size_t y = 0; y < h; y++) {
       for (size_t x = 0; x < w; x++) {
-        want[(d[2] + z) * PLANE + (d[1] + y) * PITCH + d[0] + x] = from[(s[2] + z) * PLANE + (s[1] + y) * PITCH + s[0] + x];
+        want[(d[2] + z) * PLANE + (d[1] + y) * PITCH + d[0] + x] =
+            from[(s[2] + z) * PLANE + (s[1] + y) * PITCH + s[0] + x];
       }
     }
   }
@@ -100,7 +101,11 @@ static void test_runtime_boxes(void **state)
 static void test_runtime_refusals(void **state)
 {
   (void)state;
-  struct cudaMemcpy3DParms c = {.srcPtr = whole(from), .dstPtr = whole(to), .extent = {W, H, D}, .kind = cudaMemcpyDefault}, bad = c;
+  struct cudaMemcpy3DParms c = {.srcPtr = whole(from),
+                                .dstPtr = whole(to),
+                                .extent = {W, H, D},
+                                .kind = cudaMemcpyDefault},
+                           bad = c;
   GIVES(cudaErrorInvalidValue, cudaMemcpy3D(NULL));
   bad.srcArray = (cudaArray_t)from;
   GIVES(cudaErrorNotSupported, cudaMemcpy3D(&bad));
@@ -263,7 +268,8 @@ static void test_graph_fills(void **state)
   cudaGraphNode_t first, second;
   (void)state;
   struct cudaMemsetParams wide = {.dst = area, .value = 0x01020304, .elementSize = 4, .width = 5, .height = 1};
-  struct cudaMemsetParams narrow = {.dst = area, .value = 0x0506, .elementSize = 2, .width = 1, .height = 2, .pitch = 8};
+  struct cudaMemsetParams narrow = {
+      .dst = area, .value = 0x0506, .elementSize = 2, .width = 1, .height = 2, .pitch = 8};
   OK(cudaGraphCreate(&graph, 0));
   struct cudaMemsetParams huge = wide; // its bytes would be none again
   huge.width = SIZE_MAX / huge.elementSize + 1;
@@ -423,9 +429,15 @@ static void test_hints_and_kernels(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_runtime_boxes), cmocka_unit_test(test_runtime_refusals), cmocka_unit_test(test_driver_rows_and_boxes),
-      cmocka_unit_test(test_driver_fills),  cmocka_unit_test(test_graph_fills),      cmocka_unit_test(test_peers_and_pitch),
-      cmocka_unit_test(test_contexts),      cmocka_unit_test(test_settings),         cmocka_unit_test(test_hints_and_kernels),
+      cmocka_unit_test(test_runtime_boxes),
+      cmocka_unit_test(test_runtime_refusals),
+      cmocka_unit_test(test_driver_rows_and_boxes),
+      cmocka_unit_test(test_driver_fills),
+      cmocka_unit_test(test_graph_fills),
+      cmocka_unit_test(test_peers_and_pitch),
+      cmocka_unit_test(test_contexts),
+      cmocka_unit_test(test_settings),
+      cmocka_unit_test(test_hints_and_kernels),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

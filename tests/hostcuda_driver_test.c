@@ -1,4 +1,5 @@
-// hostcuda_driver_test.c: the CUDA driver's functions on host devices, found by name as libraries find them, and their errors.
+// hostcuda_driver_test.c: the CUDA driver's functions on host devices, found by name as libraries find them, and their
+// errors.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -14,7 +15,14 @@
 typedef void (*function)(void);
 typedef unsigned long long address;
 
-enum { INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
+enum {
+  INVALID_VALUE = 1,
+  INVALID_DEVICE = 101,
+  INVALID_CONTEXT = 201,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  NOT_SUPPORTED = 801
+};
 
 // What cuda.h says of them.
 #define F(name, ...) typedef int (*name##_fn)(__VA_ARGS__);
@@ -118,7 +126,8 @@ static void test_find(void **state)
   assert_int_equal(cudaGetDriverEntryPoint("cuTexObjectCreate", &c, cudaEnableDefault, &status), cudaSuccess);
   assert_null(c);
   assert_int_equal(status, cudaDriverEntryPointSymbolNotFound);
-  assert_int_equal(cudaGetDriverEntryPoint("cuMemAlloc_v2", &c, cudaEnableDefault, NULL), cudaSuccess); // a symbol, not a name
+  // A symbol, not a name.
+  assert_int_equal(cudaGetDriverEntryPoint("cuMemAlloc_v2", &c, cudaEnableDefault, NULL), cudaSuccess);
   assert_null(c);
   assert_int_equal(cudaGetDriverEntryPoint(NULL, &c, cudaEnableDefault, NULL), cudaErrorInvalidValue);
   assert_int_equal(cudaGetDriverEntryPoint("cuInit", NULL, cudaEnableDefault, NULL), cudaErrorInvalidValue);
@@ -156,7 +165,8 @@ static void test_versions(void **state)
 {
   (void)state;
   typedef int (*five_fn)(const char *, void **, int, unsigned long long, enum cudaDriverEntryPointQueryResult *);
-  const enum cudaDriverEntryPointQueryResult here = cudaDriverEntryPointSuccess, old = cudaDriverEntryPointVersionNotSufficent;
+  const enum cudaDriverEntryPointQueryResult here = cudaDriverEntryPointSuccess,
+                                             old = cudaDriverEntryPointVersionNotSufficent;
   enum cudaDriverEntryPointQueryResult status = (enum cudaDriverEntryPointQueryResult)77;
   void *p = NULL, *context = NULL;
   int device = -1;
@@ -324,7 +334,8 @@ static void operation(uint64_t *o, uint64_t type, address at, uint64_t value, ui
   o[3] = flags;
 }
 
-// What is written by one stream lets the other go on; so does a store of the program, which is what libraries do whose host threads work for a stream.
+// What is written by one stream lets the other go on; so does a store of the program, which is what libraries do whose
+// host threads work for a stream.
 static void test_values(void **state)
 {
   (void)state;

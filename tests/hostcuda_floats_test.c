@@ -1,5 +1,5 @@
-// hostcuda_floats_test.c: the conversions of cuda_fp16.h, cuda_bf16.h and cuda_fp8.h beside the library's own, for all codes; and what only CUDA's
-// have: results without saturation, NaNs, the layouts that C sees.
+// hostcuda_floats_test.c: the conversions of cuda_fp16.h, cuda_bf16.h and cuda_fp8.h beside the library's own, for all
+// codes; and what only CUDA's have: results without saturation, NaNs, the layouts that C sees.
 #include <cuda_fp8.h>
 #include <math.h>
 
@@ -119,8 +119,9 @@ static void nans_and_layouts(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(all_codes_widen_alike), cmocka_unit_test(all_floats_narrow_alike),   cmocka_unit_test(all_codes_return),
-      cmocka_unit_test(what_is_too_large),     cmocka_unit_test(integers_are_rounded_once), cmocka_unit_test(nans_and_layouts),
+      cmocka_unit_test(all_codes_widen_alike),     cmocka_unit_test(all_floats_narrow_alike),
+      cmocka_unit_test(all_codes_return),          cmocka_unit_test(what_is_too_large),
+      cmocka_unit_test(integers_are_rounded_once), cmocka_unit_test(nans_and_layouts),
   };
   return RUN_TESTS("hostcuda_floats", tests, argc, argv);
 }

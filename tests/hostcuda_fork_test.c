@@ -1,4 +1,5 @@
-// Forks while other threads are inside the library: the child finds every lock free and every list whole, and makes communicators of its own.
+// Forks while other threads are inside the library: the child finds every lock free and every list whole, and makes
+// communicators of its own.
 #include "harness.h"
 
 #include <cuda_runtime.h>
@@ -104,7 +105,8 @@ static void body(int rank, void *arg)
   run_threads(WORKS + 1, work_or_fork, NULL);
 }
 
-// Thread 0 makes the process's first communicators, with all that is set up once; thread 1 forks a bit later in every process.
+// Thread 0 makes the process's first communicators, with all that is set up once; thread 1 forks a bit later in every
+// process.
 static void start_or_fork(int rank, void *arg)
 {
   const int *turn = arg;
@@ -150,6 +152,7 @@ static void children_of_a_busy_process(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(children_of_a_process_that_starts), cmocka_unit_test(children_of_a_busy_process)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(children_of_a_process_that_starts),
+                                     cmocka_unit_test(children_of_a_busy_process)};
   return RUN_TESTS("fork", tests, argc, argv);
 }

@@ -1,4 +1,5 @@
-// hostcuda_graph_test.c: captures of streams, and graphs: what a launch does, what a capture refuses, and operations of NCCL in both.
+// hostcuda_graph_test.c: captures of streams, and graphs: what a launch does, what a capture refuses, and operations of
+// NCCL in both.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -230,7 +231,8 @@ static void test_update(void **state)
   cudaGraphExecUpdateResultInfo info;
   char a = 3, b = 0, c = 0;
   (void)state;
-  cudaGraph_t first = capture_copy(s, &b, &a, false), other = capture_copy(s, &c, &a, false), more = capture_copy(s, &c, &a, true);
+  cudaGraph_t first = capture_copy(s, &b, &a, false), other = capture_copy(s, &c, &a, false),
+              more = capture_copy(s, &c, &a, true);
   OK(cudaGraphInstantiate(&x, first, 0));
   OK(cudaGraphDestroy(first));
   OK(cudaGraphExecUpdate(x, other, &info));
@@ -434,8 +436,8 @@ static void *other_thread(void *arg)
 
 static void test_modes(void **state)
 {
-  enum cudaStreamCaptureMode all = cudaStreamCaptureModeGlobal, own = cudaStreamCaptureModeThreadLocal, none = cudaStreamCaptureModeRelaxed,
-                             mode = none;
+  enum cudaStreamCaptureMode all = cudaStreamCaptureModeGlobal, own = cudaStreamCaptureModeThreadLocal,
+                             none = cudaStreamCaptureModeRelaxed, mode = none;
   struct {
     enum cudaStreamCaptureMode capture, thread;
     cudaError_t malloced, ended;
@@ -649,7 +651,8 @@ static void test_destroyed_operator(void **state)
   close_job(&j);
 }
 
-// A launch whose communicator has been destroyed or aborted fails before it queues anything, whoever has got the handle since.
+// A launch whose communicator has been destroyed or aborted fails before it queues anything, whoever has got the handle
+// since.
 static void test_destroyed_communicator(void **state)
 {
   (void)state;

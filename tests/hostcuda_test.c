@@ -1,4 +1,5 @@
-// hostcuda_test.c: the CUDA runtime's names on host devices: what each function answers, when it returns, and what it refuses.
+// hostcuda_test.c: the CUDA runtime's names on host devices: what each function answers, when it returns, and what it
+// refuses.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -135,7 +136,8 @@ static void test_properties(void **state)
   assert_true(strncmp(p.name, "Host device", 11) == 0);
   assert_memory_not_equal(&p.uuid, &q.uuid, sizeof p.uuid);
   assert_true(p.major == 9 && p.minor == 0); // programs try fp8 from 9.0 on
-  assert_true(p.warpSize == 32 && p.maxThreadsPerBlock == 1024 && p.maxThreadsDim[2] == 64 && p.maxGridSize[0] == 2147483647);
+  assert_true(p.warpSize == 32 && p.maxThreadsPerBlock == 1024 && p.maxThreadsDim[2] == 64 &&
+              p.maxGridSize[0] == 2147483647);
   assert_true(p.totalGlobalMem > 0 && p.multiProcessorCount > 0 && p.warpSize > 0 && p.maxThreadsPerBlock > 0);
   assert_int_equal(p.pciBusID, 3);
   assert_int_equal(p.reserved[62], 0);
@@ -551,7 +553,8 @@ static void ask_runtime(void *arg)
   gate *g = arg;
   int n;
   g->told = cudaGetDevice(&n);
-  if (g->told == cudaErrorNotPermitted && cudaStreamSynchronize(NULL) == cudaErrorNotPermitted && cudaGetLastError() == g->told) {
+  if (g->told == cudaErrorNotPermitted && cudaStreamSynchronize(NULL) == cudaErrorNotPermitted &&
+      cudaGetLastError() == g->told) {
     atomic_store(&g->passed, 1);
   }
 }
@@ -673,8 +676,9 @@ static void child(const char *inherited)
   bool good = cudaPointerGetAttributes(&a, inherited) == cudaSuccess && a.type == cudaMemoryTypeDevice &&
               cudaMalloc((void **)&p, 1 << 20) == cudaSuccess && cudaStreamCreate(&s) == cudaSuccess &&
               cudaLaunchHostFunc(s, stay, &g) == cudaSuccess && cudaMemsetAsync(p, 5, 1 << 20, s) == cudaSuccess &&
-              cudaEventCreate(&e) == cudaSuccess && cudaEventRecord(e, s) == cudaSuccess && cudaEventSynchronize(e) == cudaSuccess &&
-              p[(1 << 20) - 1] == 5 && atomic_load(&g.passed) == 1 && cudaFree(p) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
+              cudaEventCreate(&e) == cudaSuccess && cudaEventRecord(e, s) == cudaSuccess &&
+              cudaEventSynchronize(e) == cudaSuccess && p[(1 << 20) - 1] == 5 && atomic_load(&g.passed) == 1 &&
+              cudaFree(p) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess;
   _exit(good ? 0 : 1);
 }
 

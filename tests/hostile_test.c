@@ -1,5 +1,6 @@
-// Strangers at the doors: port scans, garbage, half a message, silence, floods and replays against every listening port of running inits.
-// Every init succeeds. An argument says how many connections ("hostile_test 100000"); twenty inits share them.
+// Strangers at the doors: port scans, garbage, half a message, silence, floods and replays against every listening port
+// of running inits. Every init succeeds. An argument says how many connections ("hostile_test 100000"); twenty inits
+// share them.
 #include <dirent.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -8,8 +9,8 @@
 #include "harness.h"
 
 enum { INITS = 20, RANKS = 4, ATTACKERS = 3, HELD = 200, PORTS_MAX = 64 };
-// Words of the board. WAITING: most connections that one of the victim's ports has not accepted yet; PORTS and what follows: port, or
-// 1 << 16 | port with IPv6.
+// Words of the board. WAITING: most connections that one of the victim's ports has not accepted yet; PORTS and what
+// follows: port, or 1 << 16 | port with IPv6.
 enum { MADE, WANTED, STOP, VICTIM, WAITING, NPORTS, PORTS };
 
 static uint64_t get(int word)
@@ -39,7 +40,8 @@ static bool is_open_in(pid_t pid, unsigned long inode)
   return found;
 }
 
-// Adds the listening ports of the process, from one of the kernel's tables, and raises *waiting. Returns how many there are then.
+// Adds the listening ports of the process, from one of the kernel's tables, and raises *waiting. Returns how many there
+// are then.
 static int scan(const char *table, uint64_t family_bit, pid_t pid, int n, unsigned *waiting)
 {
   char line[512];
@@ -47,7 +49,8 @@ static int scan(const char *table, uint64_t family_bit, pid_t pid, int n, unsign
   while (f != NULL && n < PORTS_MAX && fgets(line, sizeof line, f) != NULL) {
     unsigned port, state, queue;
     unsigned long inode;
-    if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%x %*s %*s %*u %*u %lu", &port, &state, &queue, &inode) == 4 &&
+    if (sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%x %*s %*s %*u %*u %lu", &port, &state, &queue,
+               &inode) == 4 &&
         state == 10 && is_open_in(pid, inode)) {
       *waiting = queue > *waiting ? queue : *waiting;
       atomic_store(&the_board->word[PORTS + n++], family_bit | port);
@@ -78,8 +81,10 @@ static void *scout(void *arg)
 
 static int knock(uint64_t port)
 {
-  struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  struct sockaddr_in v4 = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in6 v6 = {
+      .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
   bool six = port >> 16 != 0;
   int fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct timeval second = {.tv_sec = 1};
@@ -184,7 +189,8 @@ static void await_open_doors(void)
   double end = seconds_now() + GENEROUS(10);
   sleep_ms(50);
   while (get(WAITING) > 8) {
-    CHECK(seconds_now() < end, "%llu connections wait at one port, and nobody accepts them", (unsigned long long)get(WAITING));
+    CHECK(seconds_now() < end, "%llu connections wait at one port, and nobody accepts them",
+          (unsigned long long)get(WAITING));
     sleep_ms(1);
   }
 }
@@ -241,7 +247,8 @@ static void strangers(void **state)
 {
   (void)state;
   int limit = (int)(60 + connections / 200);
-  assert_int_equal(run_processes(&(run){.n = 2, .seconds = limit, .fn = body, .arg = &connections, .env = ENV("NCCL_SOCKET_IFNAME=lo")}),
+  assert_int_equal(run_processes(&(run){
+                       .n = 2, .seconds = limit, .fn = body, .arg = &connections, .env = ENV("NCCL_SOCKET_IFNAME=lo")}),
                    0);
 }
 

@@ -1,4 +1,5 @@
-// Huge pages under the buffers of calls that come back: results as without, whoever reads meanwhile; a switch; nothing where it pays nothing.
+// Huge pages under the buffers of calls that come back: results as without, whoever reads meanwhile; a switch; nothing
+// where it pays nothing.
 #include "harness.h"
 
 #include "comm/comm.h"
@@ -79,12 +80,17 @@ static void pass_often(ncclComm_t comm, int *in, int *out, int calls)
     OK(ncclGroupEnd());
     OK(tuttiStreamSynchronize(NULL));
     for (int i = 0; i < COUNT; i++) {
-      CHECK(out[i] == (i ^ (k + (rank + n - 1) % n * 100)), "rank %d, message %d: element %d is %d", rank, k, i, out[i]);
+      CHECK(out[i] == (i ^ (k + (rank + n - 1) % n * 100)), "rank %d, message %d: element %d is %d", rank, k, i,
+            out[i]);
     }
   }
 }
 
-typedef enum { MADE, NOT_MADE, MAY_BE } expectation; // MAY_BE: the kernel refused when it was asked; it may have had no room just then
+typedef enum {
+  MADE,
+  NOT_MADE,
+  MAY_BE
+} expectation; // MAY_BE: the kernel refused when it was asked; it may have had no room just then
 
 typedef struct wish {
   expectation pages;
@@ -95,12 +101,13 @@ typedef struct wish {
 static void check_made(ncclComm_t comm, const wish *w)
 {
   long kib = status_value("/proc/self/smaps_rollup", "AnonHugePages:");
-  bool good =
-      w->pages == MADE ? comm->results.huge_pages.made > 0 && kib >= 2048 : w->pages == MAY_BE || comm->results.huge_pages.made == 0;
+  bool good = w->pages == MADE ? comm->results.huge_pages.made > 0 && kib >= 2048
+                               : w->pages == MAY_BE || comm->results.huge_pages.made == 0;
   CHECK(good, "%llu huge pages, %ld KiB", (unsigned long long)comm->results.huge_pages.made, kib);
 }
 
-// Pages come on credit: where the machine is busy, and the kernel takes long and refuses, the next one is tried some calls later. All ranks do as many.
+// Pages come on credit: where the machine is busy, and the kernel takes long and refuses, the next one is tried some
+// calls later. All ranks do as many.
 static void go_on_until_made(ncclComm_t comm, const wish *w, int *in, int *out)
 {
   for (int i = 0, all = 0; i < 20 && w->pages == MADE && !all; i++) {
@@ -139,7 +146,8 @@ static void switched_off(void **state)
 {
   (void)state;
   wish w = {.pages = NOT_MADE, .calls = 6};
-  assert_int_equal(run_processes(&(run){.n = RANKS, .seconds = 60, .fn = body, .arg = &w, .env = ENV("NCCL_HOST_HUGE_PAGES=0")}), 0);
+  assert_int_equal(
+      run_processes(&(run){.n = RANKS, .seconds = 60, .fn = body, .arg = &w, .env = ENV("NCCL_HOST_HUGE_PAGES=0")}), 0);
 }
 
 // Twice is not often.

@@ -1,4 +1,5 @@
-// Ranks that die: the survivors learn it soon, can abort at once, and nothing is left of anybody. Ranks that pause do no harm.
+// Ranks that die: the survivors learn it soon, can abort at once, and nothing is left of anybody. Ranks that pause do
+// no harm.
 #include "harness.h"
 
 #include <dirent.h>
@@ -16,8 +17,8 @@ typedef struct trial {
   bool stop; // SIGSTOP and SIGCONT instead of SIGKILL
 } trial;
 
-// Words of the board: when the trial began and when the victim died (ns), how many ranks have begun, whether it is enough; the slowest rank's time until it
-// knew (ns), and what that should be.
+// Words of the board: when the trial began and when the victim died (ns), how many ranks have begun, whether it is
+// enough; the slowest rank's time until it knew (ns), and what that should be.
 enum { DIED_AT, BEGUN, ENOUGH, SLOWEST, SHOULD_BE };
 
 static uint64_t now_ns(void)
@@ -25,7 +26,8 @@ static uint64_t now_ns(void)
   return (uint64_t)(seconds_now() * 1e9);
 }
 
-// Soon after the death: on a machine that is busy just then ten times as long may do, but not trial after trial (kill_often).
+// Soon after the death: on a machine that is busy just then ten times as long may do, but not trial after trial
+// (kill_often).
 static void check_in_time(int rank, const char *what, double limit)
 {
   uint64_t died = atomic_load(&the_board->word[DIED_AT]);
@@ -119,14 +121,16 @@ static bool id_of_first(const trial *t, int rank, ncclUniqueId *id)
   return true;
 }
 
-// Somebody has died, or one came so late that the others had given it up. A victim that learns this lives on until it is killed.
+// Somebody has died, or one came so late that the others had given it up. A victim that learns this lives on until it
+// is killed.
 static void check_init_failure(const trial *t, int rank)
 {
   double since = (double)(now_ns() - t->began) / 1e9;
   if (atomic_load(&the_board->word[DIED_AT]) != 0) {
     check_in_time(rank, "init failed", 4);
   } else {
-    CHECK(since >= MISSED_AFTER, "rank %d: init failed %g s after the beginning, although nobody has died", rank, since);
+    CHECK(since >= MISSED_AFTER, "rank %d: init failed %g s after the beginning, although nobody has died", rank,
+          since);
   }
   while (rank == t->victim) {
     pause();
@@ -152,7 +156,8 @@ static void rank_body(int rank, void *arg)
     return;
   }
   CHECK(comm == NULL, "a handle beside an error");
-  CHECK(t->what == DO_INITS && (res == ncclRemoteError || res == ncclInvalidUsage), "rank %d: init ends with %d", rank, (int)res);
+  CHECK(t->what == DO_INITS && (res == ncclRemoteError || res == ncclInvalidUsage), "rank %d: init ends with %d", rank,
+        (int)res);
   check_init_failure(t, rank);
 }
 
@@ -213,7 +218,8 @@ static int shared_files(time_t since)
   for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
     struct stat st;
     bool ours = strstr(e->d_name, "tutti") != NULL || strstr(e->d_name, "nccl") != NULL;
-    n += ours && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid == geteuid() && st.st_ctime >= since;
+    n += ours && fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid == geteuid() &&
+         st.st_ctime >= since;
   }
   if (d != NULL) {
     closedir(d);
@@ -306,7 +312,8 @@ static void killed_in_init(void **state)
   kill_often(DO_INITS, 40 / SLOWER);
 }
 
-// Rank `*arg` dies when everybody is ready, before anybody has sent anything: the others find it gone in their first operation.
+// Rank `*arg` dies when everybody is ready, before anybody has sent anything: the others find it gone in their first
+// operation.
 static void last_of_init(int rank, void *arg)
 {
   ncclComm_t comm;
@@ -376,12 +383,16 @@ static void a_root_that_pauses(void **state)
 {
   (void)state;
   ranks_set r;
-  start_processes(&r, &(run){.n = 2, .seconds = 15, .fn = joins_beside_a_pause, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")});
+  start_processes(&r,
+                  &(run){.n = 2, .seconds = 15, .fn = joins_beside_a_pause, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")});
   while (atomic_load(&the_board->word[BEGUN]) < 2) {
     sleep_ms(0.5);
   }
   sleep_ms(100); // rank 0 has joined, or it will do so after the pause: that is right, too
   kill(r.pid[0], SIGSTOP);
+  siginfo_t stop; // comes when every thread stands: until then the root may answer
+  assert_int_equal(waitid(P_PID, (id_t)r.pid[0], &stop, WSTOPPED), 0);
+  assert_int_equal(stop.si_code, CLD_STOPPED);
   atomic_store(&the_board->word[ENOUGH], 1);
   sleep_ms(2500);
   kill(r.pid[0], SIGCONT);

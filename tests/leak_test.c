@@ -3,20 +3,23 @@
 
 enum { WARM = 20 };
 
-// Compares with what was held before `rounds` rounds, and in their middle. What is lost in every round shows in both halves; an arena that the C library makes
-// when many threads happen to be at work shows in one. Sanitizers keep memory of their own, so that theirs is not counted.
+// Compares with what was held before `rounds` rounds, and in their middle. What is lost in every round shows in both
+// halves; an arena that the C library makes when many threads happen to be at work shows in one. Sanitizers keep memory
+// of their own, so that theirs is not counted.
 static void expect_no_growth(const holdings *before, const holdings *middle, int rounds, const char *what)
 {
   holdings now = holdings_settled(before);
-  CHECK(now.descriptors <= before->descriptors, "%s: %d descriptors, %d before", what, now.descriptors, before->descriptors);
+  CHECK(now.descriptors <= before->descriptors, "%s: %d descriptors, %d before", what, now.descriptors,
+        before->descriptors);
   CHECK(now.threads <= before->threads, "%s: %d threads, %d before", what, now.threads, before->threads);
 #if SLOWER == 1
-  CHECK(now.mappings <= middle->mappings + 4 || middle->mappings <= before->mappings + 4, "%s: %d mappings, %d before %d rounds", what,
-        now.mappings, before->mappings, rounds);
-  CHECK(now.rss_kib <= middle->rss_kib + 512 || middle->rss_kib <= before->rss_kib + 512, "%s: %ld KiB, %ld before %d rounds", what,
-        now.rss_kib, before->rss_kib, rounds);
+  CHECK(now.mappings <= middle->mappings + 4 || middle->mappings <= before->mappings + 4,
+        "%s: %d mappings, %d before %d rounds", what, now.mappings, before->mappings, rounds);
+  CHECK(now.rss_kib <= middle->rss_kib + 512 || middle->rss_kib <= before->rss_kib + 512,
+        "%s: %ld KiB, %ld before %d rounds", what, now.rss_kib, before->rss_kib, rounds);
   CHECK(now.mappings <= before->mappings + 64 && now.rss_kib <= before->rss_kib + 8192,
-        "%s: %d mappings, %ld KiB; %d, %ld before %d rounds", what, now.mappings, now.rss_kib, before->mappings, before->rss_kib, rounds);
+        "%s: %d mappings, %ld KiB; %d, %ld before %d rounds", what, now.mappings, now.rss_kib, before->mappings,
+        before->rss_kib, rounds);
 #endif
   (void)rounds, (void)middle;
 }
@@ -25,7 +28,8 @@ static void add_up(const world *w, float *x, size_t count)
 {
   OK(ncclGroupStart());
   for (int i = 0; i < w->n; i++) {
-    OK(ncclAllReduce(x + (size_t)i * count, x + (size_t)i * count, count, ncclFloat, ncclMax, w->comm[i], w->stream[i]));
+    OK(ncclAllReduce(x + (size_t)i * count, x + (size_t)i * count, count, ncclFloat, ncclMax, w->comm[i],
+                     w->stream[i]));
   }
   OK(ncclGroupEnd());
   world_wait(w);

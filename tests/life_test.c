@@ -94,7 +94,8 @@ static void abort_body(int rank, void *arg)
     OK(ncclCommGetAsyncError(comm, &s));
     CHECK(s == ncclInProgress, "state %d before the other rank has come", (int)s);
     float x = 1;
-    CHECK(!going(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, NULL)), "an operation before the communicator is ready");
+    CHECK(!going(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, comm, NULL)),
+          "an operation before the communicator is ready");
     sleep_ms(round * 5);
     double start = seconds_now();
     OK(ncclCommAbort(comm));
@@ -124,7 +125,8 @@ static void split_all(world *w, world *children, int ncolors, bool nonblocking, 
   for (int i = 0; i < w->n; i++) {
     children->comm[i] = NULL;
     children->stream[i] = w->stream[i];
-    CHECK(going(ncclCommSplit(w->comm[i], i == without ? NCCL_SPLIT_NOCOLOR : i % ncolors, -i, &children->comm[i], &config)),
+    CHECK(going(ncclCommSplit(w->comm[i], i == without ? NCCL_SPLIT_NOCOLOR : i % ncolors, -i, &children->comm[i],
+                              &config)),
           "split of rank %d", i);
   }
   CHECK(going(ncclGroupEnd()), "end of the group of splits");
@@ -206,7 +208,8 @@ static void splits_in_groups(void **state)
   PROCESSES(1, 40, split_body, NULL);
 }
 
-// Several splits of one communicator in one group, without waiting in between; the parent must stay until they are over.
+// Several splits of one communicator in one group, without waiting in between; the parent must stay until they are
+// over.
 static void split_row_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -220,8 +223,8 @@ static void split_row_body(int rank, void *arg)
       child[k] = (world){.n = 3};
       for (int i = 0; i < 3; i++) {
         child[k].stream[i] = w.stream[i];
-        CHECK(going(ncclCommSplit(w.comm[i], k == i ? NCCL_SPLIT_NOCOLOR : 0, -i, &child[k].comm[i], &config)), "split %d of rank %d", k,
-              i);
+        CHECK(going(ncclCommSplit(w.comm[i], k == i ? NCCL_SPLIT_NOCOLOR : 0, -i, &child[k].comm[i], &config)),
+              "split %d of rank %d", k, i);
       }
     }
     REFUSED(ncclCommDestroy(w.comm[1]), ncclInvalidUsage, "ncclCommDestroy", "rank 1", "split");
@@ -278,7 +281,8 @@ static void abort_during_split(void **state)
   PROCESSES(1, 20, split_abort_body, NULL);
 }
 
-// Rank 0 splits, the other does not. The child's abort ends its creation, also that of a second one that waits for its turn.
+// Rank 0 splits, the other does not. The child's abort ends its creation, also that of a second one that waits for its
+// turn.
 static void child_abort_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -295,7 +299,8 @@ static void child_abort_body(int rank, void *arg)
       OK(ncclCommAbort(child[1]));
     }
     OK(ncclCommAbort(child[0]));
-    CHECK(ncclCommSplit(w.comm[1], 0, 0, &other, NULL) == ncclRemoteError && other == NULL, "rank 1 splits with nobody");
+    CHECK(ncclCommSplit(w.comm[1], 0, 0, &other, NULL) == ncclRemoteError && other == NULL,
+          "rank 1 splits with nobody");
     CHECK(strstr(ncclGetLastError(NULL), "rank 0 was aborted") != NULL, "text: %s", ncclGetLastError(NULL));
     OK(ncclCommAbort(w.comm[0]));
     OK(ncclCommAbort(w.comm[1]));
@@ -326,7 +331,8 @@ static void lonely_split_body(int rank, void *arg)
 static void lonely_split(void **state)
 {
   (void)state;
-  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 30, .fn = lonely_split_body, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=2")}), 0);
+  assert_int_equal(
+      run_processes(&(run){.n = 1, .seconds = 30, .fn = lonely_split_body, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=2")}), 0);
 }
 
 static void split_process(int rank, void *arg)
@@ -396,7 +402,8 @@ static void no_thread(int rank, void *arg)
   (void)rank, (void)arg;
 }
 
-// When everything is destroyed, the library's threads end: a process whose main thread has left with pthread_exit ends, too.
+// When everything is destroyed, the library's threads end: a process whose main thread has left with pthread_exit ends,
+// too.
 static void no_thread_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -429,9 +436,15 @@ static void leaves_no_thread(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nonblocking_communicators), cmocka_unit_test(abort_during_init),  cmocka_unit_test(splits_in_groups),
-      cmocka_unit_test(several_splits_in_a_group), cmocka_unit_test(abort_during_split), cmocka_unit_test(splits_between_processes),
-      cmocka_unit_test(ends_in_any_order),         cmocka_unit_test(abort_of_a_child),   cmocka_unit_test(lonely_split),
+      cmocka_unit_test(nonblocking_communicators),
+      cmocka_unit_test(abort_during_init),
+      cmocka_unit_test(splits_in_groups),
+      cmocka_unit_test(several_splits_in_a_group),
+      cmocka_unit_test(abort_during_split),
+      cmocka_unit_test(splits_between_processes),
+      cmocka_unit_test(ends_in_any_order),
+      cmocka_unit_test(abort_of_a_child),
+      cmocka_unit_test(lonely_split),
       cmocka_unit_test(leaves_no_thread),
   };
   return RUN_TESTS("life", tests, argc, argv);

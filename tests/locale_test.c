@@ -1,5 +1,6 @@
-// A program may set its locale, as GUI programs do: what the library and its plugins read and write stays the same. German has decimal
-// commas; in Turkish "i" is not the small "I". The locales are built by localedef, since few machines have them.
+// A program may set its locale, as GUI programs do: what the library and its plugins read and write stays the same.
+// German has decimal commas; in Turkish "i" is not the small "I". The locales are built by localedef, since few
+// machines have them.
 #include <locale.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -52,7 +53,8 @@ static int remove_locales(void **state)
   return folder[0] != '\0' ? run_shell("rm -rf %s", folder) : 0;
 }
 
-// A whole job of two ranks. Its output: the library's warnings, the result, the dumps, and how many decimal commas the trace's summary has.
+// A whole job of two ranks. Its output: the library's warnings, the result, the dumps, and how many decimal commas the
+// trace's summary has.
 static void run_job(void)
 {
   if (setlocale(LC_ALL, getenv("WANTED")) == NULL) {
@@ -81,8 +83,10 @@ static void run_in(const char *locale, const char *topology, const char *more, c
   snprintf(topo_dump, sizeof topo_dump, "NCCL_TOPO_DUMP_FILE=%s/topo.dump", folder);
   snprintf(graph_dump, sizeof graph_dump, "NCCL_GRAPH_DUMP_FILE=%s/graph.dump", folder);
   snprintf(trace, sizeof trace, "TUTTI_TRACE_DIR=%s", folder);
-  snprintf(plugin, sizeof plugin, "NCCL_PROFILER_PLUGIN=%s/lib/libnccl-profiler-trace.so", build != NULL ? build : "build");
-  const char *env[] = {path, wanted, file, topo_dump, graph_dump, trace, plugin, "TUTTI_TRACE_WAIT=1.5", "NCCL_DEBUG=warn", more, NULL};
+  snprintf(plugin, sizeof plugin, "NCCL_PROFILER_PLUGIN=%s/lib/libnccl-profiler-trace.so",
+           build != NULL ? build : "build");
+  const char *env[] = {
+      path, wanted, file, topo_dump, graph_dump, trace, plugin, "TUTTI_TRACE_WAIT=1.5", "NCCL_DEBUG=warn", more, NULL};
   child_run(env, run_job, out, 1 << 15);
 }
 
@@ -111,7 +115,8 @@ static void decimal_commas_change_nothing(void **state)
   snprintf(topology, sizeof topology, "%s/two.xml", folder);
   FILE *f = fopen(topology, "w");
   assert_non_null(f);
-  fputs("<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">",
+  fputs("<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
+        "familyid=\"6\" modelid=\"143\">",
         f);
   for (int i = 0; i < 2; i++) {
     fprintf(f,
@@ -119,10 +124,11 @@ static void decimal_commas_change_nothing(void **state)
             "<gpu dev=\"%d\" sm=\"90\" rank=\"%d\" gdr=\"1\"/></pci>",
             i + 1, i, i);
   }
-  fputs(
-      "<pci busid=\"0000:30:00.0\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic><net name=\"mlx5_0\" dev=\"0\" "
-      "speed=\"400000\" port=\"1\" latency=\"1.500000\" guid=\"0x1\" maxconn=\"131072\" gdr=\"1\"/></nic></pci></cpu></system>\n",
-      f);
+  fputs("<pci busid=\"0000:30:00.0\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic><net "
+        "name=\"mlx5_0\" dev=\"0\" "
+        "speed=\"400000\" port=\"1\" latency=\"1.500000\" guid=\"0x1\" maxconn=\"131072\" "
+        "gdr=\"1\"/></nic></pci></cpu></system>\n",
+        f);
   fclose(f);
   const char *text = same_text("de_DE.UTF-8", topology, "NCCL_MIN_NCHANNELS=1");
   assert_non_null(strstr(text, "no error"));

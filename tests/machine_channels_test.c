@@ -1,5 +1,5 @@
-// machine_channels_test.c: the channels of 1, 2 and 4 of all known machines as schedules: their rings and trees are what a layout takes, and
-// operations over several of them are right with one slot per connection.
+// machine_channels_test.c: the channels of 1, 2 and 4 of all known machines as schedules: their rings and trees are
+// what a layout takes, and operations over several of them are right with one slot per connection.
 #include "topo/plan_rig.h"
 
 #include "coll/coll.h"
@@ -50,7 +50,8 @@ static bool is_right(const known *k, const tt_layout *l, const char *algo, tt_fu
   tt_verify_options o = {.func = f, .root = root, .slots = 1, .loops = 1, .in_place = root % 2, .stages = stages};
   ncclResult_t res = tt_verify(all, &o, why, sizeof why);
   if (res != ncclSuccess) {
-    print_message("%s, %d nodes, %s %s: %s\n", k->name, k->nnodes_in_name, algo, tt_func_name(f), res == ncclInternalError ? why : "");
+    print_message("%s, %d nodes, %s %s: %s\n", k->name, k->nnodes_in_name, algo, tt_func_name(f),
+                  res == ncclInternalError ? why : "");
   }
   for (int i = 0; i < stages * l->nranks; i++) {
     tt_schedule_free((tt_schedule *)(uintptr_t)all[i]);
@@ -58,14 +59,15 @@ static bool is_right(const known *k, const tt_layout *l, const char *algo, tt_fu
   return res == ncclSuccess;
 }
 
-// Steps and clocks grow with the square and cube of the ranks: of large machines fewer channels, and nothing that goes round.
+// Steps and clocks grow with the square and cube of the ranks: of large machines fewer channels, and nothing that goes
+// round.
 static bool same_as_promised(known *k)
 {
   int n = k->c->nranks, stages = n <= 32 ? STAGES : n <= 64 ? 2 : 1;
   stages = stages < k->c->nchannels ? stages : k->c->nchannels;
   tt_layout *l = layout_of(k, stages);
-  bool right = l != NULL && is_right(k, l, "Tree", TT_FUNC_ALLREDUCE, stages) && is_right(k, l, "Tree", TT_FUNC_BROADCAST, stages) &&
-               is_right(k, l, "Ring", TT_FUNC_REDUCE, stages);
+  bool right = l != NULL && is_right(k, l, "Tree", TT_FUNC_ALLREDUCE, stages) &&
+               is_right(k, l, "Tree", TT_FUNC_BROADCAST, stages) && is_right(k, l, "Ring", TT_FUNC_REDUCE, stages);
   if (right && n <= 32) {
     right = is_right(k, l, "Ring", TT_FUNC_ALLREDUCE, stages) && is_right(k, l, "Ring", TT_FUNC_ALLGATHER, stages);
   }

@@ -1,5 +1,5 @@
-// All-reduces between processes of which some buffers are mapped by the peers (ncclMemAlloc) and others are not: the right sums, the same bits on every rank
-// and in every run, whoever writes into whose output.
+// All-reduces between processes of which some buffers are mapped by the peers (ncclMemAlloc) and others are not: the
+// right sums, the same bits on every rank and in every run, whoever writes into whose output.
 #include "harness.h"
 
 enum { MOST = 3 * 524288 + 4099, ROUNDS = 2 };
@@ -105,7 +105,8 @@ static void every_sample(ncclComm_t comm, int n, int rank, int *number, buffer b
   for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
     for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++, ++*number) {
       size_t step = (size_t)rank * (o / 3);
-      sample s = {.number = *number, .n = n, .rank = rank, .count = counts[k] / SLOWER + 1, .in_place = *number % 3 == 0};
+      sample s = {
+          .number = *number, .n = n, .rank = rank, .count = counts[k] / SLOWER + 1, .in_place = *number % 3 == 0};
       s.count = s.count < MOST ? s.count : MOST;
       s.at_in = offsets[(o + step) % 4];
       s.at_out = offsets[(o + k + step) % 4];

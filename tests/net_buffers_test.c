@@ -1,5 +1,5 @@
-// What the network does with the user's buffers: it reads and writes large ones where they lie, but only while an operation owns them.
-// Every pair of ranks is on the network here.
+// What the network does with the user's buffers: it reads and writes large ones where they lie, but only while an
+// operation owns them. Every pair of ranks is on the network here.
 #include "buffers.h"
 
 enum { BIG = 300000 }; // floats
@@ -8,8 +8,8 @@ enum { BIG = 300000 }; // floats
 static void over_the_network(int seconds, void (*fn)(int rank, void *arg))
 {
   static const char *const by_itself[] = {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", NULL};
-  static const char *const helped[] = {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_NTHREADS=2", "NCCL_NSOCKS_PERTHREAD=2",
-                                       NULL};
+  static const char *const helped[] = {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_NTHREADS=2",
+                                       "NCCL_NSOCKS_PERTHREAD=2", NULL};
   assert_int_equal(run_processes(&(run){.n = 1, .seconds = seconds, .fn = fn, .env = by_itself}), 0);
   assert_int_equal(run_processes(&(run){.n = 1, .seconds = seconds, .fn = fn, .env = helped}), 0);
 }
@@ -151,8 +151,8 @@ static void in_place(void **state)
   over_the_network(60, in_place_body);
 }
 
-// Buffers that overlap as NCCL does not allow: what comes out is nobody's business, but both ranks come to an end, and nothing else is
-// touched.
+// Buffers that overlap as NCCL does not allow: what comes out is nobody's business, but both ranks come to an end, and
+// nothing else is touched.
 static void overlap_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -239,8 +239,11 @@ static void buffers_freed_after_an_abort(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(operations_in_a_row), cmocka_unit_test(earlier_work_keeps_its_buffers), cmocka_unit_test(in_place),
-      cmocka_unit_test(overlapping),         cmocka_unit_test(buffers_freed_after_an_abort),
+      cmocka_unit_test(operations_in_a_row),
+      cmocka_unit_test(earlier_work_keeps_its_buffers),
+      cmocka_unit_test(in_place),
+      cmocka_unit_test(overlapping),
+      cmocka_unit_test(buffers_freed_after_an_abort),
   };
   return RUN_TESTS("net_buffers", tests, argc, argv);
 }

@@ -1,4 +1,5 @@
-// net_class_test.c: the traffic class of a communicator's configuration reaches the network's plugin, where its version has a place for it.
+// net_class_test.c: the traffic class of a communicator's configuration reaches the network's plugin, where its version
+// has a place for it.
 #include "harness.h"
 
 #include <limits.h>
@@ -50,7 +51,8 @@ static void sum(const world *w)
   OK(ncclGroupEnd());
   world_wait(w);
   for (int k = 0; k < COUNT; k++) {
-    CHECK(data[0][k] == (float)(2 * k + 1) && data[1][k] == data[0][k], "element %d: %g and %g", k, (double)data[0][k], (double)data[1][k]);
+    CHECK(data[0][k] == (float)(2 * k + 1) && data[1][k] == data[0][k], "element %d: %g and %g", k, (double)data[0][k],
+          (double)data[1][k]);
   }
 }
 

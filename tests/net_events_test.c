@@ -1,4 +1,5 @@
-// net_events_test.c: what network plugins tell of their requests (tests/plugins/net_events.h) reaches profilers, below the step that it belongs to.
+// net_events_test.c: what network plugins tell of their requests (tests/plugins/net_events.h) reaches profilers, below
+// the step that it belongs to.
 #include "profiler_rig.h"
 
 #include "base/util.h"
@@ -13,8 +14,8 @@ static const char *plugin(int version)
 {
   static char text[13][512];
   const char *build = getenv("TUTTI_BUILD");
-  snprintf(text[version], sizeof text[version], "NCCL_NET_PLUGIN=%s/tests/plugins/libnet_events_v%d.so", build != NULL ? build : "build",
-           version);
+  snprintf(text[version], sizeof text[version], "NCCL_NET_PLUGIN=%s/tests/plugins/libnet_events_v%d.so",
+           build != NULL ? build : "build", version);
   return text[version];
 }
 
@@ -55,8 +56,8 @@ static void read_start(account *s, const char *line)
     assert_true(n < MOST);
     s->steps[n] = (step){.op = parent, .rank = rank};
     s->nsteps = TT_MAX(n, s->nsteps);
-  } else if (sscanf(line, "start NetPlugin#%d parent=ProxyStep#%d rank=%d id=%x op=%d length=%ld", &n, &parent, &rank, &id, &op, &length) ==
-             6) {
+  } else if (sscanf(line, "start NetPlugin#%d parent=ProxyStep#%d rank=%d id=%x op=%d length=%ld", &n, &parent, &rank,
+                    &id, &op, &length) == 6) {
     assert_true(n < MOST && parent < MOST);
     assert_int_equal(id, NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER);
     s->events[n] = (net_event){.step = parent, .op = op, .length = length, .rank = rank, .started = true};
@@ -72,7 +73,8 @@ static void read_rest(account *s, const char *line)
   long length;
   char state[64];
   if (sscanf(line, "state ProxyStep#%d %63s size=%ld", &n, state, &length) == 3) {
-    s->steps[n].bytes = strcmp(state, "SendWait") == 0 || strcmp(state, "RecvGPUWait") == 0 ? length : s->steps[n].bytes;
+    s->steps[n].bytes =
+        strcmp(state, "SendWait") == 0 || strcmp(state, "RecvGPUWait") == 0 ? length : s->steps[n].bytes;
   } else if (sscanf(line, "state NetPlugin#%d NetUpdate length=%ld", &n, &length) == 2) {
     s->events[n].updates++;
     s->events[n].length = length;
@@ -105,7 +107,8 @@ static const account *read_story(const char *text)
   return &s;
 }
 
-// Each message has been told of, once or (header and payload) twice, with its bytes and those of its header, which is always as long.
+// Each message has been told of, once or (header and payload) twice, with its bytes and those of its header, which is
+// always as long.
 static void assert_all_told(const account *s, int version)
 {
   long head = 0;
@@ -175,12 +178,14 @@ static void who_does_not_know_them(void **state)
 static void as_the_mask_says(void **state)
 {
   (void)state;
-  run_all(&(job){.n = 2, .versions = "6", .work = some_allreduces, .env = ENV(APART, plugin(12), "TUTTI_RECORD_MASK=0x80")});
+  run_all(&(job){
+      .n = 2, .versions = "6", .work = some_allreduces, .env = ENV(APART, plugin(12), "TUTTI_RECORD_MASK=0x80")});
   const char *text = record(0, 6);
   assert_sound(text);
   assert_all_told(read_story(text), 6);
   record(1, 6);
-  run_all(&(job){.n = 2, .versions = "6", .work = some_allreduces, .env = ENV(APART, plugin(12), "TUTTI_RECORD_MASK=0x1f")});
+  run_all(&(job){
+      .n = 2, .versions = "6", .work = some_allreduces, .env = ENV(APART, plugin(12), "TUTTI_RECORD_MASK=0x1f")});
   text = record(0, 6);
   assert_sound(text);
   assert_null(strstr(text, "NetPlugin"));
@@ -190,7 +195,8 @@ static void as_the_mask_says(void **state)
 static void by_a_thread_of_its_own(void **state)
 {
   (void)state;
-  run_all(&(job){.n = 2, .versions = "36", .work = some_allreduces, .env = ENV(APART, plugin(11), "TEST_NET_EVENTS=thread")});
+  run_all(&(job){
+      .n = 2, .versions = "36", .work = some_allreduces, .env = ENV(APART, plugin(11), "TEST_NET_EVENTS=thread")});
   for (int v = 3; v <= 6; v += 3) {
     const char *text = record(0, v);
     assert_sound(text);
@@ -249,18 +255,21 @@ static void abort_large(int rank, int n, ncclComm_t comm)
 static void when_it_ends_badly(void **state)
 {
   (void)state;
-  const char *const modes[] = {"TEST_NET_EVENTS=calls", "TEST_NET_EVENTS=thread", "TEST_NET_EVENTS=late", "TEST_NET_EVENTS=never"};
+  const char *const modes[] = {"TEST_NET_EVENTS=calls", "TEST_NET_EVENTS=thread", "TEST_NET_EVENTS=late",
+                               "TEST_NET_EVENTS=never"};
   void (*const works[])(int, int, ncclComm_t) = {abort_large, peer_dies};
   for (int i = 0; i < 4; i++) {
     for (int k = 0; k < 2; k++) {
-      run_all(&(job){.n = 2, .versions = "36", .work = works[k], .keeps = true, .env = ENV(APART, plugin(12), modes[i])});
+      run_all(
+          &(job){.n = 2, .versions = "36", .work = works[k], .keeps = true, .env = ENV(APART, plugin(12), modes[i])});
       for (int v = 3; v <= 6; v += 3) {
         const char *text = record(0, v);
         assert_sound(text);
         assert_true(read_story(text)->nevents > 0);
         assert_int_equal(count_lines(text, "finalize"), 1);
         assert_non_null(strstr(text, "finalize"));
-        assert_int_equal(strlen(strstr(text, "finalize")), strcspn(strstr(text, "finalize"), "\n") + 1); // the last line
+        // The last line.
+        assert_int_equal(strlen(strstr(text, "finalize")), strcspn(strstr(text, "finalize"), "\n") + 1);
         record(1, v);
       }
     }
@@ -270,8 +279,12 @@ static void when_it_ends_badly(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_request_becomes_an_event), cmocka_unit_test(who_does_not_know_them), cmocka_unit_test(as_the_mask_says),
-      cmocka_unit_test(by_a_thread_of_its_own),         cmocka_unit_test(late_and_never),         cmocka_unit_test(when_it_ends_badly),
+      cmocka_unit_test(every_request_becomes_an_event),
+      cmocka_unit_test(who_does_not_know_them),
+      cmocka_unit_test(as_the_mask_says),
+      cmocka_unit_test(by_a_thread_of_its_own),
+      cmocka_unit_test(late_and_never),
+      cmocka_unit_test(when_it_ends_badly),
   };
   return RUN_TESTS("net_events_test", tests, argc, argv);
 }

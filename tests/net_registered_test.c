@@ -1,5 +1,6 @@
-// A network that takes only memory it knows: sockets behind a layer that demands a registration around everything that is sent and received. The library
-// of this program uses it for every pair of ranks (its own tt_net_open takes the place of the one in net/net.c).
+// A network that takes only memory it knows: sockets behind a layer that demands a registration around everything that
+// is sent and received. The library of this program uses it for every pair of ranks (its own tt_net_open takes the
+// place of the one in net/net.c).
 #include "buffers.h"
 
 #include <pthread.h>
@@ -62,8 +63,8 @@ static ncclResult_t dereg_mr(void *comm, void *mhandle)
 
 static void demand(void *comm, const char *data, size_t size, const registration *r)
 {
-  CHECK(r != NULL && r->comm == comm && data >= r->from && data + size <= r->to, "%zu bytes at %p are not registered", size,
-        (const void *)data);
+  CHECK(r != NULL && r->comm == comm && data >= r->from && data + size <= r->to, "%zu bytes at %p are not registered",
+        size, (const void *)data);
   if (size >= 8192 && size <= SLOT) { // more: a header, with room for a whole message
     atomic_fetch_add(is_watched(data) ? &strict.straight : &strict.staged, 1);
   }
@@ -75,8 +76,8 @@ static ncclResult_t isend(void *comm, void *data, size_t size, int tag, void *mh
   return tt_net_socket.isend(comm, data, size, tag, mhandle, phandle, request);
 }
 
-static ncclResult_t irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                          void **request)
+static ncclResult_t irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                          void **phandles, void **request)
 {
   CHECK(n == 1, "a receive of %d buffers", n);
   demand(comm, data[0], sizes[0], mhandles[0]);
@@ -265,7 +266,8 @@ static void kinds_body(int rank, void *arg)
         exchange(&w, &m);
       }
       bool direct = kind != UNKNOWN && !switched_off();
-      CHECK((atomic_load(&strict.straight) > 0) == direct, "kind %d: %ld straight, %ld staged", kind, strict.straight, strict.staged);
+      CHECK((atomic_load(&strict.straight) > 0) == direct, "kind %d: %ld straight, %ld staged", kind, strict.straight,
+            strict.staged);
       CHECK((known() > 0) == direct, "kind %d: %d registrations", kind, known());
       atomic_store(&strict.staged, 0);
       exchange(&w, &m);
@@ -437,8 +439,12 @@ static void different_calls(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(straight_if_known), cmocka_unit_test(not_at_all_if_switched_off),   cmocka_unit_test(copied_if_refused),
-      cmocka_unit_test(many_peers),        cmocka_unit_test(buffers_freed_after_an_abort), cmocka_unit_test(different_calls),
+      cmocka_unit_test(straight_if_known),
+      cmocka_unit_test(not_at_all_if_switched_off),
+      cmocka_unit_test(copied_if_refused),
+      cmocka_unit_test(many_peers),
+      cmocka_unit_test(buffers_freed_after_an_abort),
+      cmocka_unit_test(different_calls),
   };
   return RUN_TESTS("net_registered", tests, argc, argv);
 }

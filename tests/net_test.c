@@ -1,16 +1,19 @@
-// net_test.c: ranks on the network: how they begin and end, what becomes of messages under way, and settings that only the network has.
-// What holds everywhere is tested by the programs that run a second time over the network (cmake/tutti_tests.cmake).
+// net_test.c: ranks on the network: how they begin and end, what becomes of messages under way, and settings that only
+// the network has. What holds everywhere is tested by the programs that run a second time over the network
+// (cmake/tutti_tests.cmake).
 #define _GNU_SOURCE // memfd_create
 #include "reference.h"
 
 #define NETWORK "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_IFNAME=lo"
 // Nobody is given up because nothing is heard of him: who has gone is noticed by other signs.
 #define PATIENT "NCCL_NET_TIMEOUT=10000"
-#define OVER_NETWORK(count, limit, function, argument, ...)                                                                               \
-  assert_int_equal(                                                                                                                       \
-      run_processes(                                                                                                                      \
-          &(run){.n = (count), .seconds = (limit), .fn = (function), .arg = (argument), .env = ENV(NETWORK __VA_OPT__(, ) __VA_ARGS__)}), \
-      0)
+#define OVER_NETWORK(count, limit, function, argument, ...)                               \
+  assert_int_equal(run_processes(&(run){.n = (count),                                     \
+                                        .seconds = (limit),                               \
+                                        .fn = (function),                                 \
+                                        .arg = (argument),                                \
+                                        .env = ENV(NETWORK __VA_OPT__(, ) __VA_ARGS__)}), \
+                   0)
 
 // --- Samples
 
@@ -110,7 +113,8 @@ static void refused_body(int rank, void *arg)
   ncclResult_t res = ncclCommInitRank(&comm, 2, id, rank);
   CHECK(res != ncclSuccess && comm == NULL, "a communicator in spite of %s", (const char *)arg);
   const char *text = ncclGetLastError(NULL);
-  CHECK(strstr(text, (const char *)arg) != NULL || res == ncclRemoteError, "the text does not name %s: %s", (const char *)arg, text);
+  CHECK(strstr(text, (const char *)arg) != NULL || res == ncclRemoteError, "the text does not name %s: %s",
+        (const char *)arg, text);
 }
 
 static void refuses_settings(void **state)
@@ -158,7 +162,8 @@ static void several_body(int rank, void *arg)
     for (int c = COMMS - 1; c >= 0; c--) {
       OK(tuttiStreamSynchronize(stream[c]));
       int sum = n * (n - 1) / 2 + n * c;
-      CHECK(x[c][0] == sum && x[c][count - 1] == sum, "communicator %d: %d %d, not %d", c, x[c][0], x[c][count - 1], sum);
+      CHECK(x[c][0] == sum && x[c][count - 1] == sum, "communicator %d: %d %d, not %d", c, x[c][0], x[c][count - 1],
+            sum);
     }
   }
   for (int c = 0; c < COMMS; c++) {
@@ -176,7 +181,8 @@ static void several_communicators(void **state)
 
 // --- Nodes
 
-// Four ranks on two nodes, in an order that depends on the round; then children within the nodes, across them, and of one rank.
+// Four ranks on two nodes, in an order that depends on the round; then children within the nodes, across them, and of
+// one rank.
 static void split_body(int rank, void *arg)
 {
   static const size_t counts[] = {1, 5003};
@@ -234,16 +240,19 @@ static void nodes_of_different_sizes(void **state)
 enum { PAGE = 4096, TURN = 16381 * PAGE, TAIL = 123456 }; // a prime number of pages
 #define BEFORE_TAIL ((size_t)1 << 32)
 
-// An address range that costs little memory: it shows the same TURN bytes again and again, and from 4 GiB on TAIL bytes of its own.
+// An address range that costs little memory: it shows the same TURN bytes again and again, and from 4 GiB on TAIL bytes
+// of its own.
 static char *wheel_open(void)
 {
   int fd = memfd_create("wheel", MFD_CLOEXEC);
   CHECK(fd >= 0 && ftruncate(fd, TURN) == 0, "no memory for a wheel");
-  char *base = mmap(NULL, BEFORE_TAIL + TURN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char *base =
+      mmap(NULL, BEFORE_TAIL + TURN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CHECK(base != MAP_FAILED, "no address range of 4 GiB");
   for (size_t at = 0; at < BEFORE_TAIL; at += TURN) {
     size_t size = BEFORE_TAIL - at < TURN ? BEFORE_TAIL - at : TURN;
-    CHECK(mmap(base + at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED, "no turn at %zu", at);
+    CHECK(mmap(base + at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED, "no turn at %zu",
+          at);
   }
   close(fd);
   return base;
@@ -266,7 +275,8 @@ static void huge_body(int rank, void *arg)
   for (size_t i = 0; rank == 0 && i < TAIL / 8; i++) {
     tail[i] = ~wheel_word(i);
   }
-  OK(rank == 0 ? ncclSend(base, BEFORE_TAIL + TAIL, ncclInt8, 1, comm, NULL) : ncclRecv(base, BEFORE_TAIL + TAIL, ncclInt8, 0, comm, NULL));
+  OK(rank == 0 ? ncclSend(base, BEFORE_TAIL + TAIL, ncclInt8, 1, comm, NULL)
+               : ncclRecv(base, BEFORE_TAIL + TAIL, ncclInt8, 0, comm, NULL));
   OK(tuttiStreamSynchronize(NULL));
   for (size_t i = 0; i < TURN / 8; i++) {
     CHECK(turn[i] == wheel_word(i), "word %zu of the turn: 0x%llx", i, (unsigned long long)turn[i]);
@@ -477,7 +487,8 @@ static void sums_with_child(int n, int rank, ncclComm_t comm, int rounds)
   }
 }
 
-// A rank forks while its connections live: a child that ends harms nobody, and one that lives on does not hide its parent's death.
+// A rank forks while its connections live: a child that ends harms nobody, and one that lives on does not hide its
+// parent's death.
 static void fork_body(int rank, void *arg)
 {
   int n = *(int *)arg;
@@ -579,7 +590,8 @@ static void states(void **state)
   OVER_NETWORK(2, 30, states_body, NULL);
 }
 
-// Long messages are cut so that each piece fills whole segments of TCP: multiples of 60 KiB, as long as NCCL_P2P_NET_CHUNKSIZE allows.
+// Long messages are cut so that each piece fills whole segments of TCP: multiples of 60 KiB, as long as
+// NCCL_P2P_NET_CHUNKSIZE allows.
 static void pieces_body(int rank, void *arg)
 {
   const struct {

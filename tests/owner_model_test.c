@@ -1,8 +1,10 @@
-// owner_model_test.c: every interleaving of a writer and an owner that stops, as src/device/owner.h and port.c have it (explore.h).
+// owner_model_test.c: every interleaving of a writer and an owner that stops, as src/device/owner.h and port.c have it
+// (explore.h).
 //
-// The writer writes two pieces into the owner's output, each under its name. Meanwhile the owner's port is stopped, and somebody waits until nobody writes and
-// gives the output back to its user: the same thread (ncclCommAbort), or another one (a waiting thread that runs the failed plan). From then on nothing may be
-// written, and nobody may sleep for ever, though the writer may die at any step.
+// The writer writes two pieces into the owner's output, each under its name. Meanwhile the owner's port is stopped, and
+// somebody waits until nobody writes and gives the output back to its user: the same thread (ncclCommAbort), or another
+// one (a waiting thread that runs the failed plan). From then on nothing may be written, and nobody may sleep for ever,
+// though the writer may die at any step.
 #include "explore_atomics.h"
 
 #include "os/proc.h"
@@ -101,7 +103,8 @@ static void stop1(void)
 
 static void one_code_counts(void)
 {
-  ex_require(mem.seen[0] != ncclSuccess && mem.seen[0] == mem.seen[1] && mem.port.stop == (uint32_t)mem.seen[0], "the code has changed");
+  ex_require(mem.seen[0] != ncclSuccess && mem.seen[0] == mem.seen[1] && mem.port.stop == (uint32_t)mem.seen[0],
+             "the code has changed");
   ex_require(mem.owner.state == TT_RANK_FAILED, "peers are not told");
 }
 
@@ -114,7 +117,9 @@ static void nothing_was_written_late(void)
 #define SCENE(b, e) .memory = &mem, .size = sizeof mem, .begin = (b), .end = (e)
 
 static const ex_scene scenes[] = {
-    {.name = "ncclCommAbort: who stops the port waits", SCENE(begin, nothing_was_written_late), .threads = {writer, stop_and_wait}},
+    {.name = "ncclCommAbort: who stops the port waits",
+     SCENE(begin, nothing_was_written_late),
+     .threads = {writer, stop_and_wait}},
     {.name = "one thread stops the port, another waits",
      SCENE(begin, nothing_was_written_late),
      .threads = {writer, stop, wait_if_stopped}},
@@ -151,6 +156,7 @@ static void every_access_is_needed(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_writes_late_or_waits_for_ever), cmocka_unit_test(every_access_is_needed)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(nobody_writes_late_or_waits_for_ever),
+                                     cmocka_unit_test(every_access_is_needed)};
   return cmocka_run_group_tests_name("owner_model", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-// owner_test.c: nobody writes into a rank's buffers after it has got them back: by ncclCommAbort in mid-call, or by an error that its stream has reported.
-// What is written straight from one rank into another's output (DirectWrite) is what this is about: src/device/owner.h.
+// owner_test.c: nobody writes into a rank's buffers after it has got them back: by ncclCommAbort in mid-call, or by an
+// error that its stream has reported. What is written straight from one rank into another's output (DirectWrite) is
+// what this is about: src/device/owner.h.
 #include "harness.h"
 
 enum { TRIALS = 20, MARK = (int)0xaaaaaaaa, MARK_EVERY = 64 << 10 };
@@ -43,7 +44,8 @@ static void check_marks(const player *p)
 {
   for (size_t i = 0; i < p->t->bytes; i += MARK_EVERY) {
     int found = *(const int *)((const char *)p->out + i);
-    CHECK(found == MARK, "rank %d, repetition %d: byte %zu of the output was written after the rank had got it back: %x", p->rank,
+    CHECK(found == MARK,
+          "rank %d, repetition %d: byte %zu of the output was written after the rank had got it back: %x", p->rank,
           p->number, i, (unsigned)found);
   }
 }
@@ -125,10 +127,12 @@ static void buffer_free(const trial *t, float *p)
   }
 }
 
-// In the last rank's input a page is missing that rank 0 reads: an error of rank 0, while the other writes into its output.
+// In the last rank's input a page is missing that rank 0 reads: an error of rank 0, while the other writes into its
+// output.
 static void make_hole(const player *p)
 {
-  size_t pass = 3 * (512u << 10); // of a reduce among two (PAIR_CHUNK): rank 0 reads the first 512 KiB of each, and the last
+  // Of a reduce among two (PAIR_CHUNK): rank 0 reads the first 512 KiB of each, and the last.
+  size_t pass = 3 * (512u << 10);
   char *at = (char *)p->in + p->t->bytes / 2 / pass * pass + (256u << 10) + (size_t)p->number * 4096;
   CHECK(p->t->bytes >= pass && munmap(at, 4096) == 0, "no hole");
 }
@@ -155,7 +159,8 @@ static void in_process(int rank, void *arg)
 static void until_death(int rank, void *arg)
 {
   const trial *t = arg;
-  player p = {.t = t, .rank = rank, .in = buffer_new(t), .out = buffer_new(t), .comm = join_processes(0, t->nranks, rank)};
+  player p = {
+      .t = t, .rank = rank, .in = buffer_new(t), .out = buffer_new(t), .comm = join_processes(0, t->nranks, rank)};
   meet(t->nranks);
   if (rank == t->nranks - 1) {
     cudaStream_t s;
@@ -206,7 +211,8 @@ static void repeat(trial t)
            .seconds = 60,
            .fn = t.threads ? in_threads : in_process,
            .arg = &t,
-           .env = ENV("NCCL_ALGO=DirectWrite", "NCCL_HOST_COPIES=0")}; // the kernel writes, instead of ranks laying copies
+           .env =
+               ENV("NCCL_ALGO=DirectWrite", "NCCL_HOST_COPIES=0")}; // the kernel writes, instead of ranks laying copies
   assert_int_equal(run_processes(&r), 0);
 }
 
@@ -241,7 +247,8 @@ static void test_death(void **state)
   for (int k = 0; k < TRIALS; k++) {
     trial t = {.what = k % 2 == 0 ? ALL_REDUCE : ALL_GATHER, .how = BY_DEATH, .nranks = 3, .bytes = 96 << 18};
     ranks_set r;
-    start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = until_death, .arg = &t, .env = ENV("NCCL_ALGO=DirectWrite")});
+    start_processes(&r,
+                    &(run){.n = 3, .seconds = 60, .fn = until_death, .arg = &t, .env = ENV("NCCL_ALGO=DirectWrite")});
     while (atomic_load(&the_board->round) == 0) { // all have come
       sleep_ms(0.2);
     }

@@ -105,7 +105,8 @@ static void drive_body(int rank, void *arg)
     OK(tuttiEventRecord(a.event, a.stream));
     int queries = 0;
     while (asks[i].fn(&a) == ncclInProgress) {
-      CHECK(++queries < QUERIES, "%s does not run the stream: %d looks after %d queries", asks[i].name, o->looks, queries);
+      CHECK(++queries < QUERIES, "%s does not run the stream: %d looks after %d queries", asks[i].name, o->looks,
+            queries);
     }
     OK(asks[i].fn(&a));
     close_asked(&a);
@@ -125,7 +126,8 @@ static void expect_yields(const char *what, ncclResult_t (*fn)(asked *a), asked 
   for (int i = 0; i < QUERIES; i++) {
     CHECK(fn(a) == ncclInProgress, "%s found something", what);
   }
-  CHECK(yields > QUERIES / 2 && yields <= QUERIES, "%s gave the core away %d times in %d queries", what, yields, QUERIES);
+  CHECK(yields > QUERIES / 2 && yields <= QUERIES, "%s gave the core away %d times in %d queries", what, yields,
+        QUERIES);
 }
 
 static void yield_body(int rank, void *arg)

@@ -10,7 +10,10 @@ static void an_allreduce_over_sockets(void **state)
   (void)state;
   const char *const lists[] = {"123", "456"};
   for (int l = 0; l < 2; l++) {
-    run_all(&(job){.n = 2, .versions = lists[l], .work = one_allreduce, .env = ENV(SOCKETS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+    run_all(&(job){.n = 2,
+                   .versions = lists[l],
+                   .work = one_allreduce,
+                   .env = ENV(SOCKETS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
     for (int v = 3 * l + 1; v <= 3 * l + 3; v++) {
       const char *text = record(0, v);
       assert_sound(text);
@@ -32,7 +35,8 @@ static void an_allreduce_over_sockets(void **state)
 static void chunks_are_whole_elements(void **state)
 {
   (void)state;
-  run_all(&(job){.n = 2, .versions = "6", .work = odd_allreduce, .env = ENV(SOCKETS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  run_all(&(job){
+      .n = 2, .versions = "6", .work = odd_allreduce, .env = ENV(SOCKETS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
   assert_non_null(strstr(record(0, 6), " steps=2 chunk=2000 send=1\n"));
   record(1, 6);
 }
@@ -80,8 +84,9 @@ static void a_peer_that_dies(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(an_allreduce_over_sockets), cmocka_unit_test(chunks_are_whole_elements), cmocka_unit_test(messages_over_sockets),
-      cmocka_unit_test(aborted_over_sockets),      cmocka_unit_test(a_peer_that_dies),
+      cmocka_unit_test(an_allreduce_over_sockets), cmocka_unit_test(chunks_are_whole_elements),
+      cmocka_unit_test(messages_over_sockets),     cmocka_unit_test(aborted_over_sockets),
+      cmocka_unit_test(a_peer_that_dies),
   };
   return RUN_TESTS("profiler_net_test", tests, argc, argv);
 }

@@ -1,5 +1,6 @@
-// profiler_pxn_test.c: what profilers are told where a neighbour of another process, or of the same one, sends a rank's messages (PXN). Two machines by
-// NCCL_HOSTID, each with ranks on two devices of a network plugin (tests/plugins/net_tcp.h): rank 0 sends to rank 3 through rank 1.
+// profiler_pxn_test.c: what profilers are told where a neighbour of another process, or of the same one, sends a rank's
+// messages (PXN). Two machines by NCCL_HOSTID, each with ranks on two devices of a network plugin
+// (tests/plugins/net_tcp.h): rank 0 sends to rank 3 through rank 1.
 #include "profiler_rig.h"
 
 #include "nccl/profiler.h"
@@ -62,15 +63,22 @@ static void one_process_each(int process, void *arg)
   run_job(process, arg);
 }
 
-// The host tells of the messages, with the pid and the handle of the rank whose they are, and does not look at what is behind it.
+// The host tells of the messages, with the pid and the handle of the rank whose they are, and does not look at what is
+// behind it.
 static void another_process(void **state)
 {
   (void)state;
   const job j = {.n = RANKS, .versions = "16", .work = send_past};
-  const char *const env[] = {
-      variables(), "NCCL_P2P_PXN_LEVEL=1", "NCCL_NET_MERGE_LEVEL=LOC", "TUTTI_RECORD_HANDLES=1", "NCCL_SOCKET_IFNAME=lo", NULL};
+  const char *const env[] = {variables(),
+                             "NCCL_P2P_PXN_LEVEL=1",
+                             "NCCL_NET_MERGE_LEVEL=LOC",
+                             "TUTTI_RECORD_HANDLES=1",
+                             "NCCL_SOCKET_IFNAME=lo",
+                             NULL};
   remove_records(&j);
-  assert_int_equal(run_processes(&(run){.n = RANKS, .seconds = 60, .fn = one_process_each, .arg = (void *)(uintptr_t)&j, .env = env}), 0);
+  assert_int_equal(run_processes(&(run){
+                       .n = RANKS, .seconds = 60, .fn = one_process_each, .arg = (void *)(uintptr_t)&j, .env = env}),
+                   0);
   for (int v = 1; v <= 6; v += 5) {
     const char *sender = record(0, v), *host = record(1, v), *receiver = record(3, v);
     record(2, v);
@@ -127,10 +135,15 @@ static void two_ranks_each(int process, void *arg)
 
 static void run_pairs(const job *j)
 {
-  const char *const env[] = {
-      variables(), "NCCL_P2P_PXN_LEVEL=1", "NCCL_NET_MERGE_LEVEL=LOC", "NCCL_SOCKET_IFNAME=lo", "TUTTI_RECORD_HANDLES=1", NULL};
+  const char *const env[] = {variables(),
+                             "NCCL_P2P_PXN_LEVEL=1",
+                             "NCCL_NET_MERGE_LEVEL=LOC",
+                             "NCCL_SOCKET_IFNAME=lo",
+                             "TUTTI_RECORD_HANDLES=1",
+                             NULL};
   remove_records(j);
-  assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = two_ranks_each, .arg = (void *)(uintptr_t)j, .env = env}), 0);
+  assert_int_equal(
+      run_processes(&(run){.n = 2, .seconds = 60, .fn = two_ranks_each, .arg = (void *)(uintptr_t)j, .env = env}), 0);
 }
 
 static void the_same_process(void **state)

@@ -1,4 +1,5 @@
-// profiler_rig.h: what the tests of profilers share: jobs with recorders (tests/plugins/recorder.h), and what these have written, to be looked at.
+// profiler_rig.h: what the tests of profilers share: jobs with recorders (tests/plugins/recorder.h), and what these
+// have written, to be looked at.
 #pragma once
 #include <glob.h>
 
@@ -29,8 +30,8 @@ HARNESS const char *plugin_list(const char *versions)
   size_t used = 0;
   list[0] = '\0';
   for (const char *v = versions; *v != '\0'; v++) {
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s/tests/plugins/librecorder_v%c.so", used > 0 ? "," : "",
-                             build != NULL ? build : "build", *v);
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s/tests/plugins/librecorder_v%c.so",
+                             used > 0 ? "," : "", build != NULL ? build : "build", *v);
   }
   return list;
 }
@@ -97,7 +98,8 @@ HARNESS void remove_records(const job *j)
 HARNESS void run_all(const job *j)
 {
   remove_records(j);
-  assert_int_equal(run_processes(&(run){.n = j->n, .seconds = 60, .fn = run_job, .arg = (void *)(uintptr_t)j, .env = j->env}), 0);
+  assert_int_equal(
+      run_processes(&(run){.n = j->n, .seconds = 60, .fn = run_job, .arg = (void *)(uintptr_t)j, .env = j->env}), 0);
 }
 
 // Line by line these do not read on to the end of the text, as the C library's functions do under a sanitizer.
@@ -239,7 +241,8 @@ HARNESS void assert_steps(const char *text, int version)
   for (int i = 1; i <= steps; i++) {
     snprintf(name, sizeof name, "ProxyStep#%d", i);
     snprintf(parent, sizeof parent, "ProxyOp#%ld", started_with(text, name, "parent=ProxyOp#"));
-    assert_string_equal(story(text, name), started_with(text, parent, " send=") ? sent : "start RecvWait RecvFlushWait RecvGPUWait stop");
+    assert_string_equal(story(text, name),
+                        started_with(text, parent, " send=") ? sent : "start RecvWait RecvFlushWait RecvGPUWait stop");
     assert_true(started_with(text, name, " step=") < started_with(text, parent, " steps="));
   }
 }

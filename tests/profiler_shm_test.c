@@ -1,4 +1,5 @@
-// profiler_shm_test.c: what profilers are told of messages between ranks that have memory in common (NCCL_HOST_PROXY_EVENTS).
+// profiler_shm_test.c: what profilers are told of messages between ranks that have memory in common
+// (NCCL_HOST_PROXY_EVENTS).
 #include "profiler_rig.h"
 
 #define EVENTS "NCCL_HOST_PROXY_EVENTS=1"
@@ -10,7 +11,10 @@ static void an_allreduce(void **state)
   (void)state;
   const char *const lists[] = {"123", "456"};
   for (int l = 0; l < 2; l++) {
-    run_all(&(job){.n = 2, .versions = lists[l], .work = one_allreduce, .env = ENV(EVENTS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+    run_all(&(job){.n = 2,
+                   .versions = lists[l],
+                   .work = one_allreduce,
+                   .env = ENV(EVENTS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
     for (int v = 3 * l + 1; v <= 3 * l + 3; v++) {
       const char *text = record(0, v);
       assert_sound(text);
@@ -34,7 +38,8 @@ static void an_allreduce(void **state)
 static void chunks_are_whole_elements(void **state)
 {
   (void)state;
-  run_all(&(job){.n = 2, .versions = "6", .work = odd_allreduce, .env = ENV(EVENTS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  run_all(&(job){
+      .n = 2, .versions = "6", .work = odd_allreduce, .env = ENV(EVENTS, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
   assert_non_null(strstr(record(0, 6), " steps=2 chunk=2000 send=1\n"));
   record(1, 6);
 }
@@ -143,8 +148,8 @@ static void every_algorithm(void **state)
   run_everything("Ring", ENV("NCCL_CMA_ENABLE=0")); // nobody reads anybody's memory
 }
 
-// Bytes that are moved straight from memory to memory are told by the rank that moves them: two parts, each summed from the peer's input by its owner, then
-// read from the owner's output or written to the peer's.
+// Bytes that are moved straight from memory to memory are told by the rank that moves them: two parts, each summed from
+// the peer's input by its owner, then read from the owner's output or written to the peer's.
 static void bytes_of_direct_access(void **state)
 {
   (void)state;
@@ -213,18 +218,19 @@ static void ranks_and_a_network_that_reduces(void **state)
               {"NCCL_ALGO=allreduce:CollNetDirect", " algo=COLLNET_DIRECT ", " algo=2 "}};
   char plugin[4096];
   const char *build = getenv("TUTTI_BUILD");
-  snprintf(plugin, sizeof plugin, "NCCL_NET_PLUGIN=%s/tests/plugins/libcollnet_v12.so", build != NULL ? build : "build");
+  snprintf(plugin, sizeof plugin, "NCCL_NET_PLUGIN=%s/tests/plugins/libcollnet_v12.so",
+           build != NULL ? build : "build");
   for (int i = 0; i < 2; i++) {
     char *texts[4];
     job j = {.n = 4, .versions = "61", .work = some_channels};
     remove_records(&j);
-    assert_int_equal(
-        run_processes(&(run){.n = 4,
-                             .seconds = 60,
-                             .fn = node_job,
-                             .arg = &j,
-                             .env = ENV(EVENTS, plugin, rows[i].algo, "NCCL_COLLNET_ENABLE=1", "NCCL_COLLNET_NODE_THRESHOLD=2")}),
-        0);
+    assert_int_equal(run_processes(&(run){.n = 4,
+                                          .seconds = 60,
+                                          .fn = node_job,
+                                          .arg = &j,
+                                          .env = ENV(EVENTS, plugin, rows[i].algo, "NCCL_COLLNET_ENABLE=1",
+                                                     "NCCL_COLLNET_NODE_THRESHOLD=2")}),
+                     0);
     for (int rank = 0; rank < 4; rank++) {
       texts[rank] = record(rank, 6);
       assert_sound(texts[rank]);
@@ -248,8 +254,8 @@ static void each_channel_has_its_own(void **state)
   run_all(&(job){.n = 2,
                  .versions = "6",
                  .work = some_channels,
-                 .env = ENV(EVENTS, "NCCL_TOPO_FILE=tests/topologies/known/a100_4gpu_fullmesh_4nic/input.xml", "NCCL_ALGO=Ring",
-                            "NCCL_PROTO=Simple")});
+                 .env = ENV(EVENTS, "NCCL_TOPO_FILE=tests/topologies/known/a100_4gpu_fullmesh_4nic/input.xml",
+                            "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
   const char *text = record(0, 6);
   int channels = count_lines(text, "start KernelCh#");
   assert_true(channels > 1);
@@ -314,7 +320,10 @@ static void what_the_mask_says(void **state)
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     char mask[64];
     snprintf(mask, sizeof mask, "TUTTI_RECORD_MASK=%s", rows[i].mask);
-    run_all(&(job){.n = 2, .versions = "6", .work = one_allreduce, .env = ENV(EVENTS, mask, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+    run_all(&(job){.n = 2,
+                   .versions = "6",
+                   .work = one_allreduce,
+                   .env = ENV(EVENTS, mask, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
     const char *text = record(0, 6);
     assert_sound(text);
     assert_int_equal(count_lines(text, "start ProxyOp#"), rows[i].ops);
@@ -324,8 +333,8 @@ static void what_the_mask_says(void **state)
   }
 }
 
-// A profiler that counts references finds an operation complete once: no child starts after all that have started have stopped. One thread does both ranks'
-// work: the second to come finds everything there, and ends at its first turn.
+// A profiler that counts references finds an operation complete once: no child starts after all that have started have
+// stopped. One thread does both ranks' work: the second to come finds everything there, and ends at its first turn.
 static void both_ranks(int rank, void *arg)
 {
   world w;

@@ -17,13 +17,13 @@ static const char allreduce_v2[] = "init\n"
                                    "stop Group#1\n"
                                    "finalize rank=-1\n";
 
-static const char allreduce_v1[] =
-    "init\n"
-    "start Group#1 parent=- rank=0\n"
-    "start Coll#1 parent=Group#1 rank=0 name=- hash=0 seq=0 func=4 in=set out=set count=1000 root=0 type=7 channels=1 warps=1 algo=1 proto=2\n"
-    "stop Coll#1\n"
-    "stop Group#1\n"
-    "finalize rank=-1\n";
+static const char allreduce_v1[] = "init\n"
+                                   "start Group#1 parent=- rank=0\n"
+                                   "start Coll#1 parent=Group#1 rank=0 name=- hash=0 seq=0 func=4 in=set out=set "
+                                   "count=1000 root=0 type=7 channels=1 warps=1 algo=1 proto=2\n"
+                                   "stop Coll#1\n"
+                                   "stop Group#1\n"
+                                   "finalize rank=-1\n";
 
 static const char kernel_v3[] = "start KernelCh#1 parent=Coll#1 rank=0 channel=0\n"
                                 "stop KernelCh#1\n";
@@ -68,12 +68,15 @@ static void a_group_of_mixed_operations(void **state)
   assert_string_equal(sorted(record(0, 5)), sorted(text));
   const char *old = record(0, 4);
   assert_sound(old);
-  assert_non_null(strstr(old, "start P2p#2 parent=Group#3 rank=0 func=Recv buff=set count=10 type=ncclInt64 peer=1 channels=1\n"));
+  assert_non_null(
+      strstr(old, "start P2p#2 parent=Group#3 rank=0 func=Recv buff=set count=10 type=ncclInt64 peer=1 channels=1\n"));
   assert_null(strstr(old, "Api"));
   const char *oldest = record(0, 1);
   assert_sound(oldest);
   assert_non_null(strstr(oldest, "start P2p#2 parent=Group#3 rank=0 func=7 buff=set count=10 type=4 peer=1\n"));
-  assert_non_null(strstr(oldest, "start Coll#2 parent=Group#2 rank=0 name=- hash=0 seq=0 func=0 in=set out=set count=1000 root=1 type=8 "));
+  assert_non_null(
+      strstr(oldest,
+             "start Coll#2 parent=Group#2 rank=0 name=- hash=0 seq=0 func=0 in=set out=set count=1000 root=1 type=8 "));
   for (int v = 1; v <= 6; v++) {
     record(1, v);
   }
@@ -93,7 +96,8 @@ static void a_send_and_its_receive(void **state)
              "stop P2pApi#1\n"
              "state GroupApi#1 GroupEndApiStart\n"
              "start Group#1 parent=- rank=%d\n"
-             "start P2p#1 parent=P2pApi#1 rank=%d func=%s buff=set count=1000 type=ncclFloat64 peer=%d channels=1 group=Group#1\n"
+             "start P2p#1 parent=P2pApi#1 rank=%d func=%s buff=set count=1000 type=ncclFloat64 peer=%d channels=1 "
+             "group=Group#1\n"
              "stop P2p#1\n"
              "stop Group#1\n"
              "start KernelLaunch#1 parent=GroupApi#1 rank=%d stream=set\n"
@@ -102,7 +106,9 @@ static void a_send_and_its_receive(void **state)
              rank, rank, func, rank, rank, func, 1 - rank, rank);
     assert_string_equal(pick(text, "GroupApi CollApi P2pApi Group Coll P2p KernelLaunch"), expected);
     snprintf(expected, sizeof expected,
-             "start KernelCh#1 parent=P2p#1 rank=%d channel=0 timer=set\nstate KernelCh#1 KernelChStop timer=set\nstop KernelCh#1\n", rank);
+             "start KernelCh#1 parent=P2p#1 rank=%d channel=0 timer=set\nstate KernelCh#1 KernelChStop timer=set\nstop "
+             "KernelCh#1\n",
+             rank);
     assert_string_equal(pick(text, "KernelCh"), expected);
     assert_sound(text);
   }
@@ -151,10 +157,10 @@ static void a_split_has_a_context_of_its_own(void **state)
   for (int rank = 0; rank < 4; rank++) {
     char expected[512];
     const char *text = record(rank, 6);
-    snprintf(
-        expected, sizeof expected,
-        "init name=job id=set nodes=1 ranks=4 rank=%d\ninit name=job id=set nodes=1 ranks=2 rank=%d\nfinalize rank=%d\nfinalize rank=%d\n",
-        rank, 1 - rank % 2, 1 - rank % 2, rank);
+    snprintf(expected, sizeof expected,
+             "init name=job id=set nodes=1 ranks=4 rank=%d\ninit name=job id=set nodes=1 ranks=2 rank=%d\nfinalize "
+             "rank=%d\nfinalize rank=%d\n",
+             rank, 1 - rank % 2, 1 - rank % 2, rank);
     assert_string_equal(pick(text, "init"), expected);
     assert_int_equal(count_lines(text, "start Coll#"), 1);
     assert_sound(text);
@@ -167,7 +173,8 @@ static void nonblocking(int rank, int n, ncclComm_t comm)
   ncclComm_t late;
   ncclResult_t state = ncclInProgress;
   config.blocking = 0;
-  CHECK(ncclCommInitRankConfig(&late, n, shared_id(1, rank), rank, &config) == ncclInProgress, "it should take a while");
+  CHECK(ncclCommInitRankConfig(&late, n, shared_id(1, rank), rank, &config) == ncclInProgress,
+        "it should take a while");
   while (state == ncclInProgress) {
     OK(ncclCommGetAsyncError(late, &state));
   }
@@ -268,8 +275,8 @@ static void check_stamps(const char *text, uint64_t opened)
     uint64_t start = stamp_of(text, line);
     snprintf(line, sizeof line, "state KernelCh#%d KernelChStop", i);
     uint64_t stop = stamp_of(text, line);
-    CHECK(before <= start && start <= stop, "operation %d ran from %llu to %llu, the one before until %llu", i, (unsigned long long)start,
-          (unsigned long long)stop, (unsigned long long)before);
+    CHECK(before <= start && start <= stop, "operation %d ran from %llu to %llu, the one before until %llu", i,
+          (unsigned long long)start, (unsigned long long)stop, (unsigned long long)before);
     before = stop;
   }
 }
@@ -317,8 +324,10 @@ static void stamps_of_operations_that_wait_in_a_queue(void **state)
 static void a_profiler_whose_init_fails_is_done_without(void **state)
 {
   (void)state;
-  run_all(&(job){
-      .n = 2, .versions = "564", .work = one_allreduce, .env = ENV("TUTTI_RECORD_INIT_FAILS=5", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  run_all(&(job){.n = 2,
+                 .versions = "564",
+                 .work = one_allreduce,
+                 .env = ENV("TUTTI_RECORD_INIT_FAILS=5", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
   assert_string_equal(record(0, 5), "init name=job id=set nodes=1 ranks=2 rank=0\ninit fails\n");
   assert_string_equal(pick(record(0, 6), API), allreduce_v6);
   assert_string_equal(pick(record(0, 4), API), allreduce_v4);
@@ -330,16 +339,19 @@ static void a_profiler_whose_init_fails_is_done_without(void **state)
 static void a_profiler_without_handles_hears_no_more(void **state)
 {
   (void)state;
-  run_all(&(job){
-      .n = 2, .versions = "56", .work = one_allreduce, .env = ENV("TUTTI_RECORD_NO_HANDLE=0x7fff", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
+  run_all(&(job){.n = 2,
+                 .versions = "56",
+                 .work = one_allreduce,
+                 .env = ENV("TUTTI_RECORD_NO_HANDLE=0x7fff", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")});
   const char *text = record(0, 6);
-  assert_string_equal(pick(text, "GroupApi CollApi Group Coll KernelLaunch KernelCh"),
-                      "start GroupApi- parent=- rank=0 depth=1 graph=0\n"
-                      "start CollApi- parent=- rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
-                      "start Group- parent=- rank=0\n"
-                      "start Coll- parent=- rank=0 seq=0 func=AllReduce " COLL " group=-\n"
-                      "start KernelLaunch- parent=- rank=0 stream=set\n"
-                      "start KernelCh- parent=- rank=0 channel=0 timer=set\n");
+  assert_string_equal(
+      pick(text, "GroupApi CollApi Group Coll KernelLaunch KernelCh"),
+      "start GroupApi- parent=- rank=0 depth=1 graph=0\n"
+      "start CollApi- parent=- rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
+      "start Group- parent=- rank=0\n"
+      "start Coll- parent=- rank=0 seq=0 func=AllReduce " COLL " group=-\n"
+      "start KernelLaunch- parent=- rank=0 stream=set\n"
+      "start KernelCh- parent=- rank=0 channel=0 timer=set\n");
   assert_null(strstr(text, "ERROR"));
   for (int v = 5; v <= 6; v++) {
     record(0, v);
@@ -354,9 +366,10 @@ static void a_bit_of_the_mask_brings_the_parents(void **state)
   const struct {
     const char *mask;
     int group_api, coll_api, group, coll, launch, kernel;
-  } rows[] = {{"0", 0, 0, 0, 0, 0, 0},     {"0x40", 1, 1, 1, 1, 0, 1},  {"0x2", 1, 1, 1, 1, 0, 0},   {"0x1", 1, 0, 1, 0, 0, 0},
-              {"0x100", 1, 0, 0, 0, 0, 0}, {"0x200", 1, 1, 0, 0, 0, 0}, {"0x800", 1, 0, 0, 0, 1, 0}, {"0x20", 0, 0, 0, 0, 0, 0},
-              {"0x8", 1, 1, 1, 1, 0, 0},   {"0x400", 1, 0, 0, 0, 0, 0}, {"0x1000", 1, 1, 0, 0, 0, 0}};
+  } rows[] = {{"0", 0, 0, 0, 0, 0, 0},     {"0x40", 1, 1, 1, 1, 0, 1},  {"0x2", 1, 1, 1, 1, 0, 0},
+              {"0x1", 1, 0, 1, 0, 0, 0},   {"0x100", 1, 0, 0, 0, 0, 0}, {"0x200", 1, 1, 0, 0, 0, 0},
+              {"0x800", 1, 0, 0, 0, 1, 0}, {"0x20", 0, 0, 0, 0, 0, 0},  {"0x8", 1, 1, 1, 1, 0, 0},
+              {"0x400", 1, 0, 0, 0, 0, 0}, {"0x1000", 1, 1, 0, 0, 0, 0}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     char mask[64];
     snprintf(mask, sizeof mask, "TUTTI_RECORD_MASK=%s", rows[i].mask);
@@ -377,7 +390,8 @@ static void a_bit_of_the_mask_brings_the_parents(void **state)
 static void a_profiler_without_a_context_is_not_finalized(void **state)
 {
   (void)state;
-  run_all(&(job){.n = 2, .versions = "6", .work = one_allreduce, .env = ENV("TUTTI_RECORD_NO_CONTEXT=6", "TUTTI_RECORD_MASK=0")});
+  run_all(&(job){
+      .n = 2, .versions = "6", .work = one_allreduce, .env = ENV("TUTTI_RECORD_NO_CONTEXT=6", "TUTTI_RECORD_MASK=0")});
   assert_string_equal(record(0, 6), "init name=job id=set nodes=1 ranks=2 rank=0\n");
   record(1, 6);
 }
@@ -429,7 +443,8 @@ static bool is_mapped(const char *file)
   return found;
 }
 
-// Communicators that come to nothing, beside one that lives: before they are told to profilers (no group, no such root), and after (another network).
+// Communicators that come to nothing, beside one that lives: before they are told to profilers (no group, no such
+// root), and after (another network).
 static void come_to_nothing(int rank, ncclComm_t alive)
 {
   for (int i = 0; i < 2; i++) {
@@ -488,7 +503,9 @@ static void not_usable(int rank, void *arg)
   const char *build = getenv("TUTTI_BUILD");
   ncclComm_t comm;
   (void)arg;
-  snprintf(list, sizeof list, "/no/such.so, %s/tests/plugins/libneeds_cuda.so, %s/tests/plugins/libtwo_kinds.so, none, ,x,y", build, build);
+  snprintf(list, sizeof list,
+           "/no/such.so, %s/tests/plugins/libneeds_cuda.so, %s/tests/plugins/libtwo_kinds.so, none, ,x,y", build,
+           build);
   setenv("NCCL_PROFILER_PLUGIN", list, 1);
   comm = join_processes(0, 2, rank);
   one_allreduce(rank, 2, comm);

@@ -1,4 +1,5 @@
-// profiler_texts.h: what recorders (tests/plugins/recorder.h) write about the jobs of profiler_rig.h, in version 6's terms, and how the other versions are told of the same.
+// profiler_texts.h: what recorders (tests/plugins/recorder.h) write about the jobs of profiler_rig.h, in version 6's
+// terms, and how the other versions are told of the same.
 #pragma once
 #include "profiler_rig.h"
 
@@ -41,14 +42,16 @@ TEXTS const char mixed_v6[] =
     "stop P2pApi#2\n"
     "state GroupApi#1 GroupEndApiStart\n"
     "start Group#1 parent=- rank=0\n"
-    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce in=set out=set count=1000 root=0 type=ncclInt32 channels=1 "
+    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce in=set out=set count=1000 root=0 type=ncclInt32 "
+    "channels=1 "
     "warps=1 algo=RING proto=SIMPLE group=Group#1\n"
     "stop Coll#1\n"
     "stop Group#1\n"
     "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
     "stop KernelLaunch#1\n"
     "start Group#2 parent=- rank=0\n"
-    "start Coll#2 parent=CollApi#2 rank=0 seq=0 func=Broadcast in=set out=set count=1000 root=1 type=ncclUint8 channels=1 "
+    "start Coll#2 parent=CollApi#2 rank=0 seq=0 func=Broadcast in=set out=set count=1000 root=1 type=ncclUint8 "
+    "channels=1 "
     "warps=1 algo=RING proto=SIMPLE group=Group#2\n"
     "stop Coll#2\n"
     "stop Group#2\n"
@@ -75,7 +78,8 @@ HARNESS int compare_lines(const void *a, const void *b)
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// The text's lines in order of the alphabet: what threads have told at the same time may stand in another order in another file.
+// The text's lines in order of the alphabet: what threads have told at the same time may stand in another order in
+// another file.
 HARNESS char *sorted(char *text)
 {
   static char outs[2][TEXT];
@@ -128,9 +132,10 @@ HARNESS void drop_word(char *line, size_t size, const char *key)
 HARNESS void use_numbers(char *line, size_t size)
 {
   static const char *const rows[][2] = {
-      {" func=AllReduce", " func=4"},   {" func=Broadcast", " func=0"}, {" func=Send", " func=6"},      {" func=Recv", " func=7"},
-      {" type=ncclFloat32", " type=7"}, {" type=ncclInt32", " type=2"}, {" type=ncclInt64", " type=4"}, {" type=ncclFloat64", " type=8"},
-      {" type=ncclUint8", " type=8"},   {" algo=RING", " algo=1"},      {" proto=SIMPLE", " proto=2"},
+      {" func=AllReduce", " func=4"}, {" func=Broadcast", " func=0"},   {" func=Send", " func=6"},
+      {" func=Recv", " func=7"},      {" type=ncclFloat32", " type=7"}, {" type=ncclInt32", " type=2"},
+      {" type=ncclInt64", " type=4"}, {" type=ncclFloat64", " type=8"}, {" type=ncclUint8", " type=8"},
+      {" algo=RING", " algo=1"},      {" proto=SIMPLE", " proto=2"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     replace(line, size, rows[i][0], rows[i][1]);

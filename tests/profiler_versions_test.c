@@ -1,5 +1,5 @@
-// profiler_versions_test.c: the same jobs before profilers of all versions, several at once, every two versions together once: each is told exactly what its
-// version has words for, and all the same.
+// profiler_versions_test.c: the same jobs before profilers of all versions, several at once, every two versions
+// together once: each is told exactly what its version has words for, and all the same.
 #include "profiler_texts.h"
 
 #define SOCKETS "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"
@@ -94,8 +94,9 @@ static void an_allreduce_on_one_node(void **state)
   COMPARE(j, {0, allreduce_v6, kernel_v6, NULL});
 }
 
-static const char ring_messages[] = "start ProxyOp parent=Coll#1 rank=0 pid=own channel=0 peer=1 steps=2 chunk=2000 send=0\n"
-                                    "start ProxyOp parent=Coll#1 rank=0 pid=own channel=0 peer=1 steps=2 chunk=2000 send=1\n";
+static const char ring_messages[] =
+    "start ProxyOp parent=Coll#1 rank=0 pid=own channel=0 peer=1 steps=2 chunk=2000 send=0\n"
+    "start ProxyOp parent=Coll#1 rank=0 pid=own channel=0 peer=1 steps=2 chunk=2000 send=1\n";
 
 static void an_allreduce_over_sockets(void **state)
 {
@@ -110,7 +111,8 @@ static void an_allreduce_over_sockets(void **state)
 static void an_allreduce_told_with_its_messages(void **state)
 {
   (void)state;
-  const job j = {.n = 2, .work = one_allreduce, .env = ENV("NCCL_HOST_PROXY_EVENTS=1", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
+  const job j = {
+      .n = 2, .work = one_allreduce, .env = ENV("NCCL_HOST_PROXY_EVENTS=1", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
   COMPARE(j, {0, allreduce_v6, kernel_v6, ring_messages});
 }
 
@@ -145,18 +147,19 @@ static void a_group_of_mixed_operations(void **state)
   COMPARE(j, {0, job_of(mixed_v6, 0), mixed_kernel, NULL});
 }
 
-#define P2P(rank, peer, func)                                                                                                             \
-  "start GroupApi#1 parent=- rank=" rank " depth=1 graph=0\n"                                                                             \
-  "state GroupApi#1 GroupStartApiStop\n"                                                                                                  \
-  "start P2pApi#1 parent=GroupApi#1 rank=" rank " func=" func " count=1000 type=ncclFloat64 stream=set graph=0\n"                         \
-  "stop P2pApi#1\n"                                                                                                                       \
-  "state GroupApi#1 GroupEndApiStart\n"                                                                                                   \
-  "start Group#1 parent=- rank=" rank "\n"                                                                                                \
-  "start P2p#1 parent=P2pApi#1 rank=" rank " func=" func " buff=set count=1000 type=ncclFloat64 peer=" peer " channels=1 group=Group#1\n" \
-  "stop P2p#1\n"                                                                                                                          \
-  "stop Group#1\n"                                                                                                                        \
-  "start KernelLaunch#1 parent=GroupApi#1 rank=" rank " stream=set\n"                                                                     \
-  "stop KernelLaunch#1\n"                                                                                                                 \
+#define P2P(rank, peer, func)                                                                                     \
+  "start GroupApi#1 parent=- rank=" rank " depth=1 graph=0\n"                                                     \
+  "state GroupApi#1 GroupStartApiStop\n"                                                                          \
+  "start P2pApi#1 parent=GroupApi#1 rank=" rank " func=" func " count=1000 type=ncclFloat64 stream=set graph=0\n" \
+  "stop P2pApi#1\n"                                                                                               \
+  "state GroupApi#1 GroupEndApiStart\n"                                                                           \
+  "start Group#1 parent=- rank=" rank "\n"                                                                        \
+  "start P2p#1 parent=P2pApi#1 rank=" rank " func=" func " buff=set count=1000 type=ncclFloat64 peer=" peer       \
+  " channels=1 group=Group#1\n"                                                                                   \
+  "stop P2p#1\n"                                                                                                  \
+  "stop Group#1\n"                                                                                                \
+  "start KernelLaunch#1 parent=GroupApi#1 rank=" rank " stream=set\n"                                             \
+  "stop KernelLaunch#1\n"                                                                                         \
   "stop GroupApi#1\n"
 
 #define P2P_KERNEL(rank)                                              \
@@ -168,7 +171,8 @@ static void a_send_and_its_receive(void **state)
 {
   (void)state;
   const job j = {.n = 2, .work = send_and_receive, .env = ring_simple};
-  COMPARE(j, {0, job_of(P2P("0", "1", "Send"), 0), P2P_KERNEL("0"), NULL}, {1, job_of(P2P("1", "0", "Recv"), 1), P2P_KERNEL("1"), NULL});
+  COMPARE(j, {0, job_of(P2P("0", "1", "Send"), 0), P2P_KERNEL("0"), NULL},
+          {1, job_of(P2P("1", "0", "Recv"), 1), P2P_KERNEL("1"), NULL});
 }
 
 // A communicator of two out of one of four: rank 2 becomes rank 1 of its half.
@@ -183,24 +187,27 @@ static void a_split(void **state)
     replace(half, sizeof half, "rank=0", "rank=1");
   }
   snprintf(api, sizeof api, "%s%sfinalize rank=2\n", parent_begins, half);
-  COMPARE(j,
-          {2, api, "start KernelCh#1 parent=Coll#1 rank=1 channel=0 timer=set\nstate KernelCh#1 KernelChStop timer=set\nstop KernelCh#1\n",
-           NULL});
+  COMPARE(j, {2, api,
+              "start KernelCh#1 parent=Coll#1 rank=1 channel=0 timer=set\nstate KernelCh#1 KernelChStop "
+              "timer=set\nstop KernelCh#1\n",
+              NULL});
 }
 
-#define QUEUED(k, seq)                                                                                                            \
-  "start GroupApi#" k " parent=- rank=0 depth=1 graph=0\n"                                                                        \
-  "state GroupApi#" k " GroupStartApiStop\n"                                                                                      \
-  "start CollApi#" k " parent=GroupApi#" k " rank=0 func=AllReduce count=1000 type=ncclInt32 root=0 stream=set graph=0\n"         \
-  "stop CollApi#" k "\n"                                                                                                          \
-  "state GroupApi#" k " GroupEndApiStart\n"                                                                                       \
-  "start Group#" k " parent=- rank=0\n"                                                                                           \
-  "start Coll#" k " parent=CollApi#" k " rank=0 seq=" seq                                                                         \
-  " func=AllReduce in=set out=set count=1000 root=0 type=ncclInt32 channels=1 warps=1 algo=RING proto=SIMPLE group=Group#" k "\n" \
-  "stop Coll#" k "\n"                                                                                                             \
-  "stop Group#" k "\n"                                                                                                            \
-  "start KernelLaunch#" k " parent=GroupApi#" k " rank=0 stream=set\n"                                                            \
-  "stop KernelLaunch#" k "\n"                                                                                                     \
+#define QUEUED(k, seq)                                                                                         \
+  "start GroupApi#" k " parent=- rank=0 depth=1 graph=0\n"                                                     \
+  "state GroupApi#" k " GroupStartApiStop\n"                                                                   \
+  "start CollApi#" k " parent=GroupApi#" k                                                                     \
+  " rank=0 func=AllReduce count=1000 type=ncclInt32 root=0 stream=set graph=0\n"                               \
+  "stop CollApi#" k "\n"                                                                                       \
+  "state GroupApi#" k " GroupEndApiStart\n"                                                                    \
+  "start Group#" k " parent=- rank=0\n"                                                                        \
+  "start Coll#" k " parent=CollApi#" k " rank=0 seq=" seq                                                      \
+  " func=AllReduce in=set out=set count=1000 root=0 type=ncclInt32 channels=1 warps=1 algo=RING proto=SIMPLE " \
+  "group=Group#" k "\n"                                                                                        \
+  "stop Coll#" k "\n"                                                                                          \
+  "stop Group#" k "\n"                                                                                         \
+  "start KernelLaunch#" k " parent=GroupApi#" k " rank=0 stream=set\n"                                         \
+  "stop KernelLaunch#" k "\n"                                                                                  \
   "stop GroupApi#" k "\n"
 
 static void an_aborted_operation(void **state)
@@ -218,7 +225,8 @@ static void one_whose_init_fails(void **state)
     char list[8], fails[64];
     snprintf(list, sizeof list, "%d%d%d", bad % 6 + 1, bad, (bad + 2) % 6 + 1);
     snprintf(fails, sizeof fails, "TUTTI_RECORD_INIT_FAILS=%d", bad);
-    const job j = {.n = 2, .versions = list, .work = one_allreduce, .env = ENV(fails, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
+    const job j = {
+        .n = 2, .versions = list, .work = one_allreduce, .env = ENV(fails, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
     run_all(&j);
     const char *begun = bad <= 3 ? "init\n" : "init name=job id=set nodes=1 ranks=2 rank=0\n";
     char expected[128];
@@ -233,13 +241,14 @@ static void one_whose_init_fails(void **state)
 }
 
 // Nothing more is said of an event without a handle, and its children have no parent.
-static const char no_handles[] = "init name=job id=set nodes=1 ranks=2 rank=0\n"
-                                 "start GroupApi- parent=- rank=0 depth=1 graph=0\n"
-                                 "start CollApi- parent=- rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
-                                 "start Group- parent=- rank=0\n"
-                                 "start Coll- parent=- rank=0 seq=0 func=AllReduce " COLL " group=-\n"
-                                 "start KernelLaunch- parent=- rank=0 stream=set\n"
-                                 "finalize rank=0\n";
+static const char no_handles[] =
+    "init name=job id=set nodes=1 ranks=2 rank=0\n"
+    "start GroupApi- parent=- rank=0 depth=1 graph=0\n"
+    "start CollApi- parent=- rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0\n"
+    "start Group- parent=- rank=0\n"
+    "start Coll- parent=- rank=0 seq=0 func=AllReduce " COLL " group=-\n"
+    "start KernelLaunch- parent=- rank=0 stream=set\n"
+    "finalize rank=0\n";
 
 static void one_that_gives_no_handles(void **state)
 {
@@ -255,7 +264,8 @@ static void one_that_gives_no_handles(void **state)
       const char *text = record(0, version);
       assert_null(strstr(text, "ERROR"));
       assert_string_equal(pick(text, API), told_to(no_handles, version));
-      assert_string_equal(pick(text, "KernelCh"), told_to("start KernelCh- parent=- rank=0 channel=0 timer=set\n", version));
+      assert_string_equal(pick(text, "KernelCh"),
+                          told_to("start KernelCh- parent=- rank=0 channel=0 timer=set\n", version));
       assert_int_equal(count_lines(text, "start Proxy"), 0);
     }
     remove_records(&j);

@@ -1,5 +1,5 @@
-// Small calls, whose programs are run inside the call that launches them: the right bits whenever the others come, in the stream's order; and every reason to
-// take the usual way.
+// Small calls, whose programs are run inside the call that launches them: the right bits whenever the others come, in
+// the stream's order; and every reason to take the usual way.
 #include "reference.h"
 
 #include "comm/comm.h"
@@ -12,8 +12,9 @@ static const size_t counts[] = {1, 2, 17, 124, 496, 497, 1500};
 enum { NCOUNTS = sizeof counts / sizeof counts[0] };
 
 // The library's number of a function here; a ring's send is first in its group.
-static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,  TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,
-                                        TT_FUNC_ALLTOALL,  TT_FUNC_GATHER,        TT_FUNC_SCATTER, TT_FUNC_SEND};
+static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,
+                                        TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,     TT_FUNC_ALLTOALL,
+                                        TT_FUNC_GATHER,    TT_FUNC_SCATTER,       TT_FUNC_SEND};
 
 // How many kinds of calls of `f` have programs.
 static int programs_of(ncclComm_t comm, tt_func f)
@@ -36,7 +37,11 @@ static bool next_sample(int n, uint32_t i, sample *s)
 {
   static const int types[] = {ncclFloat, ncclInt8, ncclHalf, ncclInt64};
   uint32_t h = mix(i * 64 + (uint32_t)n);
-  *s = (sample){.n = n, .func = (int)(i % FUNCS), .count = counts[i / FUNCS % NCOUNTS], .type = types[h % 4], .root = (int)(h >> 8) % n};
+  *s = (sample){.n = n,
+                .func = (int)(i % FUNCS),
+                .count = counts[i / FUNCS % NCOUNTS],
+                .type = types[h % 4],
+                .root = (int)(h >> 8) % n};
   s->in_place = h % 3 == 0 && s->func != RING;
   s->op = reduces(s->func) ? (int)(h >> 16) % ncclNumOps : 0;
   s->in_offset = (int)(h >> 20) % 16;
@@ -187,8 +192,8 @@ static void order_body(int rank, void *arg)
     OK(ncclAllReduce(&input, &output[k], 1, ncclFloat, ncclSum, w.comm[0], w.stream[0]));
     OK(ncclAllReduce(&output[k], &output[(k + 1) % 4], 1, ncclFloat, ncclSum, w.comm[0], other));
     OK(tuttiStreamSynchronize(other));
-    CHECK(output[k] == values[k] && output[(k + 1) % 4] == values[k], "round %d: %g and %g, not %g", k, (double)output[k],
-          (double)output[(k + 1) % 4], (double)values[k]);
+    CHECK(output[k] == values[k] && output[(k + 1) % 4] == values[k], "round %d: %g and %g, not %g", k,
+          (double)output[k], (double)output[(k + 1) % 4], (double)values[k]);
   }
   OK(tuttiStreamDestroy(other));
   world_close(&w);
@@ -245,8 +250,9 @@ static void one_way_rank(int rank, void *arg)
   }
 }
 
-// Who sleeps is woken by each group, of few messages and of many, though it tells its peers once: rank 1 is asleep when the messages come, and rank 0 waits for
-// the answer. Without a word both would sleep until they look for each other's lives, and they never do here.
+// Who sleeps is woken by each group, of few messages and of many, though it tells its peers once: rank 1 is asleep when
+// the messages come, and rank 0 waits for the answer. Without a word both would sleep until they look for each other's
+// lives, and they never do here.
 static void answers_rank(int rank, void *arg)
 {
   enum { ROUNDS = 24, MOST = 12 };
@@ -307,7 +313,8 @@ static void messages_body(int rank, void *arg)
   (void)rank, (void)arg;
   world_open(&w, 2);
   run_threads(2, messages_rank, &w);
-  CHECK(over_network() || (has_program(w.comm[0], TT_FUNC_SEND) && has_program(w.comm[0], TT_FUNC_RECV)), "messages have no programs");
+  CHECK(over_network() || (has_program(w.comm[0], TT_FUNC_SEND) && has_program(w.comm[0], TT_FUNC_RECV)),
+        "messages have no programs");
   run_threads(2, one_way_rank, &w);
   world_close(&w);
 }
@@ -344,8 +351,8 @@ static void others_body(int rank, void *arg)
   OK(ncclAllReduce(x, y, 4, ncclFloat, ncclSum, c, s));
   OK(ncclAllReduce(x + 2, y, 1, ncclDouble, ncclSum, c, s));
   OK(tuttiStreamSynchronize(s));
-  CHECK(memcmp(x + 2, y, 8) == 0 && y[2] == 3 && y[3] == 4, "another count or type: %g %g %g %g", (double)y[0], (double)y[1], (double)y[2],
-        (double)y[3]);
+  CHECK(memcmp(x + 2, y, 8) == 0 && y[2] == 3 && y[3] == 4, "another count or type: %g %g %g %g", (double)y[0],
+        (double)y[1], (double)y[2], (double)y[3]);
   // The input of an all-to-all in place is overwritten while it is read.
   for (int k = 0; k < 4; k++) {
     OK(ncclAlltoAll(k < 3 ? x : y, y, 4, ncclFloat, c, s));
@@ -371,7 +378,8 @@ static void disagree_rank(int rank, void *arg)
     OK(tuttiStreamSynchronize(w->stream[rank]));
   }
   ncclResult_t res = ncclAllReduce(x, y, rank == 0 ? 1 : 2, ncclFloat, ncclSum, w->comm[rank], w->stream[rank]);
-  CHECK(res == ncclSuccess || res == ncclInvalidUsage || res == ncclRemoteError, "rank %d: the launch gives %d", rank, (int)res);
+  CHECK(res == ncclSuccess || res == ncclInvalidUsage || res == ncclRemoteError, "rank %d: the launch gives %d", rank,
+        (int)res);
   for (double end = seconds_now() + GENEROUS(10); async == ncclSuccess && seconds_now() < end;) {
     OK(ncclCommGetAsyncError(w->comm[rank], &async));
     sleep_ms(1);
@@ -423,7 +431,8 @@ static void changing_body(int rank, void *arg)
   OK(ncclCommDestroy(p.comm));
 }
 
-// Lengths, operations and roots in turn: each has its own program. Then so many others that all are forgotten, with the right bits as well.
+// Lengths, operations and roots in turn: each has its own program. Then so many others that all are forgotten, with the
+// right bits as well.
 static void kinds_body(int rank, void *arg)
 {
   enum { LENGTHS = 5, SUMS = 3, OTHERS = 2 * TT_DECISION_SETS * TT_DECISION_WAYS };
@@ -451,8 +460,10 @@ static void kinds_body(int rank, void *arg)
     OK(tuttiStreamSynchronize(p.stream));
     verify(&s, &q);
     if (k == 5 * kinds - 1 && !over_network()) {
-      CHECK(programs_of(p.comm, TT_FUNC_ALLREDUCE) == kinds, "%d of %d kinds have programs", programs_of(p.comm, TT_FUNC_ALLREDUCE), kinds);
-      CHECK(programs_of(p.comm, TT_FUNC_BROADCAST) >= n, "%d kinds of broadcast have programs", programs_of(p.comm, TT_FUNC_BROADCAST));
+      CHECK(programs_of(p.comm, TT_FUNC_ALLREDUCE) == kinds, "%d of %d kinds have programs",
+            programs_of(p.comm, TT_FUNC_ALLREDUCE), kinds);
+      CHECK(programs_of(p.comm, TT_FUNC_BROADCAST) >= n, "%d kinds of broadcast have programs",
+            programs_of(p.comm, TT_FUNC_BROADCAST));
     }
   }
   OK(tuttiStreamDestroy(p.stream));
@@ -528,7 +539,8 @@ static void queued_calls_keep_their_programs(void **state)
   PROCESSES(2, 60, queued_rank, NULL);
 }
 
-// Messages of several lengths to every other rank in one group; each is woken by those that are meant for it, and answers.
+// Messages of several lengths to every other rank in one group; each is woken by those that are meant for it, and
+// answers.
 static void fan_rank(int rank, void *arg)
 {
   enum { RANKS = 4, ROUNDS = 12, MOST = 3 };
@@ -543,7 +555,8 @@ static void fan_rank(int rank, void *arg)
     for (int peer = rank == 0 ? 1 : 0; peer < (rank == 0 ? RANKS : 1); peer++) {
       size_t count = 1 + (size_t)(peer + rank) % MOST;
       sent[peer][count - 1] = 100 * k + rank;
-      OK(rank == 0 ? ncclSend(sent[peer], count, ncclInt, peer, comm, stream) : ncclRecv(got[peer], count, ncclInt, peer, comm, stream));
+      OK(rank == 0 ? ncclSend(sent[peer], count, ncclInt, peer, comm, stream)
+                   : ncclRecv(got[peer], count, ncclInt, peer, comm, stream));
       OK(rank == 0 ? ncclRecv(got[peer], 1, ncclInt, peer, comm, stream) : ncclSuccess);
     }
     OK(ncclGroupEnd());
@@ -557,8 +570,8 @@ static void fan_rank(int rank, void *arg)
     }
     CHECK(rank == 0 || got[0][rank % MOST] == 100 * k, "round %d: rank %d got %d", k, rank, got[0][rank % MOST]);
   }
-  CHECK(over_network() || programs_of(comm, TT_FUNC_SEND) == (rank == 0 ? RANKS - 1 : 1), "rank %d: %d kinds of send have programs", rank,
-        programs_of(comm, TT_FUNC_SEND));
+  CHECK(over_network() || programs_of(comm, TT_FUNC_SEND) == (rank == 0 ? RANKS - 1 : 1),
+        "rank %d: %d kinds of send have programs", rank, programs_of(comm, TT_FUNC_SEND));
   OK(tuttiStreamDestroy(stream));
   OK(ncclCommDestroy(comm));
 }

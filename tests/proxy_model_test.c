@@ -1,9 +1,11 @@
-// proxy_model_test.c: every interleaving of the threads that use a proxy, as src/proxy/proxy.c, progress.c and thread.c have it (explore.h): a launching thread
-// posts operations, drives them or leaves them to the progress thread; the service thread makes the connection ready; the network brings what operations wait
-// for. No operation stays where all sleep, and a proxy that goes is used by no thread any more.
+// proxy_model_test.c: every interleaving of the threads that use a proxy, as src/proxy/proxy.c, progress.c and thread.c
+// have it (explore.h): a launching thread posts operations, drives them or leaves them to the progress thread; the
+// service thread makes the connection ready; the network brings what operations wait for. No operation stays where all
+// sleep, and a proxy that goes is used by no thread any more.
 //
-// The operating system's calls are stubs: mutexes, the eventfd that wakes the thread, its set of descriptors, and time. A rest that has a limit ends at any time;
-// others end by a ring or an event only, also those that end after a second in truth.
+// The operating system's calls are stubs: mutexes, the eventfd that wakes the thread, its set of descriptors, and time.
+// A rest that has a limit ends at any time; others end by a ring or an event only, also those that end after a second
+// in truth.
 #include "explore_atomics.h"
 
 #define IDLE_TICKS 0  // without operations the thread falls asleep at once,
@@ -66,7 +68,8 @@ static inline void *zeroed(size_t size)
 #define tt_sleep_ns(ns) ((void)0)
 #define tt_ring(fd) EX_CALL_SET(&mem.fds.both, 0x101, "ring")
 #define tt_ring_clear(fd) EX_CALL_SET(&mem.fds.rung, 0, "clear")
-#define tt_ring_wait(fd, ns) ((ns) == TT_EVENTS_FOREVER ? EX_CALL_UNTIL(&mem.fds.rung, 0, 1, "wait for a ring") : time_passes())
+#define tt_ring_wait(fd, ns) \
+  ((ns) == TT_EVENTS_FOREVER ? EX_CALL_UNTIL(&mem.fds.rung, 0, 1, "wait for a ring") : time_passes())
 #define tt_events_wait(fd, ns)                                                                      \
   ((ns) == TICK_NS ? (EX_CALL_SET(&mem.fds.event, 0, "wait for an event or a tick"), time_passes()) \
                    : EX_CALL_UNTIL(&mem.fds.event, 0, 0, "wait for an event"))
@@ -174,8 +177,12 @@ static int net_watch(void *ctx, bool on)
   return 1;
 }
 
-static const tt_net_ops net = {
-    .name = "net", .init = net_init, .finalize = net_ignore, .close_send = net_ignore, .close_recv = net_ignore, .watch_events = net_watch};
+static const tt_net_ops net = {.name = "net",
+                               .init = net_init,
+                               .finalize = net_ignore,
+                               .close_send = net_ignore,
+                               .close_recv = net_ignore,
+                               .watch_events = net_watch};
 
 static void frees_memory(void (*fn)(void *base, size_t size))
 {
@@ -409,10 +416,17 @@ static void thread_comes(void)
 #define SCENE(b, e) .memory = &mem, .size = sizeof mem, .spans = spans, .begin = (b), .end = (e), .hides = true
 
 static const ex_scene scenes[] = {
-    {.name = "a connection comes up", SCENE(begin_unconnected, thread_comes), .threads = {drives_and_kicks, makes_ready}},
-    {.name = "a connection comes up beside a kick", SCENE(begin_unconnected, thread_comes), .threads = {posts_and_kicks, makes_ready}},
+    {.name = "a connection comes up",
+     SCENE(begin_unconnected, thread_comes),
+     .threads = {drives_and_kicks, makes_ready}},
+    {.name = "a connection comes up beside a kick",
+     SCENE(begin_unconnected, thread_comes),
+     .threads = {posts_and_kicks, makes_ready}},
     {.name = "post and kick", SCENE(begin_early, goes_on), .threads = {posts_and_kicks, progresses}, .beyond = is_done},
-    {.name = "post and kick, network", SCENE(begin_one, goes_on), .threads = {posts_and_kicks, progresses, network}, .beyond = is_done},
+    {.name = "post and kick, network",
+     SCENE(begin_one, goes_on),
+     .threads = {posts_and_kicks, progresses, network},
+     .beyond = is_done},
     {.name = "another operation comes meanwhile",
      SCENE(begin_with_item, goes_on),
      .threads = {posts_others, progresses},
@@ -424,7 +438,10 @@ static const ex_scene scenes[] = {
     {.name = "a proxy comes and goes, twice",
      SCENE(begin_without_proxy, thread_ends),
      .threads = {creates_and_destroys_twice, progresses_when_started}},
-    {.name = "an item comes back", SCENE(begin_without_item, goes_on), .threads = {posts_others, progresses}, .beyond = is_done},
+    {.name = "an item comes back",
+     SCENE(begin_without_item, goes_on),
+     .threads = {posts_others, progresses},
+     .beyond = is_done},
 };
 enum { SCENES = sizeof scenes / sizeof *scenes };
 

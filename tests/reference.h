@@ -111,8 +111,9 @@ HARNESS uint64_t get(const void *base, size_t i, int size)
   return bits;
 }
 
-// Input of a rank at element i of the whole. All partial results are whole numbers up to 8, exact in every format and every order.
-// Repeats after a prime number of elements: a chunk in the wrong place shows, and most of a large buffer is checked by memcmp.
+// Input of a rank at element i of the whole. All partial results are whole numbers up to 8, exact in every format and
+// every order. Repeats after a prime number of elements: a chunk in the wrong place shows, and most of a large buffer
+// is checked by memcmp.
 HARNESS int value(const sample *s, int rank, size_t i)
 {
   i %= PERIOD;
@@ -233,12 +234,20 @@ HARNESS void call(const sample *s, const part *p)
   switch (s->func) {
   case ALLREDUCE: OK(ncclAllReduce(p->in, p->out, s->count, t, p->user_op, p->comm, p->stream)); break;
   case REDUCESCATTER: OK(ncclReduceScatter(p->in, p->out, s->count, t, p->user_op, p->comm, p->stream)); break;
-  case REDUCE: OK(ncclReduce(p->in, p->rank == s->root ? p->out : NULL, s->count, t, p->user_op, s->root, p->comm, p->stream)); break;
-  case BROADCAST: OK(ncclBroadcast(p->rank == s->root ? p->in : NULL, p->out, s->count, t, s->root, p->comm, p->stream)); break;
+  case REDUCE:
+    OK(ncclReduce(p->in, p->rank == s->root ? p->out : NULL, s->count, t, p->user_op, s->root, p->comm, p->stream));
+    break;
+  case BROADCAST:
+    OK(ncclBroadcast(p->rank == s->root ? p->in : NULL, p->out, s->count, t, s->root, p->comm, p->stream));
+    break;
   case ALLGATHER: OK(ncclAllGather(p->in, p->out, s->count, t, p->comm, p->stream)); break;
   case ALLTOALL: OK(ncclAlltoAll(p->in, p->out, s->count, t, p->comm, p->stream)); break;
-  case GATHER: OK(ncclGather(p->in, p->rank == s->root ? p->out : NULL, s->count, t, s->root, p->comm, p->stream)); break;
-  case SCATTER: OK(ncclScatter(p->rank == s->root ? p->in : NULL, p->out, s->count, t, s->root, p->comm, p->stream)); break;
+  case GATHER:
+    OK(ncclGather(p->in, p->rank == s->root ? p->out : NULL, s->count, t, s->root, p->comm, p->stream));
+    break;
+  case SCATTER:
+    OK(ncclScatter(p->rank == s->root ? p->in : NULL, p->out, s->count, t, s->root, p->comm, p->stream));
+    break;
   default:
     OK(ncclSend(p->in, s->count, t, next, p->comm, p->stream));
     OK(ncclRecv(p->out, s->count, t, before, p->comm, p->stream));
@@ -261,8 +270,9 @@ HARNESS uint64_t moved(const sample *s, int rank, size_t k)
 
 HARNESS void describe(const sample *s, char *text, size_t size)
 {
-  snprintf(text, size, "%s %s op %d count %zu ranks %d root %d%s offsets %d %d", func_name[s->func], formats[s->type].name, s->op, s->count,
-           s->n, s->root, s->in_place ? " in place" : "", s->in_offset, s->out_offset);
+  snprintf(text, size, "%s %s op %d count %zu ranks %d root %d%s offsets %d %d", func_name[s->func],
+           formats[s->type].name, s->op, s->count, s->n, s->root, s->in_place ? " in place" : "", s->in_offset,
+           s->out_offset);
 }
 
 // Is the average of floats right? Its rounding depends on the order; the bits are compared elsewhere.
@@ -284,7 +294,8 @@ HARNESS void check_element(const sample *s, const part *p, size_t k)
     int all = combined(s, s->func == REDUCESCATTER ? (size_t)p->rank * s->count + k : k);
     bool average = s->op == ncclAvg, is_float = formats[s->type].ebits > 0;
     want = encode(s->type, average && !is_float ? all / s->n : all) & mask;
-    good = average && is_float ? near(s, got, all) : got == want || (is_float && decode(s->type, got) == decode(s->type, want));
+    good = average && is_float ? near(s, got, all)
+                               : got == want || (is_float && decode(s->type, got) == decode(s->type, want));
   } else {
     want = moved(s, p->rank, k) & mask;
     good = got == want;
@@ -292,7 +303,8 @@ HARNESS void check_element(const sample *s, const part *p, size_t k)
   if (!good) {
     char text[200];
     describe(s, text, sizeof text);
-    CHECK(good, "%s: rank %d, element %zu: 0x%llx, not 0x%llx", text, p->rank, k, (unsigned long long)got, (unsigned long long)want);
+    CHECK(good, "%s: rank %d, element %zu: 0x%llx, not 0x%llx", text, p->rank, k, (unsigned long long)got,
+          (unsigned long long)want);
   }
 }
 

@@ -1,5 +1,5 @@
-// run_flag_model_test.c: every interleaving of threads that run one stream, as src/device/host/stream.c has it (explore.h): an entry that waits for a publisher
-// completes, whoever holds the run flag, and whoever sleeps meanwhile.
+// run_flag_model_test.c: every interleaving of threads that run one stream, as src/device/host/stream.c has it
+// (explore.h): an entry that waits for a publisher completes, whoever holds the run flag, and whoever sleeps meanwhile.
 #include "explore_atomics.h"
 
 #include "device/host/stream.h"

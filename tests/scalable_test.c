@@ -98,8 +98,10 @@ static void wrong_body(int rank, void *arg)
   OK(ncclGetUniqueId(&ids[1]));
   ids[2] = ids[0];
   REFUSED(ncclCommInitRankScalable(NULL, 2, 0, 2, ids, NULL), ncclInvalidArgument, "ncclCommInitRankScalable", "comm");
-  REFUSED(ncclCommInitRankScalable(&comm, 2, 0, 2, NULL, NULL), ncclInvalidArgument, "ncclCommInitRankScalable", "unique ids");
-  REFUSED(ncclCommInitRankScalable(&comm, 2, 0, 0, ids, NULL), ncclInvalidArgument, "ncclCommInitRankScalable", "0 unique ids");
+  REFUSED(ncclCommInitRankScalable(&comm, 2, 0, 2, NULL, NULL), ncclInvalidArgument, "ncclCommInitRankScalable",
+          "unique ids");
+  REFUSED(ncclCommInitRankScalable(&comm, 2, 0, 0, ids, NULL), ncclInvalidArgument, "ncclCommInitRankScalable",
+          "0 unique ids");
   REFUSED(ncclCommInitRankScalable(&comm, 2, 0, 3, ids, NULL), ncclInvalidArgument, "3 unique ids", "2 ranks");
   REFUSED(ncclCommInitRankScalable(&comm, 3, 0, 3, ids, NULL), ncclInvalidArgument, "unique ids 0 and 2 are the same");
   CHECK(comm == NULL, "a handle");
@@ -121,8 +123,8 @@ static void mismatch_body(int rank, void *arg)
   for (int i = 0; i < 3; i++) {
     ids[i] = shared_id(i, rank);
   }
-  REFUSED(ncclCommInitRankScalable(&comm, 4, rank, rank == 1 ? 3 : 2, ids, NULL), ncclInvalidUsage, "number of unique ids", "has 2",
-          "has 3");
+  REFUSED(ncclCommInitRankScalable(&comm, 4, rank, rank == 1 ? 3 : 2, ids, NULL), ncclInvalidUsage,
+          "number of unique ids", "has 2", "has 3");
   CHECK(comm == NULL, "a handle");
   meet(4); // the roots live in process 0
 }

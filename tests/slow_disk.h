@@ -1,5 +1,6 @@
-// slow_disk.h: a file system that can be made to hang: FUSE's protocol, spoken by a process of its own over a folder. Files of one folder, created, written, cut,
-// looked at and removed; no reading. While *hold is not 0 nothing that is written is answered.
+// slow_disk.h: a file system that can be made to hang: FUSE's protocol, spoken by a process of its own over a folder.
+// Files of one folder, created, written, cut, looked at and removed; no reading. While *hold is not 0 nothing that is
+// written is answered.
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE // unshare
@@ -172,7 +173,9 @@ static inline void slow_serve(slow_disk *d)
       struct {
         struct fuse_out_header head;
         char body[sizeof a.body];
-      } out = {.head = {.len = (uint32_t)(sizeof out.head + (a.error != 0 ? 0 : a.size)), .error = -a.error, .unique = h->unique}};
+      } out = {.head = {.len = (uint32_t)(sizeof out.head + (a.error != 0 ? 0 : a.size)),
+                        .error = -a.error,
+                        .unique = h->unique}};
       memcpy(out.body, &a.body, sizeof a.body);
       (void)!write(d->fuse, &out, out.head.len); // fails for what was given up meanwhile
     }
@@ -189,7 +192,8 @@ static inline bool slow_put(const char *path, const char *text)
   return good;
 }
 
-// Mounts it at `path` for this process and its children alone, and begins to serve it from `folder`. False: there is no right to, or no FUSE.
+// Mounts it at `path` for this process and its children alone, and begins to serve it from `folder`. False: there is no
+// right to, or no FUSE.
 static inline bool slow_mount(const char *path, const char *folder, const _Atomic uint64_t *hold)
 {
   char options[96], map[32];
@@ -203,7 +207,8 @@ static inline bool slow_mount(const char *path, const char *folder, const _Atomi
       return false;
     }
   }
-  slow_disk d = {.fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC), .folder = open(folder, O_DIRECTORY | O_CLOEXEC), .hold = hold};
+  slow_disk d = {
+      .fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC), .folder = open(folder, O_DIRECTORY | O_CLOEXEC), .hold = hold};
   snprintf(options, sizeof options, "fd=%d,rootmode=40755,user_id=0,group_id=0", d.fuse);
   bool good = d.fuse >= 0 && d.folder >= 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
               mount("slow", path, "fuse", MS_NOSUID | MS_NODEV, options) == 0;

@@ -1,9 +1,11 @@
-// small_calls_test.c: warm small calls make no system call and allocate nothing. bench/counts.sh counts their instructions.
+// small_calls_test.c: warm small calls make no system call and allocate nothing. bench/counts.sh counts their
+// instructions.
 //
-// System calls are seen by the kernel's own means for it (PR_SET_SYSCALL_USER_DISPATCH): while the selector says so, a call of the thread
-// becomes SIGSYS. Allocations are counted by standing before the C library's. Counted is the calling thread alone: one thread issues for
-// all ranks, so nothing has to be waited for. The library's worker may look after a stream for a moment, whereupon the thread does wait:
-// of several rounds one has to be clean, and what is on the way of a call is in every round.
+// System calls are seen by the kernel's own means for it (PR_SET_SYSCALL_USER_DISPATCH): while the selector says so, a
+// call of the thread becomes SIGSYS. Allocations are counted by standing before the C library's. Counted is the calling
+// thread alone: one thread issues for all ranks, so nothing has to be waited for. The library's worker may look after a
+// stream for a moment, whereupon the thread does wait: of several rounds one has to be clean, and what is on the way of
+// a call is in every round.
 #define _GNU_SOURCE
 #include "harness.h"
 
@@ -109,7 +111,8 @@ static void stopped(int signal, siginfo_t *info, void *context)
 static bool watch_system_calls(void)
 {
   struct sigaction act = {.sa_sigaction = stopped, .sa_flags = SA_SIGINFO};
-  return sigaction(SIGSYS, &act, NULL) == 0 && prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &selector) == 0;
+  return sigaction(SIGSYS, &act, NULL) == 0 &&
+         prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &selector) == 0;
 }
 #else
 static bool watch_system_calls(void)
@@ -164,7 +167,8 @@ static ncclResult_t send_recv(const world *w, buffers *b, int r)
 static const struct {
   const char *name;
   call_fn *fn;
-} kinds[] = {{"all-reduce", all_reduce}, {"broadcast", broadcast}, {"all-gather", all_gather}, {"send/recv", send_recv}};
+} kinds[] = {
+    {"all-reduce", all_reduce}, {"broadcast", broadcast}, {"all-gather", all_gather}, {"send/recv", send_recv}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 // Every rank's call, and every rank waits.
@@ -212,9 +216,10 @@ static void count_kinds(int rank, void *arg)
   bool watched = watch_system_calls();
   for (int k = 0; k < KINDS; k++) {
     counters c = count(kinds[k].fn, &w, watched);
-    CHECK(c.calls == 0, "%d ranks, %s: %d system calls in %d warm calls, the last one is number %d", w.n, kinds[k].name, c.calls, CALLS,
-          c.last_call);
-    CHECK(c.allocations == 0, "%d ranks, %s: %d allocations in %d warm calls", w.n, kinds[k].name, c.allocations, CALLS);
+    CHECK(c.calls == 0, "%d ranks, %s: %d system calls in %d warm calls, the last one is number %d", w.n, kinds[k].name,
+          c.calls, CALLS, c.last_call);
+    CHECK(c.allocations == 0, "%d ranks, %s: %d allocations in %d warm calls", w.n, kinds[k].name, c.allocations,
+          CALLS);
   }
   world_close(&w);
 }
@@ -234,7 +239,8 @@ static void count_known(int rank, void *arg)
   free(p);
   count_to_here();
   if (watched) {
-    CHECK(seen.calls == 1 && seen.last_call == SYS_getppid, "%d system calls, the last one %d", seen.calls, seen.last_call);
+    CHECK(seen.calls == 1 && seen.last_call == SYS_getppid, "%d system calls, the last one %d", seen.calls,
+          seen.last_call);
     CHECK(id == getppid(), "the call that was counted gave %ld", id);
   } else {
     printf("system calls are not counted: this kernel or processor has no PR_SET_SYSCALL_USER_DISPATCH\n");
@@ -316,7 +322,7 @@ static void two_processes(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(counters_count), cmocka_unit_test(one_rank), cmocka_unit_test(two_ranks),
-                                     cmocka_unit_test(two_processes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(counters_count), cmocka_unit_test(one_rank),
+                                     cmocka_unit_test(two_ranks), cmocka_unit_test(two_processes)};
   return RUN_TESTS("small calls", tests, argc, argv);
 }

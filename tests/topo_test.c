@@ -1,5 +1,5 @@
-// The communicator on a machine that a file describes: the same channels on every rank, those of NCCL's known results; bad files fail on
-// every rank; hosts without a file.
+// The communicator on a machine that a file describes: the same channels on every rank, those of NCCL's known results;
+// bad files fail on every rank; hosts without a file.
 #include "harness.h"
 
 #include <dirent.h>
@@ -69,8 +69,8 @@ static void write_text(const char *path, const char *text, size_t size)
 static const char *known_path(int nodes, const char *what)
 {
   static char path[PATH_BYTES];
-  snprintf(path, sizeof path, "%s/topologies/known/" MACHINE "/%dnodes.%s", getenv("TUTTI_BUILD") != NULL ? getenv("TUTTI_BUILD") : "",
-           nodes, what);
+  snprintf(path, sizeof path, "%s/topologies/known/" MACHINE "/%dnodes.%s",
+           getenv("TUTTI_BUILD") != NULL ? getenv("TUTTI_BUILD") : "", nodes, what);
   return path;
 }
 
@@ -147,7 +147,8 @@ static void one_body(int rank, void *arg)
   say("NCCL_GRAPH_DUMP_FILE", in_folder("graphs.xml"));
   ncclComm_t comm = join(0, GPUS, rank, rank);
   all_agree(comm, 0);
-  CHECK(!comm->topology->plain && comm->topology->connect->nchannels == 24 && comm->topology->connect->nvls_channels == 16,
+  CHECK(!comm->topology->plain && comm->topology->connect->nchannels == 24 &&
+            comm->topology->connect->nvls_channels == 16,
         "%d channels, %d for NVLS", comm->topology->connect->nchannels, comm->topology->connect->nvls_channels);
   add_up(comm);
   OK(ncclCommDestroy(comm));
@@ -211,11 +212,13 @@ static void compare_log(const char *log, const char *known, int rank, int n)
       snprintf(channel, sizeof channel, "Channel %02d/16 :", rings++);
       const char *mine = strstr(l, channel);
       CHECK(mine != NULL, "no '%s' in the log", channel);
-      CHECK(numbers(mine, a, n) == n && numbers(line, b, n) == n && memcmp(a, b, (size_t)n * sizeof(int)) == 0, "not as known: %s", line);
+      CHECK(numbers(mine, a, n) == n && numbers(line, b, n) == n && memcmp(a, b, (size_t)n * sizeof(int)) == 0,
+            "not as known: %s", line);
     } else if (strncmp(line, head, strlen(head)) == 0) {
       const char *mine = strstr(l, "Trees ");
       const char *trees = line + strlen(head);
-      CHECK(mine != NULL && strncmp(mine + 6, trees, strlen(trees)) == 0 && strchr("\n ", mine[6 + strlen(trees)]) != NULL,
+      CHECK(mine != NULL && strncmp(mine + 6, trees, strlen(trees)) == 0 &&
+                strchr("\n ", mine[6 + strlen(trees)]) != NULL,
             "not as known: %s", line);
       rings += rank != 0;
     }
@@ -235,7 +238,8 @@ static void two_body(int rank, void *arg)
   say("NCCL_DEBUG", "INFO");
   say("NCCL_DEBUG_SUBSYS", "INIT,GRAPH");
   say("NCCL_DEBUG_FILE", in_folder(log));
-  say(*graphs ? "NCCL_GRAPH_FILE" : "NCCL_GRAPH_DUMP_FILE", *graphs ? known_path(2, "graphs.xml") : in_folder("graphs.xml"));
+  say(*graphs ? "NCCL_GRAPH_FILE" : "NCCL_GRAPH_DUMP_FILE",
+      *graphs ? known_path(2, "graphs.xml") : in_folder("graphs.xml"));
   ncclComm_t comm = join(0, 2 * GPUS, rank, rank % GPUS);
   all_agree(comm, 0);
   CHECK(comm->topology->connect->nnodes == 2 && comm->topology->connect->nshapes == 1, "%d nodes of %d kinds",
@@ -255,7 +259,8 @@ static void two_machines(void **state)
     PROCESSES(2 * GPUS, LIMIT, two_body, &from_file);
   }
   char *text = text_of(in_folder("graphs.xml"));
-  assert_non_null(strstr(text, "<graph id=\"0\" pattern=\"4\" crossnic=\"2\" nchannels=\"8\" speedintra=\"48\" speedinter=\"48\""));
+  assert_non_null(
+      strstr(text, "<graph id=\"0\" pattern=\"4\" crossnic=\"2\" nchannels=\"8\" speedintra=\"48\" speedinter=\"48\""));
   free(text);
 }
 
@@ -338,7 +343,8 @@ static void sum_large(ncclComm_t comm, int32_t *in, int32_t *out, size_t count)
   OK(ncclAllReduce(in, out, count, ncclInt32, ncclSum, comm, NULL));
   OK(tuttiStreamSynchronize(NULL));
   for (size_t i = 0; i < count; i++) {
-    CHECK(out[i] == n * (n - 1) / 2 + n * (int32_t)(i % 1000), "rank %d: element %zu of %zu is %d", comm->rank, i, count, out[i]);
+    CHECK(out[i] == n * (n - 1) / 2 + n * (int32_t)(i % 1000), "rank %d: element %zu of %zu is %d", comm->rank, i,
+          count, out[i]);
   }
 }
 
@@ -358,11 +364,13 @@ static void walk_body(int rank, void *arg)
     sum_large(comm, in, out, count);
   }
   const tt_connect *c = comm->topology->connect;
-  CHECK(comm->layout->channels.count == c->nchannels && c->nchannels > 1, "%d channels, of %d", comm->layout->channels.count, c->nchannels);
+  CHECK(comm->layout->channels.count == c->nchannels && c->nchannels > 1, "%d channels, of %d",
+        comm->layout->channels.count, c->nchannels);
   int links = 0;
   for (int p = 0; p < comm->nranks; p++) {
     bool linked = p != rank && comm->port.links[p] != NULL;
-    CHECK(!linked || is_neighbour(c, rank, p), "ranks %d and %d have a link, and are neighbours in no channel", rank, p);
+    CHECK(!linked || is_neighbour(c, rank, p), "ranks %d and %d have a link, and are neighbours in no channel", rank,
+          p);
     links += linked;
   }
   CHECK(links > 0, "rank %d has no links", rank);
@@ -391,14 +399,16 @@ static void leaderless_body(int rank, void *arg)
   }
   ncclComm_t comm = join(0, 4, rank, rank);
   all_agree(comm, 0);
-  CHECK(!comm->topology->plain && comm->topology->connect->machine.cc_min == 0 && comm->topology->connect->machine.cc_max == 90,
-        "compute capabilities %d to %d", comm->topology->connect->machine.cc_min, comm->topology->connect->machine.cc_max);
+  CHECK(!comm->topology->plain && comm->topology->connect->machine.cc_min == 0 &&
+            comm->topology->connect->machine.cc_max == 90,
+        "compute capabilities %d to %d", comm->topology->connect->machine.cc_min,
+        comm->topology->connect->machine.cc_max);
   add_up(comm);
   OK(ncclCommDestroy(comm));
 }
 
-// Rank 2's file differs in the CPUs' model; node1 has no file, and its ranks look for their networks in different ways. `arg`: who writes
-// what it knows of node0.
+// Rank 2's file differs in the CPUs' model; node1 has no file, and its ranks look for their networks in different ways.
+// `arg`: who writes what it knows of node0.
 static void differ_body(int rank, void *arg)
 {
   const char *const *dumper = arg;
@@ -418,7 +428,8 @@ static void differ_body(int rank, void *arg)
   ncclComm_t comm = join(0, GPUS + 2, rank, rank % GPUS);
   all_agree(comm, 0);
   const tt_connect *c = comm->topology->connect;
-  CHECK(c->nnodes == 2 && c->nshapes == 2 && c->shapes[0].ngpus == GPUS && c->shapes[1].ngpus == 2 && !comm->topology->plain,
+  CHECK(c->nnodes == 2 && c->nshapes == 2 && c->shapes[0].ngpus == GPUS && c->shapes[1].ngpus == 2 &&
+            !comm->topology->plain,
         "%d nodes of %d kinds", c->nnodes, c->nshapes);
   CHECK(c->shapes[0].graph[TT_GRAPH_RING].type_intra == TT_PATH_NVL, "rank 2 or 6 is not on the machine");
   add_up(comm);
@@ -442,7 +453,8 @@ static void different_views(void **state)
   same_text(in_folder("2"), in_folder("0"));
   same_text(in_folder("5"), in_folder("0"));
   text = text_of(in_folder("log0"));
-  assert_non_null(strstr(text, "ranks 0 and 2 are on one node and do not see the same machine (ranks that differ from rank 0: 2)"));
+  assert_non_null(
+      strstr(text, "ranks 0 and 2 are on one node and do not see the same machine (ranks that differ from rank 0: 2)"));
   assert_null(strstr(text, "ranks 0 and 3 are"));
   assert_null(strstr(text, "ranks 0 and 6 are"));
   assert_non_null(strstr(text, "=== System"));
@@ -485,16 +497,22 @@ static void bad_body(int rank, void *arg)
   meet(4);
   holdings after = holdings_settled(&before);
   CHECK(after.descriptors <= before.descriptors && after.threads <= before.threads,
-        "rank %d: %d descriptors and %d threads, %d and %d before", rank, after.descriptors, after.threads, before.descriptors,
-        before.threads);
+        "rank %d: %d descriptors and %d threads, %d and %d before", rank, after.descriptors, after.threads,
+        before.descriptors, before.threads);
 }
 
 static void bad_files(void **state)
 {
   (void)state;
   static const bad all[] = {
-      {.name = "NCCL_TOPO_FILE", .value = "/nowhere/topo.xml", .only = -1, .words = {"/nowhere/topo.xml", "No such file"}},
-      {.name = "NCCL_TOPO_FILE", .value = "/nowhere/topo.xml", .only = 2, .words = {"/nowhere/topo.xml", "No such file"}},
+      {.name = "NCCL_TOPO_FILE",
+       .value = "/nowhere/topo.xml",
+       .only = -1,
+       .words = {"/nowhere/topo.xml", "No such file"}},
+      {.name = "NCCL_TOPO_FILE",
+       .value = "/nowhere/topo.xml",
+       .only = 2,
+       .words = {"/nowhere/topo.xml", "No such file"}},
       {.name = "NCCL_TOPO_FILE", .file = "cut.xml", .only = -1, .words = {"cut.xml:", "unclosed"}},
       {.name = "NCCL_TOPO_FILE", .file = "cut.xml", .only = 3, .words = {"cut.xml:", "unclosed"}},
       {.name = "NCCL_TOPO_FILE", .file = "empty.xml", .only = -1, .words = {"empty.xml"}},
@@ -510,10 +528,11 @@ static void bad_files(void **state)
   write_text(in_folder("cut.xml"), text, strlen(text) / 2);
   write_text(in_folder("empty.xml"), "", 0);
   free(text);
-  static const char graphs[] = "<graphs version=\"1\">\n"
-                               "  <graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"1\" speedinter=\"1\" "
-                               "typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"1\">\n    <channel><gpu dev=\"0x33\"/></channel>\n"
-                               "  </graph>\n</graphs>\n";
+  static const char graphs[] =
+      "<graphs version=\"1\">\n"
+      "  <graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"1\" speedinter=\"1\" "
+      "typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"1\">\n    <channel><gpu dev=\"0x33\"/></channel>\n"
+      "  </graph>\n</graphs>\n";
   write_text(in_folder("graphs.xml"), graphs, sizeof graphs - 1);
   for (size_t i = 0; i < TT_COUNT(all); i++) {
     print_message("%s=%s on %d\n", all[i].name, all[i].value != NULL ? all[i].value : all[i].file, all[i].only);
@@ -535,7 +554,8 @@ static void settings_body(int rank, void *arg)
   }
   ncclComm_t comm = join(0, GPUS, rank, rank);
   all_agree(comm, 0);
-  CHECK(comm->topology->connect->nvls_channels == (*only == 0 ? 0 : 16), "%d channels for NVLS", comm->topology->connect->nvls_channels);
+  CHECK(comm->topology->connect->nvls_channels == (*only == 0 ? 0 : 16), "%d channels for NVLS",
+        comm->topology->connect->nvls_channels);
   add_up(comm);
   OK(ncclCommDestroy(comm));
 }
@@ -593,7 +613,8 @@ static void split_one(int rank, void *arg)
   int n = child->nranks;
   CHECK(n == GPUS / 2 && child->topology->connect->nranks == n, "%d ranks", child->topology->connect->nranks);
   uint64_t f = fingerprint(child->topology);
-  CHECK(f != 0 && child->topology->connect->shapes[0].graph[TT_GRAPH_RING].type_intra == TT_PATH_NVL, "the child has no machine");
+  CHECK(f != 0 && child->topology->connect->shapes[0].graph[TT_GRAPH_RING].type_intra == TT_PATH_NVL,
+        "the child has no machine");
   w->stream[rank] = (cudaStream_t)(uintptr_t)f;
   OK(ncclCommDestroy(child));
 }
@@ -647,8 +668,8 @@ static void lives_body(int rank, void *arg)
     before = i == 39 ? holdings_now() : before;
   }
   holdings now = holdings_settled(&before);
-  CHECK(now.descriptors <= before.descriptors && now.threads <= before.threads, "%d descriptors, %d before", now.descriptors,
-        before.descriptors);
+  CHECK(now.descriptors <= before.descriptors && now.threads <= before.threads, "%d descriptors, %d before",
+        now.descriptors, before.descriptors);
 #if SLOWER == 1
   CHECK(now.rss_kib <= before.rss_kib + 1024, "%ld KiB, %ld before", now.rss_kib, before.rss_kib);
 #endif
@@ -719,7 +740,8 @@ static void plain_nodes_body(int rank, void *arg)
   const tt_connect *c = comm->topology->connect;
   all_agree(comm, 0);
   CHECK(c->nnodes == 2 && c->nshapes == 1, "%d nodes of %d kinds", c->nnodes, c->nshapes);
-  CHECK(tt_connect_ring_step(c, 0, 0, 1) == 2 && tt_connect_ring_step(c, 0, 4, 1) % 2 == 1, "the ring leaves a node more than once");
+  CHECK(tt_connect_ring_step(c, 0, 0, 1) == 2 && tt_connect_ring_step(c, 0, 4, 1) % 2 == 1,
+        "the ring leaves a node more than once");
   add_up(comm);
   OK(ncclCommDestroy(comm));
 }

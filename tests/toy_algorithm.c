@@ -1,5 +1,5 @@
-// toy_algorithm.c: for toy_algorithm.sh, linked with a library that has the algorithm of docs/contributing.md. Proves its schedules, runs it, and looks
-// whether it is chosen by its rule.
+// toy_algorithm.c: for toy_algorithm.sh, linked with a library that has the algorithm of docs/contributing.md. Proves
+// its schedules, runs it, and looks whether it is chosen by its rule.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +24,12 @@ static void prove(int row, int n)
   tt_schedule *all[PROVED];
   char why[256] = "";
   for (int r = 0; r < n; r++) {
-    NEED(tt_algorithms(NULL)[row].write(&(tt_shape){.func = TT_FUNC_ALLREDUCE, .rank = r, .nranks = n}, &all[r]) == ncclSuccess);
+    NEED(tt_algorithms(NULL)[row].write(&(tt_shape){.func = TT_FUNC_ALLREDUCE, .rank = r, .nranks = n}, &all[r]) ==
+         ncclSuccess);
   }
   ncclResult_t res =
-      tt_verify((const tt_schedule *const *)all, &(tt_verify_options){.func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 2}, why, sizeof why);
+      tt_verify((const tt_schedule *const *)all,
+                &(tt_verify_options){.func = TT_FUNC_ALLREDUCE, .slots = 1, .loops = 2}, why, sizeof why);
   for (int r = 0; r < n; r++) {
     tt_schedule_free(all[r]);
   }

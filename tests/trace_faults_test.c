@@ -1,4 +1,5 @@
-// trace_faults_test.c: the bundled profiler where things go wrong, or go elsewhere: programs that abort, fork, change their folder; a disk that hangs.
+// trace_faults_test.c: the bundled profiler where things go wrong, or go elsewhere: programs that abort, fork, change
+// their folder; a disk that hangs.
 #include "slow_disk.h" // first: it wants more of the system's headers
 
 #include "harness.h"
@@ -135,11 +136,12 @@ static long long number(const char *text, const char *key)
 static void check_whole(const file *f)
 {
   const char *tail = strstr(f->text, "\n],\"displayTimeUnit\"");
-  CHECK(strncmp(f->text, "{\"traceEvents\":[\n", 17) == 0 && tail != NULL && times(f->text, "\"otherData\"") == 1, "%s is cut off",
-        f->name);
+  CHECK(strncmp(f->text, "{\"traceEvents\":[\n", 17) == 0 && tail != NULL && times(f->text, "\"otherData\"") == 1,
+        "%s is cut off", f->name);
   CHECK(strcmp(f->text + strlen(f->text) - 3, "}}\n") == 0, "something stands behind the end of %s", f->name);
   long long said = number(f->text, "\"written\":");
-  CHECK(times(f->text, "\"ph\":\"X\"") == said, "%s: %d slices, %lld are said", f->name, times(f->text, "\"ph\":\"X\""), said);
+  CHECK(times(f->text, "\"ph\":\"X\"") == said, "%s: %d slices, %lld are said", f->name, times(f->text, "\"ph\":\"X\""),
+        said);
 }
 
 static void sums(const world *w, int n)
@@ -203,7 +205,8 @@ static void aborts(int rank, void *arg)
     abort(); // writes nothing, waits for nobody
   }
   int status;
-  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "the child: %d", status);
+  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, "the child: %d",
+        status);
   file list[1];
   CHECK(read_files(store, ".json", list, 0) == 0, "the child has written");
   abort();
@@ -222,7 +225,8 @@ static void test_abort_writes_the_last_events(void **state)
   for (int i = 0; i < RANKS; i++) {
     check_whole(&list[i]);
     int slices = times(list[i].text, "\"ph\":\"X\""), ops = times(list[i].text, "\"cat\":\"op\"");
-    CHECK(slices - ops >= 32 && slices - ops <= 64 && ops > 0, "%s: %d slices, %d operations", list[i].name, slices, ops);
+    CHECK(slices - ops >= 32 && slices - ops <= 64 && ops > 0, "%s: %d slices, %d operations", list[i].name, slices,
+          ops);
     CHECK(number(list[i].text, "\"finished\":") == 0, "%s: the communicator has not ended", list[i].name);
   }
   forget_files(list, RANKS);
@@ -231,14 +235,16 @@ static void test_abort_writes_the_last_events(void **state)
 
 // ---- A program that forks
 
-// The child may use what it has inherited for nothing, traces communicators of its own, and ends in good order, with all destructors.
+// The child may use what it has inherited for nothing, traces communicators of its own, and ends in good order, with
+// all destructors.
 static void child_of(const world *parent)
 {
   world w;
   float x[4] = {0};
   is_child = true;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  CHECK(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, parent->comm[0], parent->stream[0]) != ncclSuccess, "the parent's communicator");
+  CHECK(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, parent->comm[0], parent->stream[0]) != ncclSuccess,
+        "the parent's communicator");
   world_open(&w, 1);
   sums(&w, 7);
   world_close(&w);
@@ -246,7 +252,8 @@ static void child_of(const world *parent)
   exit(0);
 }
 
-// How often the other threads of this process have gone to sleep: the library's do so once when there is nothing to do, the plugin's every few milliseconds.
+// How often the other threads of this process have gone to sleep: the library's do so once when there is nothing to do,
+// the plugin's every few milliseconds.
 static long count_naps(void)
 {
   long n = 0;
@@ -262,8 +269,8 @@ static long count_naps(void)
   return n;
 }
 
-// A sanitizer's allocator stays locked in a child for good if another thread is in it at the fork. So the plugin's thread gets the time before to fetch all
-// memory that it needs.
+// A sanitizer's allocator stays locked in a child for good if another thread is in it at the fork. So the plugin's
+// thread gets the time before to fetch all memory that it needs.
 static void let_plugin_settle(void)
 {
   enum { ENOUGH = 20, MOST_MS = 10000 };
@@ -297,7 +304,8 @@ static void forks(int rank, void *arg)
   CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: status %d", status);
   sums(&w, OPS);
   world_close(&w);
-  for (int i = 0; i < 100; i++) { // the plugin's thread ends a little after its last communicator: requests that come late end nobody
+  for (int i = 0; i < 100;
+       i++) { // the plugin's thread ends a little after its last communicator: requests that come late end nobody
     raise(SIGUSR2);
     sleep_ms(0.2);
   }
@@ -420,7 +428,8 @@ static void unloads(int rank, void *arg)
   void *host = dlopen(built("tests/plugins/libprofiler_host.so", path), RTLD_NOW | RTLD_LOCAL);
   CHECK(plugin != NULL && host != NULL, "%s", dlerror());
   const ncclProfiler_v6_t *profiler = dlsym(plugin, "ncclProfiler_v6");
-  int (*host_run)(const ncclProfiler_v6_t *, int) = (int (*)(const ncclProfiler_v6_t *, int))(uintptr_t)dlsym(host, "host_run");
+  int (*host_run)(const ncclProfiler_v6_t *, int) =
+      (int (*)(const ncclProfiler_v6_t *, int))(uintptr_t)dlsym(host, "host_run");
   atomic_store(&the_board->word[HOLD], 1);
   CHECK(host_run(profiler, OPS) == 0, "the profiler refused");
   CHECK(dlclose(host) == 0 && dlclose(plugin) == 0, "%s", dlerror());
@@ -448,8 +457,11 @@ static void test_a_library_that_is_unloaded(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_a_relative_folder), cmocka_unit_test(test_abort_writes_the_last_events), cmocka_unit_test(test_forked_children),
-      cmocka_unit_test(test_a_disk_that_hangs), cmocka_unit_test(test_a_library_that_is_unloaded),
+      cmocka_unit_test(test_a_relative_folder),
+      cmocka_unit_test(test_abort_writes_the_last_events),
+      cmocka_unit_test(test_forked_children),
+      cmocka_unit_test(test_a_disk_that_hangs),
+      cmocka_unit_test(test_a_library_that_is_unloaded),
   };
   return RUN_TESTS("the bundled profiler where things go wrong", tests, argc, argv);
 }

@@ -1,4 +1,5 @@
-// tuner_csv_test.c: the bundled tuner: its file's lines, and that the library loads it by itself when there is a file of choices.
+// tuner_csv_test.c: the bundled tuner: its file's lines, and that the library loads it by itself when there is a file
+// of choices.
 #include "harness.h"
 
 #include <limits.h>
@@ -42,8 +43,8 @@ static void lines(void **state)
   char why[128], long_line[4000];
   choice c;
   assert_int_equal(choice_parse(list[2].line, &c, why), 1);
-  assert_true(c.func == ncclFuncReduce && c.max == SIZE_MAX && c.algo == TUTTI_ALGO_HIER_RD && c.proto == NCCL_PROTO_LL && c.ranks == 8 &&
-              c.nodes == 2 && c.ops == 4 && c.registered == -1);
+  assert_true(c.func == ncclFuncReduce && c.max == SIZE_MAX && c.algo == TUTTI_ALGO_HIER_RD &&
+              c.proto == NCCL_PROTO_LL && c.ranks == 8 && c.nodes == 2 && c.ops == 4 && c.registered == -1);
   memset(long_line, 'x', sizeof long_line);
   long_line[sizeof long_line - 1] = '\0';
   assert_int_equal(choice_parse(long_line, &c, why), -1);
@@ -134,7 +135,9 @@ static void by_itself(int rank, void *arg)
   world w;
   (void)rank;
   (void)arg;
-  write_choices("# choices\nallreduce,0,100,tree,ll,-1,1,2\nallreduce,101,1000,tree,simple,-1,1,3\nallreduce,0,1000,nvls,simple,-1,-1,-1\n"
+  write_choices("# "
+                "choices\nallreduce,0,100,tree,ll,-1,1,2\nallreduce,101,1000,tree,simple,-1,1,3\nallreduce,0,1000,nvls,"
+                "simple,-1,-1,-1\n"
                 "allreduce,101,1000,rd,simple,-1,-1,2\nallreduce,1001,99999,oneshot,simple,-1,-1,-1\nnonsense\n");
   world_open(&w, 2);
   reduce_all(&w, 10);
@@ -142,7 +145,8 @@ static void by_itself(int rank, void *arg)
   reduce_all(&w, 1000);
   reduce_all(&w, 20000);
   CHECK(logged("the bundled plugin is used") == 2 && logged("Using CSV (v6)") == 2, "it is loaded");
-  CHECK(logged(".nccl/tuner.csv:7: too few fields: there are 8 to 10; the line is skipped") == 2, "the wrong line is told");
+  CHECK(logged(".nccl/tuner.csv:7: too few fields: there are 8 to 10; the line is skipped") == 2,
+        "the wrong line is told");
   CHECK(logged("of 40 bytes: Tree, LL, 1 channels") == 4 && logged("of 400 bytes: RD, Simple") == 2 &&
             logged("of 4000 bytes: Oneshot, Simple") == 2,
         "lines are followed");

@@ -1,4 +1,5 @@
-// tuner_test.c: tuner plugins of every version in a job: what they are given, and that their choice is what runs. The plugins are tests/plugins/tuner.h.
+// tuner_test.c: tuner plugins of every version in a job: what they are given, and that their choice is what runs. The
+// plugins are tests/plugins/tuner.h.
 #include "harness.h"
 
 #include <limits.h>
@@ -120,8 +121,10 @@ static void choice_follows(int rank, void *arg)
     CHECK(RECORDED("ops 1 table 7x3 ") == 2 * RANKS, "%s", text_of(record_file));
     CHECK(RECORDED(v == 3 ? "registered -1 in 0" : "registered 0 in 0") == 2 * RANKS, "%s", text_of(record_file));
   }
-  CHECK(RECORDED("world named domains 1 of 4 to 4 base 6.8 hw 14.00 ll 141.0\n") == (v >= 5 ? RANKS : 0), "%s", text_of(record_file));
-  CHECK(RECORDED("chunk func 4 bytes 16384 algo 0 proto 2 channels 1 size ") == (v == 6 ? 2 * RANKS : 0), "%s", text_of(record_file));
+  CHECK(RECORDED("world named domains 1 of 4 to 4 base 6.8 hw 14.00 ll 141.0\n") == (v >= 5 ? RANKS : 0), "%s",
+        text_of(record_file));
+  CHECK(RECORDED("chunk func 4 bytes 16384 algo 0 proto 2 channels 1 size ") == (v == 6 ? 2 * RANKS : 0), "%s",
+        text_of(record_file));
   CHECK(LOGGED("AllReduce of 16384 bytes: Tree, Simple, 1 channels, chunks of ") == 3 * RANKS, "%s", text_of(log_file));
   snprintf(text, sizeof text, "bytes, decided by Test (v%d)", v);
   CHECK(LOGGED(text) == 2 * RANKS, "%s: %s", text, text_of(log_file));
@@ -178,7 +181,8 @@ static void test_mistakes(void **state)
     PROCESSES(1, 20, mistake_is_told, (void *)&list[i]);
   }
   mistake half = {"9,2,0", "returned 4 (invalid argument"};
-  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 20, .fn = mistake_is_told, .arg = &half, .env = ENV("TUTTI_TEST_VERSION=2")}),
+  assert_int_equal(run_processes(&(run){
+                       .n = 1, .seconds = 20, .fn = mistake_is_told, .arg = &half, .env = ENV("TUTTI_TEST_VERSION=2")}),
                    0);
 }
 
@@ -191,7 +195,8 @@ static void init_fails(int rank, void *arg)
   setenv("TEST_TUNER_INIT", "fail", 1);
   world_open(&w, RANKS);
   sum(&w, COUNT);
-  CHECK(LOGGED("is not used: init of Test (v") == RANKS && RECORDED("ask") == 0 && RECORDED("end") == 0, "%s", text_of(log_file));
+  CHECK(LOGGED("is not used: init of Test (v") == RANKS && RECORDED("ask") == 0 && RECORDED("end") == 0, "%s",
+        text_of(log_file));
   world_close(&w);
   forget();
   free_data();
@@ -201,7 +206,8 @@ static void test_init_fails(void **state)
 {
   (void)state;
   PROCESSES(1, 20, init_fails, NULL);
-  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 20, .fn = init_fails, .env = ENV("TUTTI_TEST_VERSION=3")}), 0);
+  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 20, .fn = init_fails, .env = ENV("TUTTI_TEST_VERSION=3")}),
+                   0);
 }
 
 // ---- Ranks that differ ----
@@ -241,7 +247,8 @@ static void test_answers_differ(void **state)
 // The plugin decides on rank 0 and leaves rank 1's choice alone: the error says so.
 static void one_decides(int rank, void *arg)
 {
-  static const char wanted[] = "the tuner plugin Test (v6) decides on rank 0, and on rank 1 leaves alone, operation 1 AllReduce";
+  static const char wanted[] =
+      "the tuner plugin Test (v6) decides on rank 0, and on rank 1 leaves alone, operation 1 AllReduce";
   float x[1024] = {1};
   (void)arg;
   use_tuner(6, rank == 0 ? "0,2,0" : NULL); // tree, simple
@@ -302,8 +309,10 @@ static void chunks(int rank, void *arg)
   (void)arg;
   use_tuner(6, "1,2,0");
   world_open(&w, RANKS);
-  static const char *const wanted[][2] = {
-      {"1000", "chunks of 960 bytes"}, {"1", "chunks of 64 bytes"}, {"0", "the library chooses"}, {"99999999999", "are cut to "}};
+  static const char *const wanted[][2] = {{"1000", "chunks of 960 bytes"},
+                                          {"1", "chunks of 64 bytes"},
+                                          {"0", "the library chooses"},
+                                          {"99999999999", "are cut to "}};
   for (int i = 0; i < 4; i++) {
     setenv("TEST_TUNER_CHUNK", wanted[i][0], 1);
     sum(&w, COUNT);
@@ -388,9 +397,12 @@ static void test_constants(void **state)
 {
   (void)state;
   PROCESSES(1, 20, constants, NULL);
-  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 20, .fn = constants, .env = ENV("TEST_TUNER_CONSTANTS=1")}), 0);
+  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 20, .fn = constants, .env = ENV("TEST_TUNER_CONSTANTS=1")}),
+                   0);
   assert_int_equal(
-      run_processes(&(run){.n = 1, .seconds = 20, .fn = constants, .env = ENV("TEST_TUNER_CONSTANTS=1", "TUTTI_TEST_VERSION=5")}), 0);
+      run_processes(
+          &(run){.n = 1, .seconds = 20, .fn = constants, .env = ENV("TEST_TUNER_CONSTANTS=1", "TUTTI_TEST_VERSION=5")}),
+      0);
 }
 
 // More ranks than the cost model is asked for: a rough table, which has the same entries.
@@ -409,7 +421,8 @@ static void many_ranks(int rank, void *arg)
   }
   world_wait(&w);
   CHECK(x[0] == MANY && x[MANY - 1] == MANY, "%g and %g", (double)x[0], (double)x[MANY - 1]);
-  CHECK(RECORDED("table 7x3 registered 0 in 0 costs -1") == 0 && RECORDED("costs ") == MANY, "%s", text_of(record_file));
+  CHECK(RECORDED("table 7x3 registered 0 in 0 costs -1") == 0 && RECORDED("costs ") == MANY, "%s",
+        text_of(record_file));
   CHECK(LOGGED("AllReduce of 4 bytes: Tree, LL, 1 channels, chunks of ") == 2 * MANY, "%s", text_of(log_file));
   world_close(&w);
   forget();
@@ -446,10 +459,12 @@ static void test_many_communicators(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_choice_follows), cmocka_unit_test(test_mistakes),     cmocka_unit_test(test_init_fails),
-      cmocka_unit_test(test_answers_differ), cmocka_unit_test(test_one_has_none), cmocka_unit_test(test_chunks),
-      cmocka_unit_test(test_questions),      cmocka_unit_test(test_constants),    cmocka_unit_test(test_many_communicators),
-      cmocka_unit_test(test_many_ranks),     cmocka_unit_test(test_one_decides),
+      cmocka_unit_test(test_choice_follows),     cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_init_fails),         cmocka_unit_test(test_answers_differ),
+      cmocka_unit_test(test_one_has_none),       cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_questions),          cmocka_unit_test(test_constants),
+      cmocka_unit_test(test_many_communicators), cmocka_unit_test(test_many_ranks),
+      cmocka_unit_test(test_one_decides),
   };
   return RUN_TESTS("tuner plugins", tests, argc, argv);
 }

@@ -1,4 +1,5 @@
-// A program that opens the library, uses it and closes it: threads that nobody waits for, and the application's own that end later, find their code in place.
+// A program that opens the library, uses it and closes it: threads that nobody waits for, and the application's own
+// that end later, find their code in place.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

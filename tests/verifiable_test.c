@@ -1,5 +1,5 @@
-// verifiable_test.c: the library behind nccl-tests' check (nccl_tests/verifiable.c): what the collectives make of its inputs is what it expects, for every
-// type and operation; and it finds what is wrong, be it one bit.
+// verifiable_test.c: the library behind nccl-tests' check (nccl_tests/verifiable.c): what the collectives make of its
+// inputs is what it expects, for every type and operation; and it finds what is wrong, be it one bit.
 #include "nccl_tests/verifiable.c"
 
 #include "harness.h"
@@ -40,7 +40,9 @@ static ncclRedOp_t operation(const job *j, int r, int type, int op)
   ncclRedOp_t made = (ncclRedOp_t)op;
   uint64_t scalar = perf_mulsum_scalar(type, r);
   if (op == ncclNumOps) {
-    assert_int_equal(ncclRedOpCreatePreMulSum(&made, &scalar, (ncclDataType_t)type, ncclScalarHostImmediate, j->comm[r]), ncclSuccess);
+    assert_int_equal(
+        ncclRedOpCreatePreMulSum(&made, &scalar, (ncclDataType_t)type, ncclScalarHostImmediate, j->comm[r]),
+        ncclSuccess);
   }
   return made;
 }
@@ -54,7 +56,8 @@ static void all_reduce(const job *j, int type, int op)
   }
   assert_int_equal(ncclGroupStart(), ncclSuccess);
   for (int r = 0; r < RANKS; r++) {
-    assert_int_equal(ncclAllReduce(j->in[r], j->out[r], COUNT, (ncclDataType_t)type, ops[r], j->comm[r], j->stream[r]), ncclSuccess);
+    assert_int_equal(ncclAllReduce(j->in[r], j->out[r], COUNT, (ncclDataType_t)type, ops[r], j->comm[r], j->stream[r]),
+                     ncclSuccess);
   }
   assert_int_equal(ncclGroupEnd(), ncclSuccess);
   for (int r = 0; r < RANKS; r++) {
@@ -68,7 +71,8 @@ static void all_reduce(const job *j, int type, int op)
 static int64_t wrong(const job *j, const char *results, int type, int op, bool prepared)
 {
   int64_t found = -1;
-  assert_int_equal(tests_verify(results, prepared ? j->expected : NULL, COUNT, type, op, RANKS, SEED, FIRST, &found, NULL), 0);
+  assert_int_equal(
+      tests_verify(results, prepared ? j->expected : NULL, COUNT, type, op, RANKS, SEED, FIRST, &found, NULL), 0);
   return found;
 }
 

@@ -28,8 +28,8 @@ static void expect_refusal(attempt *a, int n, ncclResult_t code, const char *con
   OK(ncclGetUniqueId(&a->id));
   run_threads(n, attempt_one, a);
   for (int i = 0; i < n; i++) {
-    CHECK(a->res[i] == code && a->comm[i] == NULL, "rank %d of %d: %d, '%s', handle %p", a->rank[i], a->nranks[i], (int)a->res[i],
-          a->text[i], (void *)a->comm[i]);
+    CHECK(a->res[i] == code && a->comm[i] == NULL, "rank %d of %d: %d, '%s', handle %p", a->rank[i], a->nranks[i],
+          (int)a->res[i], a->text[i], (void *)a->comm[i]);
     CHECK(has_words(a->text[i], words), "rank %d of %d: the text is '%s'", a->rank[i], a->nranks[i], a->text[i]);
   }
   CHECK(seconds_now() - start < GENEROUS(5), "it took %g s", seconds_now() - start);
@@ -40,7 +40,8 @@ static void expect_refusal(attempt *a, int n, ncclResult_t code, const char *con
 static void meeting_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
-  expect_refusal(&(attempt){.nranks = {2, 3}, .rank = {0, 1}}, 2, ncclInvalidUsage, WORDS("disagree", "2 ranks", "3 ranks"));
+  expect_refusal(&(attempt){.nranks = {2, 3}, .rank = {0, 1}}, 2, ncclInvalidUsage,
+                 WORDS("disagree", "2 ranks", "3 ranks"));
   expect_refusal(&(attempt){.nranks = {3, 3, 3}, .rank = {0, 2, 2}}, 3, ncclInvalidUsage, WORDS("rank 2"));
   expect_refusal(&(attempt){.nranks = {0}, .rank = {0}}, 1, ncclInvalidArgument, WORDS("ncclCommInitRank", "nranks"));
   expect_refusal(&(attempt){.nranks = {-5}, .rank = {0}}, 1, ncclInvalidArgument, WORDS("ncclCommInitRank", "nranks"));
@@ -58,8 +59,10 @@ static void wrong_rank_body(int r, void *arg)
     char text[32];
     snprintf(text, sizeof text, "rank is %d", wrong[i]);
     REFUSED(ncclCommInitRank(&comm, 2, a.id, wrong[i]), ncclInvalidArgument, "ncclCommInitRank", text, "0 and 1");
-    REFUSED(ncclCommInitRankConfig(&comm, 2, a.id, wrong[i], NULL), ncclInvalidArgument, "ncclCommInitRankConfig", text);
-    REFUSED(ncclCommInitRankScalable(&comm, 2, wrong[i], 1, &a.id, NULL), ncclInvalidArgument, "ncclCommInitRankScalable", text);
+    REFUSED(ncclCommInitRankConfig(&comm, 2, a.id, wrong[i], NULL), ncclInvalidArgument, "ncclCommInitRankConfig",
+            text);
+    REFUSED(ncclCommInitRankScalable(&comm, 2, wrong[i], 1, &a.id, NULL), ncclInvalidArgument,
+            "ncclCommInitRankScalable", text);
     CHECK(comm == NULL, "a handle for rank %d", wrong[i]);
   }
   run_threads(2, attempt_one, &a);
@@ -126,8 +129,8 @@ static void id_body(int rank, void *arg)
   attempt again = a;
   run_threads(2, attempt_one, &again);
   for (int i = 0; i < 2; i++) {
-    CHECK(again.res[i] == ncclInvalidUsage && strstr(again.text[i], "used") != NULL, "id used again: %d %s", (int)again.res[i],
-          again.text[i]);
+    CHECK(again.res[i] == ncclInvalidUsage && strstr(again.text[i], "used") != NULL, "id used again: %d %s",
+          (int)again.res[i], again.text[i]);
     OK(ncclCommDestroy(a.comm[i]));
   }
 }
@@ -206,7 +209,8 @@ static void net_name_rank(int i, void *arg)
   }
   snprintf(n->text[i], sizeof n->text[i], "%s", n->res[i] == ncclSuccess ? "" : ncclGetLastError(NULL));
   if (n->res[i] == ncclSuccess) {
-    CHECK(strcmp(child->config.net_name, n->child != NULL ? n->child : n->parent) == 0, "child's is '%s'", child->config.net_name);
+    CHECK(strcmp(child->config.net_name, n->child != NULL ? n->child : n->parent) == 0, "child's is '%s'",
+          child->config.net_name);
     OK(ncclCommDestroy(child));
   }
   OK(ncclCommDestroy(comm));
@@ -224,13 +228,16 @@ static void net_name_body(int env_wins, void *arg)
     OK(ncclGetUniqueId(&n.id));
     run_threads(2, net_name_rank, &n);
     for (int i = 0; i < 2; i++) {
-      CHECK(n.res[i] == (rows[k].good || env_wins ? ncclSuccess : ncclInvalidUsage), "'%s', rank %d: %d", rows[k].parent, i, (int)n.res[i]);
-      CHECK(n.res[i] == ncclSuccess || has_words(n.text[i], WORDS("IB", "netName", "Socket")), "rank %d: '%s'", i, n.text[i]);
+      CHECK(n.res[i] == (rows[k].good || env_wins ? ncclSuccess : ncclInvalidUsage), "'%s', rank %d: %d",
+            rows[k].parent, i, (int)n.res[i]);
+      CHECK(n.res[i] == ncclSuccess || has_words(n.text[i], WORDS("IB", "netName", "Socket")), "rank %d: '%s'", i,
+            n.text[i]);
     }
   }
 }
 
-// On one machine nobody needs the network, and a name that does not exist is refused all the same: by one rank, by two, from the environment.
+// On one machine nobody needs the network, and a name that does not exist is refused all the same: by one rank, by two,
+// from the environment.
 static void unused_name_body(int by_env, void *arg)
 {
   ncclComm_t comm = NULL;
@@ -244,8 +251,8 @@ static void unused_name_body(int by_env, void *arg)
   net_names n = {.parent = "NoSuchNet"};
   OK(ncclGetUniqueId(&n.id));
   run_threads(2, net_name_rank, &n);
-  CHECK(n.res[0] == ncclInvalidUsage && n.res[1] == ncclInvalidUsage && has_words(n.text[0], WORDS("NoSuchNet")), "%d %d '%s'",
-        (int)n.res[0], (int)n.res[1], n.text[0]);
+  CHECK(n.res[0] == ncclInvalidUsage && n.res[1] == ncclInvalidUsage && has_words(n.text[0], WORDS("NoSuchNet")),
+        "%d %d '%s'", (int)n.res[0], (int)n.res[1], n.text[0]);
 }
 
 static void unused_env_body(int rank, void *arg)
@@ -276,7 +283,8 @@ static void names_of_networks(void **state)
   assert_int_equal(run_processes(&r), 0);
 }
 
-// The structures of earlier versions: the bytes that they have, then what the compiler made of the rest up to their size. That is not looked at.
+// The structures of earlier versions: the bytes that they have, then what the compiler made of the rest up to their
+// size. That is not looked at.
 static void sizes_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -296,7 +304,8 @@ static void sizes_body(int rank, void *arg)
       {NCCL_VERSION(2, 30, 7), sizeof(ncclConfig_t), 96},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
-    ncclConfig_t whole = NCCL_CONFIG_INITIALIZER, *old = malloc(rows[i].size); // so that a sanitizer sees a read beyond the end
+    // So that a sanitizer sees a read beyond the end.
+    ncclConfig_t whole = NCCL_CONFIG_INITIALIZER, *old = malloc(rows[i].size);
     ncclUniqueId id;
     ncclComm_t comm = NULL;
     whole.size = rows[i].size;
@@ -332,7 +341,8 @@ static void good_config_body(int rank, void *arg)
   c.minCTAs = 3;
   c.maxCTAs = 1000;
   OK(init_with(&c, &comm));
-  CHECK(comm->config.min_ctas == 3 && comm->config.max_ctas == 64, "%d to %d channels", comm->config.min_ctas, comm->config.max_ctas);
+  CHECK(comm->config.min_ctas == 3 && comm->config.max_ctas == 64, "%d to %d channels", comm->config.min_ctas,
+        comm->config.max_ctas);
   OK(ncclCommDestroy(comm));
 }
 
@@ -367,7 +377,8 @@ static ncclResult_t short_life(int nranks, ncclUniqueId id, int rank)
     return res;
   }
   res = ncclAllReduce(x, x, 50000, ncclFloat, ncclSum, comm, (cudaStream_t)2);
-  for (double end = seconds_now() + GENEROUS(5); res == ncclSuccess && tuttiStreamQuery((cudaStream_t)2) == ncclInProgress;) {
+  for (double end = seconds_now() + GENEROUS(5);
+       res == ncclSuccess && tuttiStreamQuery((cudaStream_t)2) == ncclInProgress;) {
     OK(ncclCommGetAsyncError(comm, &state));
     res = state;
     CHECK(seconds_now() < end, "rank %d: the operation does not end", rank);
@@ -388,8 +399,8 @@ static void scarce_rank(int i, void *arg)
   s->res[i] = short_life(2, s->id, i);
 }
 
-// How a life may end when there was no memory: the rank itself, or the root that others asked, says so; others see that it has gone, or,
-// when they come late, find nobody.
+// How a life may end when there was no memory: the rank itself, or the root that others asked, says so; others see that
+// it has gone, or, when they come late, find nobody.
 static bool expected_end(ncclResult_t res)
 {
   return res == ncclSuccess || res == ncclSystemError || res == ncclRemoteError || res == ncclInvalidUsage;
@@ -406,8 +417,8 @@ static void scarce_body(int rank, void *arg)
     tt_alloc_fail_at(k);
     run_threads(2, scarce_rank, &s);
     left = tt_alloc_fail_at(0);
-    CHECK(seconds_now() - start < GENEROUS(4), "allocation %ld: it took %g s (results %d %d)", k, seconds_now() - start, (int)s.res[0],
-          (int)s.res[1]);
+    CHECK(seconds_now() - start < GENEROUS(4), "allocation %ld: it took %g s (results %d %d)", k, seconds_now() - start,
+          (int)s.res[0], (int)s.res[1]);
     for (int i = 0; i < 2; i++) {
       CHECK(expected_end(s.res[i]), "allocation %ld, rank %d: %d", k, i, (int)s.res[i]);
     }
@@ -420,7 +431,9 @@ static void no_memory_in_one_process(void **state)
   (void)state;
   // Over the network each peer that is left alone first makes sure that nobody listens any more.
   assert_int_equal(
-      run_processes(&(run){.n = 1, .seconds = over_network() ? 300 : 60, .fn = scarce_body, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")}), 0);
+      run_processes(&(run){
+          .n = 1, .seconds = over_network() ? 300 : 60, .fn = scarce_body, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")}),
+      0);
 }
 
 // The k-th allocation of process `*arg` of two fails.
@@ -434,8 +447,8 @@ static void scarce_process(int rank, void *arg)
     tt_alloc_fail_at(rank == victim ? k : 0);
     ncclResult_t res = short_life(2, id, rank);
     bool reached = tt_alloc_fail_at(0) <= 0;
-    CHECK(seconds_now() - start < GENEROUS(4), "allocation %d of rank %d: rank %d took %g s to end with %d", k, victim, rank,
-          seconds_now() - start, (int)res);
+    CHECK(seconds_now() - start < GENEROUS(4), "allocation %d of rank %d: rank %d took %g s to end with %d", k, victim,
+          rank, seconds_now() - start, (int)res);
     CHECK(expected_end(res), "allocation %d of rank %d: rank %d ends with %d", k, victim, rank, (int)res);
     atomic_fetch_add(&the_board->word[k], rank == victim && reached);
     meet(2);
@@ -448,7 +461,9 @@ static void no_memory_between_processes(void **state)
   (void)state;
   for (int victim = 0; victim < 2; victim++) {
     assert_int_equal(
-        run_processes(&(run){.n = 2, .seconds = 60, .fn = scarce_process, .arg = &victim, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")}), 0);
+        run_processes(&(run){
+            .n = 2, .seconds = 60, .fn = scarce_process, .arg = &victim, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1")}),
+        0);
   }
 }
 
@@ -477,10 +492,12 @@ static void no_memory_to_connect(void **state)
 {
   (void)state;
   for (int victim = 0; victim < 2; victim++) {
-    assert_int_equal(
-        run_processes(&(run){
-            .n = 2, .seconds = 60, .fn = scarce_eager, .arg = &victim, .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1", "NCCL_RUNTIME_CONNECT=0")}),
-        0);
+    assert_int_equal(run_processes(&(run){.n = 2,
+                                          .seconds = 60,
+                                          .fn = scarce_eager,
+                                          .arg = &victim,
+                                          .env = ENV("NCCL_BOOTSTRAP_TIMEOUT=1", "NCCL_RUNTIME_CONNECT=0")}),
+                     0);
   }
 }
 
@@ -494,10 +511,13 @@ static void scarce_group_body(int rank, void *arg)
     tt_alloc_fail_at(k);
     ncclResult_t res = ncclCommInitAll(comm, 2, NULL);
     left = tt_alloc_fail_at(0);
-    CHECK(seconds_now() - start < GENEROUS(4), "allocation %ld: ncclCommInitAll took %g s to give %d", k, seconds_now() - start, (int)res);
-    CHECK(res == ncclSuccess || res == ncclSystemError || res == ncclRemoteError, "allocation %ld: ncclCommInitAll gave %d", k, (int)res);
+    CHECK(seconds_now() - start < GENEROUS(4), "allocation %ld: ncclCommInitAll took %g s to give %d", k,
+          seconds_now() - start, (int)res);
+    CHECK(res == ncclSuccess || res == ncclSystemError || res == ncclRemoteError,
+          "allocation %ld: ncclCommInitAll gave %d", k, (int)res);
     for (int i = 0; i < 2; i++) {
-      CHECK((res == ncclSuccess) == (comm[i] != NULL), "allocation %ld: result %d, handle %p", k, (int)res, (void *)comm[i]);
+      CHECK((res == ncclSuccess) == (comm[i] != NULL), "allocation %ld: result %d, handle %p", k, (int)res,
+            (void *)comm[i]);
       OK(ncclCommDestroy(comm[i]));
     }
   }
@@ -528,7 +548,8 @@ static void fork_child(world *parents)
   ncclResult_t state;
   world own;
   alarm(GENEROUS(10));
-  REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, parents->comm[0], NULL), ncclInvalidUsage, "ncclAllReduce", "parent", "fork");
+  REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat, ncclSum, parents->comm[0], NULL), ncclInvalidUsage, "ncclAllReduce",
+          "parent", "fork");
   REFUSED(ncclCommGetAsyncError(parents->comm[1], &state), ncclInvalidUsage, "parent");
   REFUSED(ncclCommAbort(parents->comm[0]), ncclInvalidUsage, "ncclCommAbort", "parent");
   REFUSED(ncclCommDestroy(parents->comm[1]), ncclInvalidUsage, "ncclCommDestroy", "parent");

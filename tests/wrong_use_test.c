@@ -1,4 +1,5 @@
-// Wrong use gives the right code and a text that names the argument, its value and the rank; it never hangs and never harms what was right.
+// Wrong use gives the right code and a text that names the argument, its value and the rank; it never hangs and never
+// harms what was right.
 #include "harness.h"
 
 #include "base/util.h"
@@ -19,11 +20,13 @@ static void handles_body(int rank, void *arg)
   float *x = data[0];
   OK(ncclGetUniqueId(&id));
   OK(ncclCommInitRank(&comm, 1, id, 0));
-  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, NULL), ncclInvalidArgument, "ncclAllReduce", "communicator is NULL");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, NULL), ncclInvalidArgument, "ncclAllReduce",
+          "communicator is NULL");
   REFUSED(ncclCommCount(NULL, &n), ncclInvalidArgument, "ncclCommCount", "NULL");
   REFUSED(ncclCommFinalize(NULL), ncclInvalidArgument, "ncclCommFinalize", "NULL");
   REFUSED(ncclCommGetAsyncError(NULL, &state), ncclInvalidArgument, "ncclCommGetAsyncError", "NULL");
-  REFUSED(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument, "ncclCommGetAsyncError", "asyncError is NULL", "rank 0");
+  REFUSED(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument, "ncclCommGetAsyncError", "asyncError is NULL",
+          "rank 0");
   REFUSED(ncclCommUserRank(comm, NULL), ncclInvalidArgument, "ncclCommUserRank", "NULL", "rank 0");
   REFUSED(ncclCommSplit(NULL, 0, 0, &gone, NULL), ncclInvalidArgument, "ncclCommSplit", "NULL");
   REFUSED(ncclCommSplit(comm, 0, 0, NULL, NULL), ncclInvalidArgument, "ncclCommSplit", "newcomm is NULL", "rank 0");
@@ -38,7 +41,8 @@ static void handles_body(int rank, void *arg)
   OK(ncclCommAbort(NULL));
   OK(ncclCommDestroy(comm));
   gone = comm;
-  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, gone, NULL), ncclInvalidArgument, "ncclAllReduce", "has been destroyed");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, gone, NULL), ncclInvalidArgument, "ncclAllReduce",
+          "has been destroyed");
   REFUSED(ncclCommDestroy(gone), ncclInvalidArgument, "ncclCommDestroy", "has been destroyed");
   REFUSED(ncclCommAbort(gone), ncclInvalidArgument, "ncclCommAbort", "has been destroyed");
   REFUSED(ncclCommGetAsyncError(gone, &state), ncclInvalidArgument, "ncclCommGetAsyncError", "has been destroyed");
@@ -81,22 +85,29 @@ static void arguments_body(int rank, void *arg)
   ncclComm_t c = w.comm[1];
   REFUSED(ncclBroadcast(x, x, 1, ncclFloat, -1, c, NULL), ncclInvalidArgument, "ncclBroadcast", "root is -1", "rank 1");
   REFUSED(ncclBcast(x, 1, ncclFloat, 2, c, NULL), ncclInvalidArgument, "ncclBcast", "root is 2", "rank 1");
-  REFUSED(ncclReduce(x, x, 1, ncclFloat, ncclSum, 2, c, NULL), ncclInvalidArgument, "ncclReduce", "root is 2", "rank 1");
+  REFUSED(ncclReduce(x, x, 1, ncclFloat, ncclSum, 2, c, NULL), ncclInvalidArgument, "ncclReduce", "root is 2",
+          "rank 1");
   REFUSED(ncclGather(x, x, 1, ncclFloat, -7, c, NULL), ncclInvalidArgument, "ncclGather", "root is -7", "rank 1");
   REFUSED(ncclScatter(x, x, 1, ncclFloat, 99, c, NULL), ncclInvalidArgument, "ncclScatter", "root is 99", "rank 1");
   REFUSED(ncclSend(x, 1, ncclFloat, 2, c, NULL), ncclInvalidArgument, "ncclSend", "peer is 2", "rank 1");
   REFUSED(ncclRecv(x, 1, ncclFloat, -1, c, NULL), ncclInvalidArgument, "ncclRecv", "peer is -1", "rank 1");
-  REFUSED(ncclAllReduce(x, x, 1, (ncclDataType_t)12, ncclSum, c, NULL), ncclInvalidArgument, "datatype", "12", "rank 1");
+  REFUSED(ncclAllReduce(x, x, 1, (ncclDataType_t)12, ncclSum, c, NULL), ncclInvalidArgument, "datatype", "12",
+          "rank 1");
   REFUSED(ncclAllGather(x, x, 1, (ncclDataType_t)-1, c, NULL), ncclInvalidArgument, "datatype", "-1", "rank 1");
-  REFUSED(ncclAllReduce(NULL, x, 5, ncclFloat, ncclSum, c, NULL), ncclInvalidArgument, "sendbuff is NULL", "5", "rank 1");
-  REFUSED(ncclAllReduce(x, NULL, 5, ncclFloat, ncclSum, c, NULL), ncclInvalidArgument, "recvbuff is NULL", "5", "rank 1");
+  REFUSED(ncclAllReduce(NULL, x, 5, ncclFloat, ncclSum, c, NULL), ncclInvalidArgument, "sendbuff is NULL", "5",
+          "rank 1");
+  REFUSED(ncclAllReduce(x, NULL, 5, ncclFloat, ncclSum, c, NULL), ncclInvalidArgument, "recvbuff is NULL", "5",
+          "rank 1");
   REFUSED(ncclReduce(x, NULL, 5, ncclFloat, ncclSum, 1, c, NULL), ncclInvalidArgument, "recvbuff is NULL", "rank 1");
   REFUSED(ncclScatter(NULL, x, 5, ncclFloat, 1, c, NULL), ncclInvalidArgument, "sendbuff is NULL", "rank 1");
   REFUSED(ncclSend(NULL, 5, ncclFloat, 0, c, NULL), ncclInvalidArgument, "ncclSend", "sendbuff is NULL");
   REFUSED(ncclRecv(NULL, 5, ncclFloat, 0, c, NULL), ncclInvalidArgument, "ncclRecv", "recvbuff is NULL");
-  REFUSED(ncclAllReduce(x, x, SIZE_MAX / 4, ncclDouble, ncclSum, c, NULL), ncclInvalidArgument, "count", "does not fit", "rank 1");
-  REFUSED(ncclAllGather(x, x, SIZE_MAX / 2 + 1, ncclUint8, c, NULL), ncclInvalidArgument, "count", "does not fit", "rank 1");
-  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, (cudaStream_t)data), ncclInvalidArgument, "stream", "not a stream");
+  REFUSED(ncclAllReduce(x, x, SIZE_MAX / 4, ncclDouble, ncclSum, c, NULL), ncclInvalidArgument, "count", "does not fit",
+          "rank 1");
+  REFUSED(ncclAllGather(x, x, SIZE_MAX / 2 + 1, ncclUint8, c, NULL), ncclInvalidArgument, "count", "does not fit",
+          "rank 1");
+  REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, (cudaStream_t)data), ncclInvalidArgument, "stream",
+          "not a stream");
   for (int i = 0; i < 2; i++) { // nothing of that was harmful; NULL is fine for nothing
     data[i][0] = 1;
     OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
@@ -123,14 +134,18 @@ static void operations_body(int rank, void *arg)
   ncclComm_t c = w.comm[0];
   REFUSED(ncclAllReduce(x, x, 1, ncclFloat, (ncclRedOp_t)5, c, NULL), ncclInvalidArgument, "operation 5", "rank 0");
   REFUSED(ncclAllReduce(x, x, 1, ncclFloat, (ncclRedOp_t)-1, c, NULL), ncclInvalidArgument, "operation -1", "rank 0");
-  REFUSED(ncclRedOpCreatePreMulSum(NULL, &two, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "op", "rank 0");
-  REFUSED(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "scalar", "rank 0");
-  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)77, ncclScalarHostImmediate, c), ncclInvalidArgument, "datatype is 77",
+  REFUSED(ncclRedOpCreatePreMulSum(NULL, &two, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "op",
           "rank 0");
-  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, (ncclScalarResidence_t)9, c), ncclInvalidArgument, "residence is 9", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarHostImmediate, c), ncclInvalidArgument, "scalar",
+          "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)77, ncclScalarHostImmediate, c), ncclInvalidArgument,
+          "datatype is 77", "rank 0");
+  REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, (ncclScalarResidence_t)9, c), ncclInvalidArgument,
+          "residence is 9", "rank 0");
   REFUSED(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, NULL), ncclInvalidArgument, "NULL");
   OK(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat, ncclScalarHostImmediate, c));
-  REFUSED(ncclAllReduce(x, x, 1, ncclDouble, op, c, NULL), ncclInvalidArgument, "operation", "ncclFloat32", "ncclFloat64", "rank 0");
+  REFUSED(ncclAllReduce(x, x, 1, ncclDouble, op, c, NULL), ncclInvalidArgument, "operation", "ncclFloat32",
+          "ncclFloat64", "rank 0");
   REFUSED(ncclAllReduce(x, x, 1, ncclFloat, op, w.comm[1], NULL), ncclInvalidArgument, "operation", "rank 1");
   REFUSED(ncclRedOpDestroy(op, w.comm[1]), ncclInvalidArgument, "ncclRedOpDestroy", "rank 1");
   OK(ncclRedOpCreatePreMulSum(&other, &two, ncclFloat, ncclScalarDevice, w.comm[1]));
@@ -240,7 +255,8 @@ static void errors_inside_groups(void **state)
 
 // --- Ranks that disagree
 
-// One operation as two ranks call it differently. A sum that both agree on follows: a rank that only sent may learn it there.
+// One operation as two ranks call it differently. A sum that both agree on follows: a rank that only sent may learn it
+// there.
 typedef struct quarrel {
   const char *what;
   int func[2]; // 0 all-reduce, 1 broadcast, 2 reduce-scatter, 3 send, 4 receive
@@ -295,11 +311,13 @@ static ncclResult_t await_error(ncclComm_t c, cudaStream_t s, double limit)
   return state;
 }
 
-// Messages are named by peer and bytes, not by a type: they match whatever their types are. The other rank may be in the next call.
+// Messages are named by peer and bytes, not by a type: they match whatever their types are. The other rank may be in
+// the next call.
 static bool names_both(const quarrel *q, ncclResult_t state, const char *text)
 {
   bool message = q->func[0] == 3;
-  return state == ncclInvalidUsage && has_words(text, (const char *const[]){"rank 0", "rank 1", message ? " bytes" : "count", NULL}) &&
+  return state == ncclInvalidUsage &&
+         has_words(text, (const char *const[]){"rank 0", "rank 1", message ? " bytes" : "count", NULL}) &&
          (!message || (strstr(text, "Send/Recv with rank ") != NULL && strstr(text, "nt8") == NULL));
 }
 
@@ -307,11 +325,12 @@ static bool names_both(const quarrel *q, ncclResult_t state, const char *text)
 static void judge(const quarrel *q, size_t times, const ncclResult_t *state, const char *const *text)
 {
   for (int i = 0; i < 2; i++) {
-    CHECK(state[i] == ncclInvalidUsage || state[i] == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d", q->what, times, i,
-          (int)state[i]);
+    CHECK(state[i] == ncclInvalidUsage || state[i] == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d", q->what,
+          times, i, (int)state[i]);
   }
   CHECK(names_both(q, state[0], text[0]) || names_both(q, state[1], text[1]),
-        "unequal %s (x%zu): no rank names both (states %d %d): '%s' '%s'", q->what, times, (int)state[0], (int)state[1], text[0], text[1]);
+        "unequal %s (x%zu): no rank names both (states %d %d): '%s' '%s'", q->what, times, (int)state[0], (int)state[1],
+        text[0], text[1]);
 }
 
 static void quarrel_body(int rank, void *arg)
@@ -334,7 +353,8 @@ static void quarrel_body(int rank, void *arg)
       }
       CHECK(!grouped || tolerable(ncclGroupEnd()), "unequal %s: end of the group", q->what);
       for (int i = 0; i < 2; i++) {
-        CHECK(tolerable(ncclAllReduce(x[i], x[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i])), "unequal %s: sum", q->what);
+        CHECK(tolerable(ncclAllReduce(x[i], x[i], 1, ncclFloat, ncclSum, w.comm[i], w.stream[i])), "unequal %s: sum",
+              q->what);
       }
       for (int i = 0; i < 2; i++) {
         state[i] = await_error(w.comm[i], w.stream[i], GENEROUS(5));
@@ -373,12 +393,12 @@ static void quarrel_process(int rank, void *arg)
     ncclResult_t got = await_error(c, s, GENEROUS(5));
     const char *text = ncclGetLastError(c);
     bool named = names_both(q, got, text);
-    CHECK(got == ncclInvalidUsage || got == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d (%s)", q->what, times, rank, (int)got,
-          text);
+    CHECK(got == ncclInvalidUsage || got == ncclRemoteError, "unequal %s (x%zu), rank %d: state %d (%s)", q->what,
+          times, rank, (int)got, text);
     atomic_fetch_add(&the_board->word[slot], named);
     meet(2);
-    CHECK(atomic_load(&the_board->word[slot]) > 0, "unequal %s (x%zu): no rank names both; rank %d: state %d '%s'", q->what, times, rank,
-          (int)got, text);
+    CHECK(atomic_load(&the_board->word[slot]) > 0, "unequal %s (x%zu): no rank names both; rank %d: state %d '%s'",
+          q->what, times, rank, (int)got, text);
     OK(ncclCommAbort(c));
     OK(tuttiStreamDestroy(s));
     free(x);
@@ -394,13 +414,15 @@ static void ranks_disagree_between_processes(void **state)
   }
 }
 
-// Every rank is a node, and they meet nowhere but in a network that reduces; which is never ready, so that it cannot find out what the ranks must.
+// Every rank is a node, and they meet nowhere but in a network that reduces; which is never ready, so that it cannot
+// find out what the ranks must.
 static void heads_disagree(void **state)
 {
   char plugin[4096];
   const char *build = getenv("TUTTI_BUILD");
   (void)state;
-  snprintf(plugin, sizeof plugin, "NCCL_NET_PLUGIN=%s/tests/plugins/libcollnet_v12.so", build != NULL ? build : "build");
+  snprintf(plugin, sizeof plugin, "NCCL_NET_PLUGIN=%s/tests/plugins/libcollnet_v12.so",
+           build != NULL ? build : "build");
   for (size_t i = 0; i < TT_COUNT(quarrels); i++) {
     const quarrel *q = &quarrels[i];
     const run r = {.n = 2,

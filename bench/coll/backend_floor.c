@@ -1,6 +1,6 @@
-// backend_floor.c: no library: the least that an all-reduce of large buffers has to do. A thread per core, each of which reads its part of all inputs once
-// and writes the sums once into all outputs, around the caches: two bytes of memory traffic per byte and rank, and two barriers. With more ranks than cores
-// the others only wait.
+// backend_floor.c: no library: the least that an all-reduce of large buffers has to do. A thread per core, each of
+// which reads its part of all inputs once and writes the sums once into all outputs, around the caches: two bytes of
+// memory traffic per byte and rank, and two barriers. With more ranks than cores the others only wait.
 //
 //   coll_floor [RANKS] [cached]    RANKS: 2, or up to 64; cached: ordinary stores, for buffers that fit the caches
 #define _GNU_SOURCE
@@ -41,8 +41,10 @@ static void sum_block(const float *const *in, size_t from, size_t n, float *sums
 }
 
 #if defined(__x86_64__)
-// Line by line from the inputs to all outputs, each line written at once. Returns how many elements it has done: whole lines.
-__attribute__((target("avx2"))) static size_t sum_stream(const float *const *in, float *const *out, size_t from, size_t n)
+// Line by line from the inputs to all outputs, each line written at once. Returns how many elements it has done: whole
+// lines.
+__attribute__((target("avx2"))) static size_t sum_stream(const float *const *in, float *const *out, size_t from,
+                                                         size_t n)
 {
   size_t end = from + n / LINE * LINE;
   for (size_t i = from; i < end; i += LINE) {
@@ -118,7 +120,8 @@ static void *buffer(size_t bytes)
 
 static int run_rank(int number)
 {
-  const coll_library lib = {.lacks = ~(1u << COLL_ALL_REDUCE), .call = call, .settle = settle, .barrier = ranks_barrier, .buffer = buffer};
+  const coll_library lib = {
+      .lacks = ~(1u << COLL_ALL_REDUCE), .call = call, .settle = settle, .barrier = ranks_barrier, .buffer = buffer};
   rank = number;
   return coll_obey(&lib, rank, nranks);
 }

@@ -17,7 +17,9 @@ static int call(const coll_call *c)
   case COLL_BROADCAST: return MPI_Bcast(c->out, count, MPI_FLOAT, COLL_ROOT, MPI_COMM_WORLD);
   case COLL_REDUCE: return MPI_Reduce(c->in, c->out, count, MPI_FLOAT, MPI_SUM, COLL_ROOT, MPI_COMM_WORLD);
   case COLL_ALL_TO_ALL: return MPI_Alltoall(c->in, count, MPI_FLOAT, c->out, count, MPI_FLOAT, MPI_COMM_WORLD);
-  default: return MPI_Sendrecv(c->in, count, MPI_FLOAT, next, 1, c->out, count, MPI_FLOAT, before, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  default:
+    return MPI_Sendrecv(c->in, count, MPI_FLOAT, next, 1, c->out, count, MPI_FLOAT, before, 1, MPI_COMM_WORLD,
+                        MPI_STATUS_IGNORE);
   }
 }
 

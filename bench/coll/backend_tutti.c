@@ -1,7 +1,9 @@
 // backend_tutti.c: this library, through nccl.h: one process per rank, forked here, or one thread per rank.
 //
-//   coll_tutti [ranks] [option…]    options: sync (wait after every call), registered (buffers of ncclMemAlloc, which peers can map),
-//                                   copy (broadcast out of place; MPI_Bcast has no such thing), threads (all ranks in one process)
+//   coll_tutti [ranks] [option…]    options: sync (wait after every call), registered (buffers of ncclMemAlloc, which
+//   peers can map),
+//                                   copy (broadcast out of place; MPI_Bcast has no such thing), threads (all ranks in
+//                                   one process)
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -50,7 +52,8 @@ static int call(const coll_call *c)
 {
   switch (c->kind) {
   case COLL_ALL_REDUCE: return failed(ncclAllReduce(c->in, c->out, c->count, ncclFloat32, ncclSum, comm, stream));
-  case COLL_REDUCE_SCATTER: return failed(ncclReduceScatter(c->in, c->out, c->count, ncclFloat32, ncclSum, comm, stream));
+  case COLL_REDUCE_SCATTER:
+    return failed(ncclReduceScatter(c->in, c->out, c->count, ncclFloat32, ncclSum, comm, stream));
   case COLL_ALL_GATHER: return failed(ncclAllGather(c->in, c->out, c->count, ncclFloat32, comm, stream));
   case COLL_BROADCAST: return failed(ncclBroadcast(c->in, c->out, c->count, ncclFloat32, COLL_ROOT, comm, stream));
   case COLL_REDUCE: return failed(ncclReduce(c->in, c->out, c->count, ncclFloat32, ncclSum, COLL_ROOT, comm, stream));
@@ -100,7 +103,12 @@ static int run_rank(int number)
 int main(int argc, char **argv)
 {
   int threads = 0;
-  lib = (coll_library){.batch = QUEUE, .same_buffer = 1, .call = call, .settle = settle, .barrier = ranks_barrier, .buffer = plain_buffer};
+  lib = (coll_library){.batch = QUEUE,
+                       .same_buffer = 1,
+                       .call = call,
+                       .settle = settle,
+                       .barrier = ranks_barrier,
+                       .buffer = plain_buffer};
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "sync") == 0) {
       lib.batch = 1;

@@ -1,5 +1,5 @@
-// backend_ucc.c: UCC over UCX, with what it chooses by itself. Distributions have no package of it: compiled when its headers are there
-// (UCC_HOME says where it is installed).
+// backend_ucc.c: UCC over UCX, with what it chooses by itself. Distributions have no package of it: compiled when its
+// headers are there (UCC_HOME says where it is installed).
 //
 //   coll_ucc [ranks]
 //
@@ -28,7 +28,8 @@ static int failed(const char *what, ucc_status_t status)
   return 1;
 }
 
-// How UCC makes its ranks known to each other: through the ranks' common memory, piece by piece. Blocks; all ranks call in one order.
+// How UCC makes its ranks known to each other: through the ranks' common memory, piece by piece. Blocks; all ranks call
+// in one order.
 static ucc_status_t oob_gather(void *from, void *to, size_t size, void *info, void **request)
 {
   char *area = ranks_area();
@@ -55,8 +56,11 @@ static ucc_status_t oob_done(void *request)
 
 static ucc_oob_coll_t oob(void)
 {
-  return (ucc_oob_coll_t){
-      .allgather = oob_gather, .req_test = oob_done, .req_free = oob_done, .n_oob_eps = (uint32_t)nranks, .oob_ep = (uint32_t)rank};
+  return (ucc_oob_coll_t){.allgather = oob_gather,
+                          .req_test = oob_done,
+                          .req_free = oob_done,
+                          .n_oob_eps = (uint32_t)nranks,
+                          .oob_ep = (uint32_t)rank};
 }
 
 static int open_context(void)
@@ -66,7 +70,8 @@ static int open_context(void)
   ucc_context_config_h context_config;
   ucc_lib_params_t params = {.mask = UCC_LIB_PARAM_FIELD_THREAD_MODE, .thread_mode = UCC_THREAD_SINGLE};
   ucc_context_params_t context_params = {.mask = UCC_CONTEXT_PARAM_FIELD_OOB, .oob = oob()};
-  if (failed("configuration", ucc_lib_config_read(NULL, NULL, &config)) || failed("ucc_init", ucc_init(&params, config, &handle)) ||
+  if (failed("configuration", ucc_lib_config_read(NULL, NULL, &config)) ||
+      failed("ucc_init", ucc_init(&params, config, &handle)) ||
       failed("configuration", ucc_context_config_read(handle, NULL, &context_config)) ||
       failed("ucc_context_create", ucc_context_create(handle, &context_params, context_config, &context))) {
     return 1;
@@ -78,7 +83,8 @@ static int open_context(void)
 
 static int make_team(void)
 {
-  ucc_team_params_t params = {.mask = UCC_TEAM_PARAM_FIELD_EP | UCC_TEAM_PARAM_FIELD_EP_RANGE | UCC_TEAM_PARAM_FIELD_OOB,
+  ucc_team_params_t params = {.mask =
+                                  UCC_TEAM_PARAM_FIELD_EP | UCC_TEAM_PARAM_FIELD_EP_RANGE | UCC_TEAM_PARAM_FIELD_OOB,
                               .ep = (uint64_t)rank,
                               .ep_range = UCC_COLLECTIVE_EP_RANGE_CONTIG,
                               .oob = oob()};
@@ -166,7 +172,11 @@ int main(int argc, char **argv)
   if (argc > 1) {
     nranks = atoi(argv[1]);
   }
-  lib =
-      (coll_library){.lacks = 1u << COLL_SEND_RECV, .same_buffer = 1, .call = call, .settle = settle, .barrier = barrier, .buffer = buffer};
+  lib = (coll_library){.lacks = 1u << COLL_SEND_RECV,
+                       .same_buffer = 1,
+                       .call = call,
+                       .settle = settle,
+                       .barrier = barrier,
+                       .buffer = buffer};
   return ranks_run(nranks, 0, run_rank);
 }

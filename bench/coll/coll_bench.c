@@ -38,7 +38,8 @@ static int has_parts(coll_kind kind)
 static coll_call call_at(const runner *r, const coll_order *o, size_t offset)
 {
   size_t floats = (size_t)o->bytes / sizeof(float);
-  coll_call c = {.kind = (coll_kind)o->kind, .in = r->in + offset / sizeof(float), .out = r->out + offset / sizeof(float)};
+  coll_call c = {
+      .kind = (coll_kind)o->kind, .in = r->in + offset / sizeof(float), .out = r->out + offset / sizeof(float)};
   c.count = has_parts(c.kind) ? floats / (size_t)r->nranks : floats;
   if (c.kind == COLL_BROADCAST && r->lib->same_buffer) {
     c.in = c.out;
@@ -152,7 +153,8 @@ static int connect_driver(void)
   }
   memcpy(a.sun_path + 1, name, strlen(name));
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0 || connect(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) != 0) {
+  if (fd < 0 ||
+      connect(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) != 0) {
     perror("coll_bench: cannot reach the driver");
     return -1;
   }

@@ -1,8 +1,9 @@
-// coll_bench.h: what the driver and the measuring processes of `make bench` share: the points, the messages between them, and the table
-// that each library fills in.
+// coll_bench.h: what the driver and the measuring processes of `make bench` share: the points, the messages between
+// them, and the table that each library fills in.
 //
-// Every library's processes live through the whole run. Each is connected to the driver by a socket and sleeps in read() until it is
-// told to measure one point; so the libraries are measured in turn, point by point, and whatever else the machine does meets them alike.
+// Every library's processes live through the whole run. Each is connected to the driver by a socket and sleeps in
+// read() until it is told to measure one point; so the libraries are measured in turn, point by point, and whatever
+// else the machine does meets them alike.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

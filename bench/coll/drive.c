@@ -1,10 +1,13 @@
-// drive.c: measures several libraries side by side, in one interleaved run: for every round, every point, every library in turn.
+// drive.c: measures several libraries side by side, in one interleaved run: for every round, every point, every library
+// in turn.
 //
-//   coll_drive [-n ranks] [-r rounds] [-t ms] [-T seconds] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] [-o file] [-l file]
+//   coll_drive [-n ranks] [-r rounds] [-t ms] [-T seconds] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] [-o
+//   file] [-l file]
 //     label=command …
 //     -T  begin no further point after so many seconds: later rounds are then incomplete, and it is said
-//     -t  length of a block of calls (15 blocks give one figure)    -b -e  smallest and largest size, times 4 from 8 bytes, times 2 from 8 MiB
-//     -c  collectives                                              -o     JSON      -l  rows "name value" with the machine's limits
+//     -t  length of a block of calls (15 blocks give one figure)    -b -e  smallest and largest size, times 4 from 8
+//     bytes, times 2 from 8 MiB -c  collectives                                              -o     JSON      -l  rows
+//     "name value" with the machine's limits
 //   The first command is what the others are compared with. Each starts `ranks` processes that call coll_obey.
 #define _GNU_SOURCE
 #include <signal.h>
@@ -24,7 +27,8 @@
 #define WARM_CALLS 50                // by so many calls, but for no longer than
 #define WARM_S 1.0
 
-const char *const coll_names[COLL_COUNT] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "sendrecv"};
+const char *const coll_names[COLL_COUNT] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                            "reduce",     "alltoall",       "sendrecv"};
 
 static volatile sig_atomic_t interrupted;
 static double end_at; // no point begins later; 0: no limit
@@ -47,8 +51,8 @@ static int by_value(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-// A figure: per block the slowest rank, of those the lower quartile, because on a busy machine most blocks may be disturbed.
-// Microseconds; 0 when the player is lost.
+// A figure: per block the slowest rank, of those the lower quartile, because on a busy machine most blocks may be
+// disturbed. Microseconds; 0 when the player is lost.
 static double ask_time(player *p, const coll_order *o)
 {
   coll_answer a[MAX_RANKS];
@@ -70,8 +74,9 @@ static int late(void)
   return end_at > 0 && now() > end_at;
 }
 
-// Before a player's first figure of a large size: calls whose time does not count, in which what is done only once is done: pages, huge ones, which come bit by
-// bit, connections. For all collectives together, because their buffers are the same. Ends with the run's time at the latest.
+// Before a player's first figure of a large size: calls whose time does not count, in which what is done only once is
+// done: pages, huge ones, which come bit by bit, connections. For all collectives together, because their buffers are
+// the same. Ends with the run's time at the latest.
 static void warm_up(run_options *opt, results *r, int who, int size, coll_order o)
 {
   double end = now() + WARM_S;
@@ -85,8 +90,9 @@ static void warm_up(run_options *opt, results *r, int who, int size, coll_order 
   }
 }
 
-// How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up on the way. A block begins and ends
-// together, which costs many ranks on few cores as much as some calls: so the figure is that of a block of half the length at least.
+// How many calls make a block, found by trying (the best of three: a first try may connect, or be disturbed); warms up
+// on the way. A block begins and ends together, which costs many ranks on few cores as much as some calls: so the
+// figure is that of a block of half the length at least.
 static int64_t find_calls(const run_options *opt, player *p, coll_order o)
 {
   double us = 0, calls = 0;
@@ -220,7 +226,8 @@ static void make_sizes(run_options *o)
   }
 }
 
-// Bytes of the last-level cache; 0: unknown. The C library's figure is that of the whole machine on some virtual ones: the kernel's is asked first.
+// Bytes of the last-level cache; 0: unknown. The C library's figure is that of the whole machine on some virtual ones:
+// the kernel's is asked first.
 static size_t cache_bytes(void)
 {
   unsigned long kib = 0;
@@ -233,7 +240,8 @@ static size_t cache_bytes(void)
   return known ? (size_t)kib << 10 : other > 0 ? (size_t)other : 0;
 }
 
-// Buffers are so large that those of all ranks together are several times the last-level cache; where every call uses the same place, no larger than that.
+// Buffers are so large that those of all ranks together are several times the last-level cache; where every call uses
+// the same place, no larger than that.
 static size_t buffer_bytes(const run_options *o)
 {
   if (o->cold == 0) {
@@ -262,17 +270,19 @@ static size_t memory_left(void)
   return ((size_t)kib << 10) / 4 * 3;
 }
 
-// Sets the size of the buffers. The largest sizes are left out, and it is said, where the buffers of all players do not fit into memory.
+// Sets the size of the buffers. The largest sizes are left out, and it is said, where the buffers of all players do not
+// fit into memory.
 static int fit_memory(run_options *o)
 {
   size_t left = memory_left(), all = 2 * (size_t)o->nranks * (size_t)o->nplayers;
   for (o->buffer = buffer_bytes(o); left > 0 && o->buffer > left / all; o->buffer = buffer_bytes(o)) {
     if (o->nsizes == 1 || o->max < o->buffer) {
-      fprintf(stderr, "coll_drive: %zu MiB of memory are not enough: %zu buffers of %zu MiB\n", left >> 20, all, o->buffer >> 20);
+      fprintf(stderr, "coll_drive: %zu MiB of memory are not enough: %zu buffers of %zu MiB\n", left >> 20, all,
+              o->buffer >> 20);
       return 1;
     }
-    fprintf(stderr, "coll_drive: %zu MiB left out: %zu buffers of %zu MiB, and %zu MiB of memory\n", o->sizes[o->nsizes - 1] >> 20, all,
-            o->buffer >> 20, left >> 20);
+    fprintf(stderr, "coll_drive: %zu MiB left out: %zu buffers of %zu MiB, and %zu MiB of memory\n",
+            o->sizes[o->nsizes - 1] >> 20, all, o->buffer >> 20, left >> 20);
     o->max = o->sizes[--o->nsizes - 1];
   }
   return 0;
@@ -280,7 +290,8 @@ static int fit_memory(run_options *o)
 
 static int parse(int argc, char **argv, run_options *o)
 {
-  *o = (run_options){.nranks = 2, .rounds = 3, .cold = 1, .block_us = 1000, .min = 8, .max = (size_t)64 << 20, .kinds = ~0u};
+  *o = (run_options){
+      .nranks = 2, .rounds = 3, .cold = 1, .block_us = 1000, .min = 8, .max = (size_t)64 << 20, .kinds = ~0u};
   for (int c; (c = getopt(argc, argv, "n:r:t:T:b:e:m:c:o:l:")) != -1;) {
     switch (c) {
     case 'n': o->nranks = atoi(optarg); break;
@@ -305,7 +316,8 @@ static int parse(int argc, char **argv, run_options *o)
     o->players[o->nplayers++] = (player){.name = argv[optind], .command = command + 1};
   }
   make_sizes(o);
-  return o->nplayers == 0 || o->nsizes == 0 || o->rounds < 1 || o->rounds > MAX_ROUNDS || o->nranks < 1 || o->nranks > MAX_RANKS;
+  return o->nplayers == 0 || o->nsizes == 0 || o->rounds < 1 || o->rounds > MAX_ROUNDS || o->nranks < 1 ||
+         o->nranks > MAX_RANKS;
 }
 
 int main(int argc, char **argv)
@@ -313,9 +325,9 @@ int main(int argc, char **argv)
   static run_options o;
   static results r;
   if (parse(argc, argv, &o) != 0) {
-    fprintf(stderr,
-            "usage: coll_drive [-n ranks] [-r rounds] [-t ms] [-T seconds] [-b bytes] [-e bytes] [-m warm|both|cold] [-c name,name] "
-            "[-o json] [-l limits] label=command ...\n");
+    fprintf(stderr, "usage: coll_drive [-n ranks] [-r rounds] [-t ms] [-T seconds] [-b bytes] [-e bytes] [-m "
+                    "warm|both|cold] [-c name,name] "
+                    "[-o json] [-l limits] label=command ...\n");
     return 2;
   }
   if (fit_memory(&o) != 0) {

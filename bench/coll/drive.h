@@ -1,5 +1,5 @@
-// drive.h: the driver of the measuring processes (coll_drive), in three files: drive.c goes through the points, players.c talks to the
-// processes, report.c says what came out.
+// drive.h: the driver of the measuring processes (coll_drive), in three files: drive.c goes through the points,
+// players.c talks to the processes, report.c says what came out.
 #pragma once
 #include <stdio.h>
 #include <sys/types.h>
@@ -44,12 +44,13 @@ typedef struct run_options {
 
 extern const char *const coll_names[COLL_COUNT];
 
-// Starts the commands and waits until every rank of each has said who it is. A command that does not come is lost, and said so. 0 when
-// the first one came.
+// Starts the commands and waits until every rank of each has said who it is. A command that does not come is lost, and
+// said so. 0 when the first one came.
 int players_start(run_options *o);
 // Lets the processes end, and ends those that do not.
 void players_stop(run_options *o);
-// Gives an order to all ranks of a player and waits for all answers (by rank). 0 on success; otherwise the player is lost.
+// Gives an order to all ranks of a player and waits for all answers (by rank). 0 on success; otherwise the player is
+// lost.
 int player_ask(player *p, const coll_order *order, coll_answer answers[MAX_RANKS]);
 
 // The tables on standard output.

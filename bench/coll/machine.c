@@ -86,7 +86,8 @@ static int line_of(const char *root, const char *path, const char *key, char *ou
     size_t length = key == NULL ? 0 : strlen(key);
     const char *value = line;
     if (key != NULL) {
-      value = strncmp(line, key, length) == 0 && (line[length] == '\t' || line[length] == ':') ? strchr(line, ':') : NULL;
+      value =
+          strncmp(line, key, length) == 0 && (line[length] == '\t' || line[length] == ':') ? strchr(line, ':') : NULL;
       value = value == NULL ? NULL : value + 1 + strspn(value + 1, " \t");
     }
     found = value != NULL;
@@ -129,7 +130,8 @@ static void add_cache(machine *m, const char *root)
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/shared_cpu_list", i);
     int known = line_of(root, path, NULL, shared, sizeof shared);
     snprintf(best, sizeof best, "%s", level);
-    snprintf(text, sizeof text, "L%.8s %.24s%s%.48s%s", level, size, known ? " (cores " : "", known ? shared : "", known ? ")" : "");
+    snprintf(text, sizeof text, "L%.8s %.24s%s%.48s%s", level, size, known ? " (cores " : "", known ? shared : "",
+             known ? ")" : "");
   }
   if (best[0] != '\0') {
     machine_add(m, "last-level cache", text);
@@ -152,12 +154,14 @@ static void add_cores(machine *m)
   }
 }
 
-// May processes read each other's memory at all? A filter of system calls, as containers have, refuses that of the own process, too.
+// May processes read each other's memory at all? A filter of system calls, as containers have, refuses that of the own
+// process, too.
 static void add_copies(machine *m)
 {
   char from = 1, to = 0;
   struct iovec there = {&from, 1}, here = {&to, 1};
-  machine_add(m, "process_vm_readv", process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 ? "works" : strerror(errno));
+  machine_add(m, "process_vm_readv",
+              process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 ? "works" : strerror(errno));
 }
 
 // Where a row's text comes from.

@@ -1,5 +1,5 @@
-// machine.h: what every table and every JSON file of the benches says of the machine that measured: the processor's make and model, caches, cores, kernel, and
-// the settings that copies between processes depend on.
+// machine.h: what every table and every JSON file of the benches says of the machine that measured: the processor's
+// make and model, caches, cores, kernel, and the settings that copies between processes depend on.
 #pragma once
 #include <stdio.h>
 

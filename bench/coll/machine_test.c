@@ -44,7 +44,8 @@ static void test_files(void **state)
   machine m, again;
   assert_non_null(mkdtemp(root));
   put(root, "/proc/cpuinfo",
-      "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) \"8481C\"\nstepping\t: 8\n"
+      "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) "
+      "\"8481C\"\nstepping\t: 8\n"
       "\nprocessor\t: 1\nvendor_id\t: Other\n");
   put(root, CACHE "0/level", "1\n");
   put(root, CACHE "0/size", "48K\n");
@@ -141,7 +142,7 @@ static void test_written(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_no_files), cmocka_unit_test(test_head_line),
-                                     cmocka_unit_test(test_written)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_no_files),
+                                     cmocka_unit_test(test_head_line), cmocka_unit_test(test_written)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,8 @@ static double now(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// A listening socket in the abstract space: it leaves nothing behind. One for each player: who comes too late for his is refused.
+// A listening socket in the abstract space: it leaves nothing behind. One for each player: who comes too late for his
+// is refused.
 static int listen_socket(char *name, size_t size, int number)
 {
   snprintf(name, size, "coll-bench-%d-%d", (int)getpid(), number);
@@ -156,8 +157,8 @@ int player_ask(player *p, const coll_order *order, coll_answer answers[MAX_RANKS
     int e = receive(p->fds[i], &answers[i], deadline);
     if (e != 0) {
       char why[128];
-      snprintf(why, sizeof why, "%s at %s of %lld bytes", e == ETIMEDOUT ? "gave no answer" : "ended", coll_names[order->kind],
-               (long long)order->bytes);
+      snprintf(why, sizeof why, "%s at %s of %lld bytes", e == ETIMEDOUT ? "gave no answer" : "ended",
+               coll_names[order->kind], (long long)order->bytes);
       lose(p, why);
       return 1;
     }

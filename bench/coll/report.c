@@ -35,8 +35,8 @@ static void print_us(double us)
 
 static void print_head(const run_options *o, int kind)
 {
-  printf("\n%s, %d processes, microseconds; ratios are the other's time over ours (above 1: we are faster)\n%8s", coll_names[kind],
-         o->nranks, "");
+  printf("\n%s, %d processes, microseconds; ratios are the other's time over ours (above 1: we are faster)\n%8s",
+         coll_names[kind], o->nranks, "");
   for (int cold = o->cold == 2; cold < 1 + (o->cold > 0); cold++) {
     printf("%s %-*s", cold && o->cold == 1 ? " |" : "", 11 * o->nplayers + 9 * (o->nplayers - 1) - 1, heat[cold]);
   }
@@ -123,7 +123,8 @@ static void print_slow(const run_options *o, const results *r, int who)
       for (int cold = 0; cold < 2; cold++) {
         double x = ratio(o, r, who, kind, size, cold);
         if (x > 0 && x < TWICE) {
-          printf("%s %s %s %s (%.1fx)", n++ == 0 ? "" : ",", coll_names[kind], stats_size(o->sizes[size], text), heat[cold], 1 / x);
+          printf("%s %s %s %s (%.1fx)", n++ == 0 ? "" : ",", coll_names[kind], stats_size(o->sizes[size], text),
+                 heat[cold], 1 / x);
         }
       }
     }
@@ -179,7 +180,8 @@ static void json_points(FILE *f, const run_options *o, const results *r, int kin
       if (figure(o, r->us[0][kind][size][cold]) <= 0) {
         continue;
       }
-      fprintf(f, "%s\n      {\"bytes\": %zu, \"cold\": %s", n++ == 0 ? "" : ",", o->sizes[size], cold ? "true" : "false");
+      fprintf(f, "%s\n      {\"bytes\": %zu, \"cold\": %s", n++ == 0 ? "" : ",", o->sizes[size],
+              cold ? "true" : "false");
       for (int i = 0; i < o->nplayers; i++) {
         fprintf(f, ", ");
         json_player(f, o, r->us[i][kind][size][cold], o->players[i].name);

@@ -65,7 +65,8 @@ static void test_size(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_median), cmocka_unit_test(test_geometric), cmocka_unit_test(test_least),
-                                     cmocka_unit_test(test_ratio), cmocka_unit_test(test_size)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_median), cmocka_unit_test(test_geometric),
+                                     cmocka_unit_test(test_least), cmocka_unit_test(test_ratio),
+                                     cmocka_unit_test(test_size)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

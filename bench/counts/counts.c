@@ -1,12 +1,14 @@
-// counts.c: small calls whose instructions bench/counts.sh counts. All of a case's measured calls are made inside counted(), so that
-// callgrind is told what to count by a function's name (--toggle-collect, --dump-after) and no header of its own is needed.
+// counts.c: small calls whose instructions bench/counts.sh counts. All of a case's measured calls are made inside
+// counted(), so that callgrind is told what to count by a function's name (--toggle-collect, --dump-after) and no
+// header of its own is needed.
 //
-//   counts one|two|shm|four    one rank; two ranks of this process; the same over the memory that ranks of several processes share; four ranks
+//   counts one|two|shm|four    one rank; two ranks of this process; the same over the memory that ranks of several
+//   processes share; four ranks
 //
-// One thread issues for all ranks, so nobody waits and the same instructions run every time. The library's worker would look after a stream
-// now and then, as the clock has it: it is held until all is counted. Each case is counted in several parts, which are alike (as many calls
-// as a FIFO has slots). Prints a line per part, in the order of callgrind's dumps: the case's name, and how many calls of one rank were
-// counted.
+// One thread issues for all ranks, so nobody waits and the same instructions run every time. The library's worker would
+// look after a stream now and then, as the clock has it: it is held until all is counted. Each case is counted in
+// several parts, which are alike (as many calls as a FIFO has slots). Prints a line per part, in the order of
+// callgrind's dumps: the case's name, and how many calls of one rank were counted.
 #define _GNU_SOURCE
 #include "worker.h"
 
@@ -54,8 +56,8 @@ static ncclResult_t all_reduce_two(world *w, int r)
 static ncclResult_t all_reduce_kinds(world *w, int r)
 {
   unsigned turn = w->turn[r]++ % 4;
-  return ncclAllReduce(w->in[r], w->out[r], 2, turn < 2 ? ncclInt32 : ncclFloat32, turn % 2 == 0 ? ncclMax : ncclSum, w->comm[r],
-                       w->stream[r]);
+  return ncclAllReduce(w->in[r], w->out[r], 2, turn < 2 ? ncclInt32 : ncclFloat32, turn % 2 == 0 ? ncclMax : ncclSum,
+                       w->comm[r], w->stream[r]);
 }
 
 // Of a length that was not seen lately: chosen anew, and by way of a plan.
@@ -242,7 +244,8 @@ int main(int argc, char **argv)
   open_world(&w, ranks[k]);
   call_apart(&w);
   if (await_worker(w.n > 1) < (w.n > 1)) {
-    fprintf(stderr, "counts: the library's worker was not held (has its thread another name?): what is counted may depend on the clock\n");
+    fprintf(stderr, "counts: the library's worker was not held (has its thread another name?): what is counted may "
+                    "depend on the clock\n");
     return 1;
   }
   for (const call_case *c = cases; c < cases + sizeof cases / sizeof *cases; c++) {

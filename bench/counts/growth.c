@@ -1,6 +1,7 @@
-// growth.c: many objects of a kind, n and 4n of them, whose instructions bench/counts.sh --growth counts: what a call costs must not grow with their number.
-// As in counts.c: one thread issues for all ranks, the library's worker is held, and all that is counted happens inside counted(). Prints a line per
-// part, in the order of callgrind's dumps: the case's name and the number of objects.
+// growth.c: many objects of a kind, n and 4n of them, whose instructions bench/counts.sh --growth counts: what a call
+// costs must not grow with their number. As in counts.c: one thread issues for all ranks, the library's worker is held,
+// and all that is counted happens inside counted(). Prints a line per part, in the order of callgrind's dumps: the
+// case's name and the number of objects.
 #define _GNU_SOURCE
 #include "nccl/profiler_v5.h"
 #include "worker.h"
@@ -26,7 +27,8 @@ static void group_of_all_reduces(world *w, int n)
   must(ncclGroupStart(), "ncclGroupStart");
   for (int i = 0; i < n; i++) {
     for (int r = 0; r < RANKS; r++) {
-      must(ncclAllReduce(&w->in[r][i], &w->out[r][i], 1, ncclInt32, ncclSum, w->comm[r], w->stream[r]), "ncclAllReduce");
+      must(ncclAllReduce(&w->in[r][i], &w->out[r][i], 1, ncclInt32, ncclSum, w->comm[r], w->stream[r]),
+           "ncclAllReduce");
     }
   }
   must(ncclGroupEnd(), "ncclGroupEnd");
@@ -52,7 +54,8 @@ static void calls_queued(world *w, int n)
 {
   for (int r = 0; r < RANKS; r++) {
     for (int i = 0; i < n; i++) {
-      must(ncclAllReduce(&w->in[r][i], &w->out[r][i], 1, ncclInt32, ncclSum, w->comm[r], w->stream[r]), "ncclAllReduce");
+      must(ncclAllReduce(&w->in[r][i], &w->out[r][i], 1, ncclInt32, ncclSum, w->comm[r], w->stream[r]),
+           "ncclAllReduce");
     }
   }
   wait_all(w);
@@ -89,11 +92,13 @@ static void operators(world *w, int n)
   static ncclRedOp_t ops[MOST];
   float two = 2;
   for (int i = 0; i < n; i++) {
-    must(ncclRedOpCreatePreMulSum(&ops[i], &two, ncclFloat32, ncclScalarHostImmediate, w->comm[0]), "ncclRedOpCreatePreMulSum");
+    must(ncclRedOpCreatePreMulSum(&ops[i], &two, ncclFloat32, ncclScalarHostImmediate, w->comm[0]),
+         "ncclRedOpCreatePreMulSum");
   }
   for (int i = 0; i < n; i++) {
     must(ncclRedOpDestroy(ops[i], w->comm[0]), "ncclRedOpDestroy");
-    must(ncclRedOpCreatePreMulSum(&ops[i], &two, ncclFloat32, ncclScalarHostImmediate, w->comm[0]), "ncclRedOpCreatePreMulSum");
+    must(ncclRedOpCreatePreMulSum(&ops[i], &two, ncclFloat32, ncclScalarHostImmediate, w->comm[0]),
+         "ncclRedOpCreatePreMulSum");
   }
   for (int i = 0; i < n; i++) {
     must(ncclRedOpDestroy(ops[i], w->comm[0]), "ncclRedOpDestroy");
@@ -262,7 +267,8 @@ static void shareable_allocations(world *w, int n)
   }
 }
 
-// Made by this process and, as far as the library can see, by another one: the end of a handle is the number of the process that made it.
+// Made by this process and, as far as the library can see, by another one: the end of a handle is the number of the
+// process that made it.
 static tuttiIpcMemHandle_t strange_handle(const void *p)
 {
   tuttiIpcMemHandle_t h;
@@ -406,8 +412,8 @@ static const growth_case watched_cases[] = {
 
 // ---- a profiler in the program, which wants to know of operations and their channels
 
-static ncclResult_t profiler_init(void **context, uint64_t comm, int *mask, const char *name, int nodes, int ranks, int rank,
-                                  ncclDebugLogger_t log)
+static ncclResult_t profiler_init(void **context, uint64_t comm, int *mask, const char *name, int nodes, int ranks,
+                                  int rank, ncclDebugLogger_t log)
 {
   (void)comm, (void)name, (void)nodes, (void)ranks, (void)rank, (void)log;
   *context = NULL;
@@ -429,7 +435,8 @@ static ncclResult_t profiler_stop(void *event)
   return ncclSuccess;
 }
 
-static ncclResult_t profiler_state(void *event, ncclProfilerEventState_v5_t state, ncclProfilerEventStateArgs_v5_t *args)
+static ncclResult_t profiler_state(void *event, ncclProfilerEventState_v5_t state,
+                                   ncclProfilerEventStateArgs_v5_t *args)
 {
   (void)event, (void)state, (void)args;
   return ncclSuccess;
@@ -464,7 +471,8 @@ static void measure(const growth_case *c, world *w, int n)
   printf("%s %d\n", c->name, n);
   for (int i = 0; i < n && c->good != NULL; i++) {
     if (!c->good(w, i)) {
-      fprintf(stderr, "growth: %s of %d: the ranks have %d and %d as result %d\n", c->name, n, w->out[0][i], w->out[1][i], i);
+      fprintf(stderr, "growth: %s of %d: the ranks have %d and %d as result %d\n", c->name, n, w->out[0][i],
+              w->out[1][i], i);
       exit(1);
     }
   }
@@ -503,7 +511,8 @@ int main(int argc, char **argv)
   open_world(&w);
   calls_queued(&w, 1); // the worker begins
   if (await_worker(1) < 1) {
-    fprintf(stderr, "growth: the library's worker was not held (has its thread another name?): what is counted may depend on the clock\n");
+    fprintf(stderr, "growth: the library's worker was not held (has its thread another name?): what is counted may "
+                    "depend on the clock\n");
     return 1;
   }
   for (const growth_case *c = from; c < from + count; c++) {

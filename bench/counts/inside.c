@@ -1,5 +1,6 @@
-// inside.c: the library's own functions with made-up ranks, jobs and buffers, n and 4n of them, for what no process alone can have so many of. Like growth.c:
-// bench/counts.sh --growth counts the instructions of the calling thread inside counted(), and a line per part is printed.
+// inside.c: the library's own functions with made-up ranks, jobs and buffers, n and 4n of them, for what no process
+// alone can have so many of. Like growth.c: bench/counts.sh --growth counts the instructions of the calling thread
+// inside counted(), and a line per part is printed.
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,14 +44,16 @@ static void make_peers(int n)
 {
   for (int i = 0; i < n; i++) {
     uint64_t host = (uint64_t)(i / 8 + 1) * 0x9e3779b97f4a7c15ull;
-    peers[i] = (tt_peer){.at.rank = i, .at.host = host, .machine = host, .at.proc = {.pid = i + 1, .cookie = host}, .cpus = 4};
+    peers[i] =
+        (tt_peer){.at.rank = i, .at.host = host, .machine = host, .at.proc = {.pid = i + 1, .cookie = host}, .cpus = 4};
   }
 }
 
 static void layout_of_hosts(int n)
 {
   tt_layout *l = NULL;
-  must_be(tt_ranks_layout(peers, n, &l) == ncclSuccess && l->nnodes == n / 8 && l->node_of[n - 1] == n / 8 - 1, "layout", n);
+  must_be(tt_ranks_layout(peers, n, &l) == ncclSuccess && l->nnodes == n / 8 && l->node_of[n - 1] == n / 8 - 1,
+          "layout", n);
   tt_layout_destroy(l);
 }
 
@@ -371,8 +374,11 @@ static void make_guests(int n)
   must_be(clients != NULL, "clients", n);
   for (int i = 0; i < n; i++) {
     tt_relay_client *g = &clients[i];
-    *g = (tt_relay_client){
-        .rank = i, .peer.rank = (i + 1) % n, .next = proxy.clients, .pair = tt_pair(i, (i + 1) % n), .end = tt_pair((i + 1) % n, i)};
+    *g = (tt_relay_client){.rank = i,
+                           .peer.rank = (i + 1) % n,
+                           .next = proxy.clients,
+                           .pair = tt_pair(i, (i + 1) % n),
+                           .end = tt_pair((i + 1) % n, i)};
     proxy.clients = g;
     tt_spans_add(&proxy.client_pairs, &g->pair);
     tt_spans_add(&proxy.client_ends, &g->end);
@@ -541,7 +547,8 @@ static void serve_root(int n)
 static void ranks_of_a_root(int n)
 {
   tt_note note;
-  tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 1};
+  tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}),
+                       .nroots = 1};
   for (int i = 0; i < n; i++) {
     tt_root_take(root, &(tt_hello){.kind = TT_HELLO_JOIN, .rank = i, .to = -1, .nranks = n}, root_ends[i]);
     must_be(tt_note_send(&ranks[i], TT_NOTE_JOIN, &card, sizeof card) == 0, "a card", n);

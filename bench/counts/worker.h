@@ -1,4 +1,5 @@
-// worker.h: holds the library's worker while instructions are counted. For the one source file of a program; before it: _GNU_SOURCE.
+// worker.h: holds the library's worker while instructions are counted. For the one source file of a program; before it:
+// _GNU_SOURCE.
 #pragma once
 #include <dlfcn.h>
 #include <pthread.h>
@@ -41,7 +42,8 @@ __attribute__((visibility("default"))) int pthread_setname_np(pthread_t id, cons
   return set_name == NULL ? 0 : set_name(id, name);
 }
 
-// Returns how often the worker has been held. What is expected once may just be about to begin: while it does, calls may meet it, and wake it.
+// Returns how often the worker has been held. What is expected once may just be about to begin: while it does, calls
+// may meet it, and wake it.
 static int await_worker(int expected)
 {
   struct timespec end;

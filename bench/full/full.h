@@ -1,10 +1,9 @@
-// full.h: the report of `make bench-full`: what the parts measured (load.c), compared (judge.c), as tables (print.c), JSON (json.c) and pictures
-// (plot.c).
-// Tables that were printed as markdown can be read again (tables.c).
+// full.h: the report of `make bench-full`: what the parts measured (load.c), compared (judge.c), as tables (print.c),
+// JSON (json.c) and pictures (plot.c). Tables that were printed as markdown can be read again (tables.c).
 //
-// A player is what was measured under one name: "tutti" and "tutti:VARIANT" are this library, "NAME" is a peer as installed, "NAME:SETTING" the same
-// peer with another setting. A column is what is printed: each of ours, each peer as installed, and "NAME tuned", the best of all its settings at
-// each point.
+// A player is what was measured under one name: "tutti" and "tutti:VARIANT" are this library, "NAME" is a peer as
+// installed, "NAME:SETTING" the same peer with another setting. A column is what is printed: each of ours, each peer as
+// installed, and "NAME tuned", the best of all its settings at each point.
 #pragma once
 #include <stddef.h>
 #include <stdio.h>
@@ -59,7 +58,8 @@ typedef struct full_summary {
 
 extern const char *const full_kinds[COLL_COUNT];
 
-// load.c. Adds what one part measured, a file as coll_drive writes it. 0 on success; what is wrong is said with the file's name.
+// load.c. Adds what one part measured, a file as coll_drive writes it. 0 on success; what is wrong is said with the
+// file's name.
 int full_load(full_run *r, const char *path);
 // The same of a file of tables, docs/bench/tables.md: medians as far as they were printed, and limits.
 int full_load_tables(full_run *r, const char *path);
@@ -76,13 +76,14 @@ double full_us(const full_run *r, const full_point *p, int column, int *player);
 full_verdict full_judge(const full_run *r, const full_point *p, int own);
 // Of all points with that many ranks and that collective (-1: any).
 full_summary full_summarise(const full_run *r, int own, int ranks, int kind);
-// Number of the first point from `from` on that belongs to another table (ranks, collective, warm or cold); one past a table's last.
+// Number of the first point from `from` on that belongs to another table (ranks, collective, warm or cold); one past a
+// table's last.
 int full_table_end(const full_run *r, int from);
 
 // print.c. All tables and summaries; markdown: as such, else as text.
 void full_print(const full_run *r, FILE *out, int markdown);
 // json.c. 0 on success.
 int full_json(const full_run *r, const char *path);
-// plot.c. One picture of all points from `from` to before `end`, which are of one collective among as many ranks: bandwidth, time of small messages and the
-// best peer's time over ours.
+// plot.c. One picture of all points from `from` to before `end`, which are of one collective among as many ranks:
+// bandwidth, time of small messages and the best peer's time over ours.
 void full_plot(const full_run *r, FILE *out, int from, int end);

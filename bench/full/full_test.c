@@ -22,7 +22,8 @@ static void put(full_run *r, int kind, int cold, double bytes, const char *name,
   p->rounds[who] = 5;
 }
 
-// All-reduce of 8 B (A: 1.0, A:x 0.5, B missing) and 32 B (A missing, A:x 4, B 3), reduce of 8 B where no peer was measured.
+// All-reduce of 8 B (A: 1.0, A:x 0.5, B missing) and 32 B (A missing, A:x 4, B 3), reduce of 8 B where no peer was
+// measured.
 static void fill(full_run *r)
 {
   *r = (full_run){0};
@@ -104,7 +105,8 @@ static void test_summary(void **state)
   assert_true(fabs(stats_geometric(&s.heat[1]) - 6) < 1e-12);
   assert_true(fabs(stats_geometric(&s.all) - cbrt(0.5 * 1.5 * 6)) < 1e-12);
   assert_true(s.all.worst == 0.5);
-  assert_true(r.points[s.all.where].bytes == 8 && r.points[s.all.where].kind == COLL_ALL_REDUCE && !r.points[s.all.where].cold);
+  assert_true(r.points[s.all.where].bytes == 8 && r.points[s.all.where].kind == COLL_ALL_REDUCE &&
+              !r.points[s.all.where].cold);
   assert_int_equal(full_summarise(&r, 0, 2, COLL_REDUCE).all.n, 0);
   assert_int_equal(full_summarise(&r, 0, 4, -1).all.n, 0);
   full_free(&r);
@@ -139,15 +141,16 @@ static void test_load(void **state)
 {
   (void)state;
   full_run r = {0};
-  assert_int_equal(
-      load_text(&r,
-                "{\"ranks\": 2, \"rounds\": 3, \"players\": [\"tutti\", \"A\"], \"wrong\": {\"A\": 7}, \"collectives\": {\"broadcast\": "
-                "{\"points\": [{\"bytes\": 8, \"cold\": true, \"tutti\": {\"us\": 1.5, \"rounds\": [1.5, 0, 2]}, \"A\": {\"us\": 0, "
-                "\"rounds\": [0, 0, 0]}}]}}}"),
-      0);
+  assert_int_equal(load_text(&r, "{\"ranks\": 2, \"rounds\": 3, \"players\": [\"tutti\", \"A\"], \"wrong\": {\"A\": "
+                                 "7}, \"collectives\": {\"broadcast\": "
+                                 "{\"points\": [{\"bytes\": 8, \"cold\": true, \"tutti\": {\"us\": 1.5, \"rounds\": "
+                                 "[1.5, 0, 2]}, \"A\": {\"us\": 0, "
+                                 "\"rounds\": [0, 0, 0]}}]}}}"),
+                   0);
   assert_int_equal(r.npoints, 1);
   assert_int_equal(r.wrong[1], 7);
-  assert_true(r.points[0].cold && r.points[0].kind == COLL_BROADCAST && r.points[0].us[0] == 1.5 && r.points[0].us[1] == 0);
+  assert_true(r.points[0].cold && r.points[0].kind == COLL_BROADCAST && r.points[0].us[0] == 1.5 &&
+              r.points[0].us[1] == 0);
   assert_int_equal(r.points[0].rounds[0], 2);
   full_free(&r);
 }
@@ -155,15 +158,16 @@ static void test_load(void **state)
 static void test_load_bad(void **state)
 {
   (void)state;
-  static const char *const bad[] = {"",
-                                    "[]",
-                                    "{\"ranks\": 2}",
-                                    "{\"ranks\": 0, \"players\": []}",
-                                    "{\"ranks\": 2, \"players\": [3]}",
-                                    "{\"ranks\": 2, \"players\": [\"a name that is much longer than any player's can be\"]}",
-                                    "{\"ranks\": 2, \"players\": [], \"collectives\": {\"none\": {\"points\": []}}}",
-                                    "{\"ranks\": 2, \"players\": [], \"collectives\": {\"reduce\": {}}}",
-                                    "{\"ranks\": 2, \"players\": [], \"collectives\": {\"reduce\": {\"points\": [{\"cold\": true}]}}}"};
+  static const char *const bad[] = {
+      "",
+      "[]",
+      "{\"ranks\": 2}",
+      "{\"ranks\": 0, \"players\": []}",
+      "{\"ranks\": 2, \"players\": [3]}",
+      "{\"ranks\": 2, \"players\": [\"a name that is much longer than any player's can be\"]}",
+      "{\"ranks\": 2, \"players\": [], \"collectives\": {\"none\": {\"points\": []}}}",
+      "{\"ranks\": 2, \"players\": [], \"collectives\": {\"reduce\": {}}}",
+      "{\"ranks\": 2, \"players\": [], \"collectives\": {\"reduce\": {\"points\": [{\"cold\": true}]}}}"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     full_run r = {0};
     assert_int_equal(load_text(&r, bad[i]), 1);
@@ -236,8 +240,8 @@ static void test_plot(void **state)
   assert_null(strstr(text, "nan"));
   assert_null(strstr(text, "inf\"")); // no coordinate without a number
   assert_null(strstr(text, "href"));  // nothing from elsewhere
-  // Lines: tutti, threads, A, A tuned, B warm; tutti, A, A tuned cold; as many of times; of ratios tutti and threads warm, tutti cold; five in the legend; no
-  // limit is known.
+  // Lines: tutti, threads, A, A tuned, B warm; tutti, A, A tuned cold; as many of times; of ratios tutti and threads
+  // warm, tutti cold; five in the legend; no limit is known.
   assert_int_equal(count(text, "<polyline"), 8 + 8 + 3 + 5);
   assert_int_equal(count(text, "<clipPath"), 6);
   assert_int_equal(count(text, "best peer's time over ours"), 2);
@@ -273,9 +277,9 @@ static void test_read_tables(void **state)
       assert_true(full_us(&r, p, k, NULL) == full_us(&again, q, same, NULL));
     }
   }
-  static const char *const bad[] = {"", "nothing\n",
-                                    "### all_reduce, 2 ranks, warm\n\n| us | tutti | best peer |\n|---|---|---|\n| 8 B | 1 |\n",
-                                    "### all_reduce, 2 ranks, warm\n\n| us | tutti | best peer |\n|---|---|---|\n| eight | 1 | - |\n"};
+  static const char *const bad[] = {
+      "", "nothing\n", "### all_reduce, 2 ranks, warm\n\n| us | tutti | best peer |\n|---|---|---|\n| 8 B | 1 |\n",
+      "### all_reduce, 2 ranks, warm\n\n| us | tutti | best peer |\n|---|---|---|\n| eight | 1 | - |\n"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     f = fopen(path, "w");
     fputs(bad[i], f);
@@ -344,9 +348,10 @@ static void test_json(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_columns), cmocka_unit_test(test_judge),   cmocka_unit_test(test_summary),
-                                     cmocka_unit_test(test_tables),  cmocka_unit_test(test_load),    cmocka_unit_test(test_load_bad),
-                                     cmocka_unit_test(test_print),   cmocka_unit_test(test_plot),    cmocka_unit_test(test_read_tables),
-                                     cmocka_unit_test(test_json),    cmocka_unit_test(test_machines)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_columns), cmocka_unit_test(test_judge),   cmocka_unit_test(test_summary),
+      cmocka_unit_test(test_tables),  cmocka_unit_test(test_load),    cmocka_unit_test(test_load_bad),
+      cmocka_unit_test(test_print),   cmocka_unit_test(test_plot),    cmocka_unit_test(test_read_tables),
+      cmocka_unit_test(test_json),    cmocka_unit_test(test_machines)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,8 @@ static json_t *limits_json(const limit_table *t)
   json_object_set_new(o, "line_exchange_ns", number(t->exchange_ns));
   json_object_set_new(o, "line_stream_ns", number(t->stream_ns));
   for (int i = 0; i < t->n; i++) {
-    json_array_append_new(sizes, json_pack("{s:f, s:f, s:f}", "bytes", t->bytes[i], "copy", t->copy[i], "add", t->add[i]));
+    json_array_append_new(sizes,
+                          json_pack("{s:f, s:f, s:f}", "bytes", t->bytes[i], "copy", t->copy[i], "add", t->add[i]));
   }
   json_object_set_new(o, "rates", sizes);
   return o;

@@ -5,7 +5,8 @@
 
 #include "full.h"
 
-const char *const full_kinds[COLL_COUNT] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "sendrecv"};
+const char *const full_kinds[COLL_COUNT] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                            "reduce",     "alltoall",       "sendrecv"};
 
 static int by_place(const void *a, const void *b)
 {
@@ -145,8 +146,8 @@ full_summary full_summarise(const full_run *r, int own, int ranks, int kind)
 int full_table_end(const full_run *r, int from)
 {
   int end = from;
-  while (end < r->npoints && r->points[end].ranks == r->points[from].ranks && r->points[end].kind == r->points[from].kind &&
-         r->points[end].cold == r->points[from].cold) {
+  while (end < r->npoints && r->points[end].ranks == r->points[from].ranks &&
+         r->points[end].kind == r->points[from].kind && r->points[end].cold == r->points[from].cold) {
     end++;
   }
   return end;

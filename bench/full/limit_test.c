@@ -39,7 +39,8 @@ static void test_read(void **state)
   assert_true(t.cores == 2 && t.exchange_ns == 100 && t.stream_ns == 10);
   assert_true(t.copy[1] == 40 && t.add[0] == 20);
   assert_int_equal(read_text("copy_1000 10 GB/s x\n", &t), 1);
-  assert_int_equal(read_text("cores 2 x\nline_exchange 1 x\nline_stream 1 x\ncopy_8 1 x\n", &t), 1); // no rate of adding
+  // No rate of adding.
+  assert_int_equal(read_text("cores 2 x\nline_exchange 1 x\nline_stream 1 x\ncopy_8 1 x\n", &t), 1);
   assert_int_equal(read_text("\n", &t), 1);
 }
 
@@ -86,7 +87,7 @@ static void test_bus(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_traffic), cmocka_unit_test(test_us),
-                                     cmocka_unit_test(test_bus)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_traffic),
+                                     cmocka_unit_test(test_us), cmocka_unit_test(test_bus)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,8 @@ static int load_kind(full_run *r, const char *path, int ranks, const char *name,
   return res;
 }
 
-// The machine that measured the part, unless another part was measured there, too. Parts of older drivers do not say it.
+// The machine that measured the part, unless another part was measured there, too. Parts of older drivers do not say
+// it.
 static int load_machine(full_run *r, const char *path, json_t *o)
 {
   const char *key;

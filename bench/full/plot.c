@@ -1,5 +1,5 @@
-// plot.c: a collective over size as SVG: bandwidth, time of small messages, and how many times as long the best peer takes; warm above cold. Logarithmic axes, no
-// other file needed, light and dark.
+// plot.c: a collective over size as SVG: bandwidth, time of small messages, and how many times as long the best peer
+// takes; warm above cold. Logarithmic axes, no other file needed, light and dark.
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@
 
 typedef enum { BANDWIDTH, TIME, RATIO, PLOTS } plot_kind;
 
-static const char *const titles[PLOTS] = {"bus bandwidth, GB/s", "time of small messages, µs", "best peer's time over ours"};
+static const char *const titles[PLOTS] = {"bus bandwidth, GB/s", "time of small messages, µs",
+                                          "best peer's time over ours"};
 
 // What the points of a picture have in common.
 typedef struct picture {
@@ -37,12 +38,17 @@ typedef struct panel {
 } panel;
 
 static const char *const style =
-    "<style>text{font:12px sans-serif;fill:#24292f}.t{font-size:14px;font-weight:bold}.s{font-weight:bold}.b{fill:#fff}.g{stroke:#d0d7de}"
-    ".f,.u{stroke:#57606a;fill:none}polyline{fill:none;stroke-width:1.6;stroke-linejoin:round}.o{stroke-width:3}.l{stroke:#57606a;stroke-dasharray:5 4}"
-    ".c0{stroke:#cf222e}.c1{stroke:#bf5600}.c2{stroke:#8250df}.c3{stroke:#0969da}.c4{stroke:#54aeff}.c5{stroke:#1a7f37}.c6{stroke:#4ac26b}"
+    "<style>text{font:12px "
+    "sans-serif;fill:#24292f}.t{font-size:14px;font-weight:bold}.s{font-weight:bold}.b{fill:#fff}.g{stroke:#d0d7de}"
+    ".f,.u{stroke:#57606a;fill:none}polyline{fill:none;stroke-width:1.6;stroke-linejoin:round}.o{stroke-width:3}.l{"
+    "stroke:#57606a;stroke-dasharray:5 4}"
+    ".c0{stroke:#cf222e}.c1{stroke:#bf5600}.c2{stroke:#8250df}.c3{stroke:#0969da}.c4{stroke:#54aeff}.c5{stroke:#1a7f37}"
+    ".c6{stroke:#4ac26b}"
     ".c7{stroke:#9a6700}.c8{stroke:#6e7781}.c9{stroke:#afb8c1}"
-    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.b{fill:#0d1117}.g{stroke:#30363d}.f,.u{stroke:#8b949e}.l{stroke:#8b949e}"
-    ".c0{stroke:#ff7b72}.c1{stroke:#ffa657}.c2{stroke:#d2a8ff}.c3{stroke:#58a6ff}.c4{stroke:#a5d6ff}.c5{stroke:#3fb950}.c6{stroke:#7ee787}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.b{fill:#0d1117}.g{stroke:#30363d}.f,.u{stroke:#8b949e}.l{"
+    "stroke:#8b949e}"
+    ".c0{stroke:#ff7b72}.c1{stroke:#ffa657}.c2{stroke:#d2a8ff}.c3{stroke:#58a6ff}.c4{stroke:#a5d6ff}.c5{stroke:#3fb950}"
+    ".c6{stroke:#7ee787}"
     ".c7{stroke:#d29922}.c8{stroke:#8b949e}.c9{stroke:#6e7681}}</style>\n";
 
 // Column -1 is the limit. 0: there is nothing to draw.
@@ -86,8 +92,8 @@ static double line_below(plot_kind kind, double v)
   return at;
 }
 
-// Ours set the scale, and peers and the limit its better end: one that is a hundred times slower must not press the rest together. Times reach to a quarter and
-// four times of ours.
+// Ours set the scale, and peers and the limit its better end: one that is a hundred times slower must not press the
+// rest together. Times reach to a quarter and four times of ours.
 static void find_scales(panel *p)
 {
   const picture *c = p->c;
@@ -142,16 +148,19 @@ static void axes(const panel *p)
       continue;
     }
     int even = p->kind == RATIO && fabs(v - 1) < 0.001; // as fast as the best peer
-    fprintf(out, "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
+    fprintf(out,
+            "<path class=\"%s\" d=\"M%.1f %.1fH%.1f\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n",
             even ? "u" : "g", p->left, y, right, p->left - 6, y + 4, v);
   }
   for (double v = p->least; v <= p->most * 1.001; v *= p->most / p->least > 1 << 18 ? 64 : 8) {
     double x = x_of(p, v);
-    fprintf(out, "<path class=\"g\" d=\"M%.1f %.1fV%.1f\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x, p->top,
-            bottom, x, bottom + 18, stats_size((size_t)v, text));
+    fprintf(out,
+            "<path class=\"g\" d=\"M%.1f %.1fV%.1f\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+            x, p->top, bottom, x, bottom + 18, stats_size((size_t)v, text));
   }
   fprintf(out,
-          "<rect class=\"f\" x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\"/><text class=\"s\" x=\"%.1f\" y=\"%.1f\">%s, %s</text>\n",
+          "<rect class=\"f\" x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\"/><text class=\"s\" x=\"%.1f\" "
+          "y=\"%.1f\">%s, %s</text>\n",
           p->left, p->top, PANEL_W, PANEL_H, p->left, p->top - 8, titles[p->kind], p->cold ? "cold" : "warm");
 }
 
@@ -188,7 +197,9 @@ static void draw_panel(const panel *p, int number)
 {
   FILE *out = p->c->out;
   axes(p);
-  fprintf(out, "<clipPath id=\"p%d\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\"/></clipPath><g clip-path=\"url(#p%d)\">\n",
+  fprintf(out,
+          "<clipPath id=\"p%d\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\"/></clipPath><g "
+          "clip-path=\"url(#p%d)\">\n",
           number, p->left, p->top, PANEL_W, PANEL_H, number);
   for (int k = p->c->r->ncolumns - 1; k >= -1; k--) {
     line(p, k);
@@ -206,8 +217,9 @@ static void legend(const picture *c, int y)
     if (has_column(c, k)) {
       int x = LEFT + n % each * ENTRY, at = y + n / each * 20;
       line_class(c, k, name);
-      fprintf(c->out, "<polyline class=\"%s\" points=\"%d,%d %d,%d\"/><text %sx=\"%d\" y=\"%d\">%s</text>\n", name, x, at - 4, x + 24,
-              at - 4, k >= 0 && c->r->columns[k].own ? "class=\"s\" " : "", x + 30, at, k < 0 ? limit : c->r->columns[k].name);
+      fprintf(c->out, "<polyline class=\"%s\" points=\"%d,%d %d,%d\"/><text %sx=\"%d\" y=\"%d\">%s</text>\n", name, x,
+              at - 4, x + 24, at - 4, k >= 0 && c->r->columns[k].own ? "class=\"s\" " : "", x + 30, at,
+              k < 0 ? limit : c->r->columns[k].name);
       n++;
     }
   }
@@ -219,10 +231,11 @@ void full_plot(const full_run *r, FILE *out, int from, int end)
   const full_point *p = &r->points[from];
   int rows = r->points[end - 1].cold - p->cold + 1, bottom = TOP + rows * (PANEL_H + GAP_Y);
   int width = LEFT + PLOTS * (PANEL_W + GAP_X) - GAP_X + 30, height = bottom + 32;
-  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n%s", width, height, width,
-          height, style);
-  fprintf(out, "<rect class=\"b\" width=\"%d\" height=\"%d\"/><text class=\"t\" x=\"%d\" y=\"20\">%s, %d ranks</text>\n", width, height,
-          LEFT, full_kinds[p->kind], p->ranks);
+  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">\n%s", width,
+          height, width, height, style);
+  fprintf(out,
+          "<rect class=\"b\" width=\"%d\" height=\"%d\"/><text class=\"t\" x=\"%d\" y=\"20\">%s, %d ranks</text>\n",
+          width, height, LEFT, full_kinds[p->kind], p->ranks);
   for (int kind = 0; kind < PLOTS; kind++) {
     panel scales = {.c = &c, .kind = (plot_kind)kind, .left = LEFT + kind * (PANEL_W + GAP_X)};
     find_scales(&scales);

@@ -54,7 +54,8 @@ static void us_cell(const sheet *s, double us)
 static void title(const sheet *s, const full_run *r, const full_point *p)
 {
   const char *more = p->ranks > r->limits.cores && r->limits.cores > 0 ? " (more ranks than cores)" : "";
-  fprintf(s->out, "\n%s%s, %d ranks%s, %s\n\n", s->markdown ? "### " : "", full_kinds[p->kind], p->ranks, more, heat[p->cold]);
+  fprintf(s->out, "\n%s%s, %d ranks%s, %s\n\n", s->markdown ? "### " : "", full_kinds[p->kind], p->ranks, more,
+          heat[p->cold]);
 }
 
 // Was this column measured anywhere in the table?
@@ -132,8 +133,8 @@ static void worst_cell(const sheet *s, const full_run *r, const stats_mean *m, i
   if (m->n > 0) {
     const full_point *p = &r->points[m->where];
     full_verdict v = full_judge(r, p, own);
-    snprintf(text, sizeof text, "%.2f: %s %s %s, %s", m->worst, full_kinds[p->kind], stats_size((size_t)p->bytes, size), heat[p->cold],
-             r->columns[v.by].name);
+    snprintf(text, sizeof text, "%.2f: %s %s %s, %s", m->worst, full_kinds[p->kind], stats_size((size_t)p->bytes, size),
+             heat[p->cold], r->columns[v.by].name);
   }
   fprintf(s->out, s->markdown ? " %s |" : "  %s", text);
 }
@@ -185,7 +186,9 @@ static void print_rounds(const sheet *s, const full_run *r)
   if (most == 0) { // they are not known of tables that were read
     return;
   }
-  fprintf(s->out, "\nMedians of %d to %d rounds. x: the best peer's time over ours; %%: the limit over ours, in percent.\n", least, most);
+  fprintf(s->out,
+          "\nMedians of %d to %d rounds. x: the best peer's time over ours; %%: the limit over ours, in percent.\n",
+          least, most);
   for (int k = 0; k < r->nplayers; k++) {
     if (r->wrong[k] != 0) {
       fprintf(s->out, "%s: %d WRONG elements\n", r->players[k], r->wrong[k]);
@@ -197,9 +200,8 @@ void full_print(const full_run *r, FILE *out, int markdown)
 {
   sheet s = {.out = out, .markdown = markdown};
   if (markdown) {
-    fprintf(
-        out,
-        "# The whole comparison\n\nWritten by `make bench-full`, whose README (bench/full) says what was measured and how. Microseconds.\n");
+    fprintf(out, "# The whole comparison\n\nWritten by `make bench-full`, whose README (bench/full) says what was "
+                 "measured and how. Microseconds.\n");
   }
   for (int i = 0; i < r->nmachines; i++) {
     fprintf(out, "\nMachine: ");

@@ -47,7 +47,8 @@ int many_open(many_rank *r)
   int res = many_failed(ncclGroupStart(), "ncclGroupStart", r->rank);
   for (int i = 0; i < r->n && res == 0; i++) {
     res = many_failed(tuttiSetDevice(r->rank + i), "tuttiSetDevice", r->rank + i) ||
-          many_failed(ncclCommInitRank(&r->comm[i], r->job->nranks, r->job->id, r->rank + i), "ncclCommInitRank", r->rank + i);
+          many_failed(ncclCommInitRank(&r->comm[i], r->job->nranks, r->job->id, r->rank + i), "ncclCommInitRank",
+                      r->rank + i);
   }
   res |= many_failed(ncclGroupEnd(), "ncclGroupEnd", r->rank);
   for (int i = 0; i < r->n && res == 0; i++) {

@@ -1,12 +1,13 @@
 // many.c: ranks without a core of their own, and cores that ranks do not need.
 //
-//   many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n ranks] [-b bytes] [-c calls] [-q queue]
-//     latency  calls of a collective (all_reduce) with a wait after each `queue` (1), and what each costs: time, processor time, changes of the core
-//     yield    what so many ranks cost that only yield: no call among them can take less than a turn of each
-//     init     from the call to a usable communicator, and the memory that it takes
-//     idle     processor time of ranks that wait half a second for the last one
-//     share    what a computing process beside the ranks gets: while they wait, and while they reduce
-//     overlap  what the library takes from a thread that computes while its all-reduce is in flight
+//   many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n ranks] [-b bytes] [-c
+//   calls] [-q queue]
+//     latency  calls of a collective (all_reduce) with a wait after each `queue` (1), and what each costs: time,
+//     processor time, changes of the core yield    what so many ranks cost that only yield: no call among them can take
+//     less than a turn of each init     from the call to a usable communicator, and the memory that it takes idle
+//     processor time of ranks that wait half a second for the last one share    what a computing process beside the
+//     ranks gets: while they wait, and while they reduce overlap  what the library takes from a thread that computes
+//     while its all-reduce is in flight
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -97,8 +98,9 @@ static int latency(many_job *job)
     taken += (double)job->used[i].ru_nivcsw;
   }
   double median = many_median(block, MANY_BLOCKS);
-  printf("us %.2f (least %.2f, quartile %.2f); per call, all ranks: processor us %.2f, cores given away %.2f, taken away %.2f\n", median,
-         block[0], block[MANY_BLOCKS / 4], 1e6 * cpu / ops, given / ops, taken / ops);
+  printf("us %.2f (least %.2f, quartile %.2f); per call, all ranks: processor us %.2f, cores given away %.2f, taken "
+         "away %.2f\n",
+         median, block[0], block[MANY_BLOCKS / 4], 1e6 * cpu / ops, given / ops, taken / ops);
   return 0;
 }
 
@@ -187,8 +189,8 @@ static int init(many_job *job)
     }
   }
   double median = many_median(ms, REPEATS);
-  printf("ms %.1f (least %.1f, most %.1f); memory, all ranks, after %d all-reduces: %.0f KiB\n", median, ms[0], ms[REPEATS - 1], job->calls,
-         many_median(kb, REPEATS));
+  printf("ms %.1f (least %.1f, most %.1f); memory, all ranks, after %d all-reduces: %.0f KiB\n", median, ms[0],
+         ms[REPEATS - 1], job->calls, many_median(kb, REPEATS));
   return 0;
 }
 
@@ -225,7 +227,8 @@ static int idle(many_job *job)
     sum += ms;
     most = ms > most ? ms : most;
   }
-  printf("processor ms of a rank that waits %.0f ms: %.2f in the mean, %.2f at most\n", 1e3 * WAIT_S, sum / (job->nranks - 1), most);
+  printf("processor ms of a rank that waits %.0f ms: %.2f in the mean, %.2f at most\n", 1e3 * WAIT_S,
+         sum / (job->nranks - 1), most);
   return 0;
 }
 
@@ -332,7 +335,8 @@ static int overlap(many_job *job)
   for (int i = 0; i < job->nranks - 1; i++) {
     most = job->after[i] > most ? job->after[i] : most;
   }
-  printf("with an all-reduce in flight that the last rank has not joined, the library uses %.2f%% of a core\n", 100 * most);
+  printf("with an all-reduce in flight that the last rank has not joined, the library uses %.2f%% of a core\n",
+         100 * most);
   return 0;
 }
 
@@ -349,7 +353,8 @@ static int find(const char *name, const char *const *names, int n)
 static int parse(int argc, char **argv, many_job *job)
 {
   static const char *const modes[] = {"processes", "threads", "one"};
-  static const char *const collectives[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "alltoall", "sendrecv"};
+  static const char *const collectives[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                            "reduce",     "alltoall",       "sendrecv"};
   *job = (many_job){.nranks = 8, .calls = 100, .batch = 1, .bytes = 8};
   for (int c; (c = getopt(argc, argv, "m:k:n:b:c:q:")) != -1;) {
     switch (c) {
@@ -362,8 +367,8 @@ static int parse(int argc, char **argv, many_job *job)
     default: return 1;
     }
   }
-  return (int)job->mode > 2 || job->kind >= MANY_KINDS || job->nranks < 2 || job->nranks > MANY_RANKS || job->bytes < sizeof(float) ||
-         job->calls < 1 || job->batch < 1;
+  return (int)job->mode > 2 || job->kind >= MANY_KINDS || job->nranks < 2 || job->nranks > MANY_RANKS ||
+         job->bytes < sizeof(float) || job->calls < 1 || job->batch < 1;
 }
 
 int main(int argc, char **argv)
@@ -371,13 +376,14 @@ int main(int argc, char **argv)
   static const struct {
     const char *name;
     int (*run)(many_job *job);
-  } kinds[] = {{"latency", latency}, {"yield", yields}, {"init", init}, {"idle", idle}, {"share", share}, {"overlap", overlap}};
+  } kinds[] = {{"latency", latency}, {"yield", yields}, {"init", init},
+               {"idle", idle},       {"share", share},  {"overlap", overlap}};
   many_job *job = mmap(NULL, sizeof *job + sizeof *over, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (job == MAP_FAILED || argc < 2 || parse(argc - 1, argv + 1, job) != 0) {
-    fprintf(
-        stderr,
-        "usage: many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n 2..%d] [-b bytes] [-c calls] [-q queue]\n",
-        MANY_RANKS);
+    fprintf(stderr,
+            "usage: many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n 2..%d] "
+            "[-b bytes] [-c calls] [-q queue]\n",
+            MANY_RANKS);
     return 2;
   }
   over = (_Atomic int *)(job + 1);

@@ -1,4 +1,5 @@
-// many.h: what the measurements of ranks without a core of their own share: the job of one measurement, its ranks, and their clocks.
+// many.h: what the measurements of ranks without a core of their own share: the job of one measurement, its ranks, and
+// their clocks.
 #pragma once
 #include <stdatomic.h>
 #include <stddef.h>

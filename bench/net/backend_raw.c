@@ -1,6 +1,8 @@
-// backend_raw.c: bare TCP sockets as one more library of the driver in bench/coll: what the libraries' columns are held against.
+// backend_raw.c: bare TCP sockets as one more library of the driver in bench/coll: what the libraries' columns are held
+// against.
 //
-//   coll_raw [chunk KiB]     two ranks; all_reduce, all_gather, alltoall, broadcast, and sendrecv, which is the plain exchange: each sends and receives the
+//   coll_raw [chunk KiB]     two ranks; all_reduce, all_gather, alltoall, broadcast, and sendrecv, which is the plain
+//   exchange: each sends and receives the
 //                            size at once.
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -13,10 +15,12 @@
 
 static raw_pair pair;
 
-// The other end's block comes to its place, mine goes there. All-gather: the block is the input; all-to-all: it is the other end's part of it.
+// The other end's block comes to its place, mine goes there. All-gather: the block is the input; all-to-all: it is the
+// other end's part of it.
 static int blocks(const coll_call *c, int all_to_all)
 {
-  size_t bytes = c->count * sizeof(float), mine = (size_t)pair.rank * c->count, theirs = (size_t)(1 - pair.rank) * c->count;
+  size_t bytes = c->count * sizeof(float), mine = (size_t)pair.rank * c->count,
+         theirs = (size_t)(1 - pair.rank) * c->count;
   memcpy(c->out + mine, c->in + (all_to_all ? mine : 0), bytes);
   return raw_exchange(&pair, c->in + (all_to_all ? theirs : 0), c->out + theirs, bytes);
 }

@@ -1,7 +1,9 @@
-// net_bench.c: the socket network (src/net) beside bare sockets, in one run: 8-byte ping-pong, 64 MiB one way and both ways, by chunk size.
+// net_bench.c: the socket network (src/net) beside bare sockets, in one run: 8-byte ping-pong, 64 MiB one way and both
+// ways, by chunk size.
 //
-// Two processes over the loopback, ours and bare in turn, short blocks; best and lower quartile of the rounds (foreign load only ever adds). Usage: net_bench [rounds [threads [sockets]]].
-// Build: cc -O2 -Iinclude -Isrc bench/net/net_bench.c lib/libnccl_static.a -lsodium -lexpat -lpthread -lm -ldl.
+// Two processes over the loopback, ours and bare in turn, short blocks; best and lower quartile of the rounds (foreign
+// load only ever adds). Usage: net_bench [rounds [threads [sockets]]]. Build: cc -O2 -Iinclude -Isrc
+// bench/net/net_bench.c lib/libnccl_static.a -lsodium -lexpat -lpthread -lm -ldl.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -135,7 +137,8 @@ static void raw_stream(const side *s, int out, int in, size_t chunk)
 {
   size_t sent = out ? 0 : TOTAL, got = in ? 0 : TOTAL;
   while (sent < TOTAL || got < TOTAL) {
-    ssize_t n = sent < TOTAL ? send(s->raw, s->out + sent, TT_MIN(chunk, TOTAL - sent), MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
+    ssize_t n =
+        sent < TOTAL ? send(s->raw, s->out + sent, TT_MIN(chunk, TOTAL - sent), MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
     sent += n > 0 ? (size_t)n : 0;
     n = got < TOTAL ? recv(s->raw, s->in + got, TT_MIN(chunk, TOTAL - got), MSG_DONTWAIT) : 0;
     got += n > 0 ? (size_t)n : 0;
@@ -167,7 +170,8 @@ static void advance(const side *s, window *w, int sends, size_t chunk)
 
 static void net_stream(const side *s, int out, int in, size_t chunk)
 {
-  window o = {.done = out ? 0 : TOTAL, .posted = out ? 0 : TOTAL}, i = {.done = in ? 0 : TOTAL, .posted = in ? 0 : TOTAL};
+  window o = {.done = out ? 0 : TOTAL, .posted = out ? 0 : TOTAL},
+         i = {.done = in ? 0 : TOTAL, .posted = in ? 0 : TOTAL};
   while (o.done < TOTAL || i.done < TOTAL) {
     if (o.done < TOTAL) {
       advance(s, &o, 1, chunk);
@@ -215,8 +219,8 @@ static void report(const char *name, double times[2][MAX_ROUNDS], int rounds, si
   double ours[2], bare[2];
   figures(times[0], rounds, chunk, ours);
   figures(times[1], rounds, chunk, bare);
-  printf("%-10s %5zu KiB  ours %7.2f %7.2f  bare %7.2f %7.2f  %s  ours/bare %.2f %.2f\n", name, chunk >> 10, ours[0], ours[1], bare[0],
-         bare[1], chunk == 0 ? "us half round trip" : "GB/s", ours[0] / bare[0], ours[1] / bare[1]);
+  printf("%-10s %5zu KiB  ours %7.2f %7.2f  bare %7.2f %7.2f  %s  ours/bare %.2f %.2f\n", name, chunk >> 10, ours[0],
+         ours[1], bare[0], bare[1], chunk == 0 ? "us half round trip" : "GB/s", ours[0] / bare[0], ours[1] / bare[1]);
 }
 
 static void run(const side *s, int rounds)

@@ -56,7 +56,8 @@ static int join(raw_pair *p, int listener, const struct sockaddr_in *at, int soc
 {
   const int one = 1;
   for (; p->open < sockets; p->open++) {
-    int fd = p->rank == 0 ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd =
+        p->rank == 0 ? accept4(listener, NULL, NULL, SOCK_CLOEXEC) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || (p->rank == 1 && connect(fd, (const struct sockaddr *)at, sizeof *at) != 0)) {
       return complain("cannot connect");
     }
@@ -106,7 +107,8 @@ static int push(int fd, flow *f, size_t most, int sending)
     return 0;
   }
   left = left < most ? left : most;
-  ssize_t n = sending ? send(fd, f->at + f->done, left, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(fd, f->at + f->done, left, MSG_DONTWAIT);
+  ssize_t n = sending ? send(fd, f->at + f->done, left, MSG_DONTWAIT | MSG_NOSIGNAL)
+                      : recv(fd, f->at + f->done, left, MSG_DONTWAIT);
   if (n <= 0) {
     return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
   }
@@ -114,7 +116,8 @@ static int push(int fd, flow *f, size_t most, int sending)
   return 1;
 }
 
-// Called after a look that moved nothing, the `idle`th in a row: looks again, or sleeps until one of the flows can move.
+// Called after a look that moved nothing, the `idle`th in a row: looks again, or sleeps until one of the flows can
+// move.
 static void await(const raw_pair *p, const flow *out, const flow *in, int n, int idle)
 {
   struct pollfd fds[RAW_SOCKETS];
@@ -175,7 +178,8 @@ static void add(float *to, const float *a, const float *b, size_t count)
   }
 }
 
-// What has arrived of the other end's contribution to my half: summed by whole floats once the scratch is full or all is there.
+// What has arrived of the other end's contribution to my half: summed by whole floats once the scratch is full or all
+// is there.
 static void sum_arrived(const float *in, float *out, flow *f, size_t *summed, size_t half)
 {
   if (f->done == f->size) {
@@ -195,7 +199,8 @@ static int reduce_halves(const raw_pair *p, const float *in, float *out, size_t 
   size_t piece = p->chunk / sizeof *out, mine = length[me] * sizeof *out;
   flow raw_out = {.at = (char *)(uintptr_t)(in + first[other]), .size = length[other] * sizeof *out};
   flow raw_in = {.at = p->scratch, .size = (length[me] < piece ? length[me] : piece) * sizeof *out};
-  flow sum_out = {.at = (char *)my_out, .size = mine}, sum_in = {.at = (char *)(out + first[other]), .size = raw_out.size};
+  flow sum_out = {.at = (char *)my_out, .size = mine},
+       sum_in = {.at = (char *)(out + first[other]), .size = raw_out.size};
   for (int idle = 0; sum_out.done < mine || sum_in.done < sum_in.size;) {
     flow *o = raw_out.done < raw_out.size ? &raw_out : &sum_out, *i = summed < length[me] ? &raw_in : &sum_in;
     size_t ready = o == &raw_out ? p->chunk : summed * sizeof *out - sum_out.done;

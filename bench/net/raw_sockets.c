@@ -1,11 +1,12 @@
-// raw_sockets.c: what TCP sockets carry on this machine in the patterns of our collectives: two processes, each on a core of its own, over
-// the loopback, with nothing but send() and recv().
+// raw_sockets.c: what TCP sockets carry on this machine in the patterns of our collectives: two processes, each on a
+// core of its own, over the loopback, with nothing but send() and recv().
 //
-//   raw_sockets [-s MiB] [-r rounds] [-q]      -s size of the large exchange (64)   -r rounds (15)   -q only the summary
+//   raw_sockets [-s MiB] [-r rounds] [-q]      -s size of the large exchange (64)   -r rounds (15)   -q only the
+//   summary
 //
-// Rows "name value unit what": a row's value is the best round's, because on a busy machine most rounds may be disturbed; the median
-// follows. Bandwidth is bytes per direction and second: 64 MiB each way at once is what an all-reduce of 64 MiB moves between two ranks
-// (32 MiB of contributions and 32 MiB of results, each way).
+// Rows "name value unit what": a row's value is the best round's, because on a busy machine most rounds may be
+// disturbed; the median follows. Bandwidth is bytes per direction and second: 64 MiB each way at once is what an
+// all-reduce of 64 MiB moves between two ranks (32 MiB of contributions and 32 MiB of results, each way).
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +120,8 @@ static int try_exchange(bench *b, const char *waits, double best[2])
   }
   double fast = 1e-9 * (double)b->bytes / b->seconds[0], median = 1e-9 * (double)b->bytes / b->seconds[b->rounds / 2];
   snprintf(name, sizeof name, "tcp_%zuk_%d_%s", b->pair.chunk >> 10, b->pair.n, waits);
-  snprintf(text, sizeof text, "each way: chunks of %zu KiB, %d socket%s", b->pair.chunk >> 10, b->pair.n, b->pair.n == 1 ? "" : "s");
+  snprintf(text, sizeof text, "each way: chunks of %zu KiB, %d socket%s", b->pair.chunk >> 10, b->pair.n,
+           b->pair.n == 1 ? "" : "s");
   if (!b->quiet) {
     row(b, name, fast, median, "GB/s", text);
   }

@@ -1,5 +1,5 @@
-// table.c: every machine of tests/topologies: the channels that the search finds, what NCCL 2.30.7 finds (where it is known), the bound, and
-// the time. Called by table.sh, from the source root: table RESULTS [REPEATS]. See README.md.
+// table.c: every machine of tests/topologies: the channels that the search finds, what NCCL 2.30.7 finds (where it is
+// known), the bound, and the time. Called by table.sh, from the source root: table RESULTS [REPEATS]. See README.md.
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -238,8 +238,8 @@ static void weigh(const tt_graph *our, const tt_graph *known, const int hops[2],
   out[Q_SAME] = our->pattern == TT_PATTERN_RING ? more(our->samechannels, known->samechannels) : 0; // trees do not care
 }
 
-// The verdict, and counts it. A graph is below when there is less bandwidth to the network or inside, a path type is worse, or hops are
-// more than those of a known graph whose bandwidth and path types are no better.
+// The verdict, and counts it. A graph is below when there is less bandwidth to the network or inside, a path type is
+// worse, or hops are more than those of a known graph whose bandwidth and path types are no better.
 static void judge(const tt_graph *our, const tt_graph *known, const int hops[2], char text[120])
 {
   int q[QUALITIES], bad = 0, good = 0;
@@ -282,7 +282,8 @@ static void print_graphs(const machine *m, int nodes, const result *r, const tt_
       show(theirs, hops[1], b);
       judge(our, theirs, hops, verdict);
     }
-    printf("%-46.46s %d %-6s | %-30s | %-30s | %7.5g | %8.3f %s\n", m->name, nodes, kind_name(k), a, b, (double)our->bound, r->ms, verdict);
+    printf("%-46.46s %d %-6s | %-30s | %-30s | %7.5g | %8.3f %s\n", m->name, nodes, kind_name(k), a, b,
+           (double)our->bound, r->ms, verdict);
   }
 }
 
@@ -322,7 +323,8 @@ static bool model_of(const machine *m, int nodes, const tt_graphs *graphs, tt_mo
   return ok;
 }
 
-// What the known graphs' predicted time is of ours, for one function: geometric mean over sizes; *least the least of them.
+// What the known graphs' predicted time is of ours, for one function: geometric mean over sizes; *least the least of
+// them.
 static double speedup(const tt_model model[2], tt_model_func func, double *least)
 {
   double sum = 0;
@@ -344,7 +346,8 @@ static void predict(const machine *m, int nodes, const result *r, const tt_graph
 {
   tt_model model[2];
   double ratio[TT_MODEL_FUNCS], sum = 0, least[TT_MODEL_FUNCS], worst = 1e9;
-  if (known->graph[TT_GRAPH_RING].nchannels == 0 || !model_of(m, nodes, &r->graphs, &model[0]) || !model_of(m, nodes, known, &model[1])) {
+  if (known->graph[TT_GRAPH_RING].nchannels == 0 || !model_of(m, nodes, &r->graphs, &model[0]) ||
+      !model_of(m, nodes, known, &model[1])) {
     return;
   }
   for (int f = 0; f < TT_MODEL_FUNCS; f++) {
@@ -465,7 +468,8 @@ static void rack(void)
 
 // ---- The whole step ----
 
-// From the file to channels and cost model, as a communicator of `nodes` such machines does it; milliseconds of each part.
+// From the file to channels and cost model, as a communicator of `nodes` such machines does it; milliseconds of each
+// part.
 enum { READ, BUILD, PATHS, SEARCH, CONNECT, PARTS };
 
 static void step_once(const char *path, int nodes, double part[PARTS])
@@ -521,8 +525,8 @@ static void whole_step(const char *path, int nodes)
   for (int i = 0; i < PARTS; i++) {
     sum += part[i];
   }
-  printf("whole step, %d x 8 GPUs: read %.3f, build %.3f, paths %.3f, search %.3f, connect and model %.3f: %.3f ms\n", nodes, part[READ],
-         part[BUILD], part[PATHS], part[SEARCH], part[CONNECT], sum);
+  printf("whole step, %d x 8 GPUs: read %.3f, build %.3f, paths %.3f, search %.3f, connect and model %.3f: %.3f ms\n",
+         nodes, part[READ], part[BUILD], part[PATHS], part[SEARCH], part[CONNECT], sum);
 }
 
 static int by_value(const void *a, const void *b)
@@ -539,21 +543,23 @@ int main(int argc, char **argv)
   }
   all.results = argv[1];
   all.repeats = argc > 2 ? TT_MAX(atoi(argv[2]), 1) : 5;
-  printf("%-46s n graph  | %-30s | %-30s | %7s | %8s\n", "machine", "ours: channels x GB/s, types, hops", "NCCL 2.30.7", "bound", "ms");
+  printf("%-46s n graph  | %-30s | %-30s | %7s | %8s\n", "machine", "ours: channels x GB/s, types, hops", "NCCL 2.30.7",
+         "bound", "ms");
   each(MACHINES "/known", known_machine);
   each(MACHINES "/more", other_machine);
   each(MACHINES "/amd", other_machine);
   rack();
   qsort(all.times, (size_t)all.ntimes, sizeof(double), by_value);
-  printf("graphs with a known result: %d: %d better, %d equal, %d better and worse, %d worse\n", all.graphs, all.better, all.equal,
-         all.mixed, all.below);
+  printf("graphs with a known result: %d: %d better, %d equal, %d better and worse, %d worse\n", all.graphs, all.better,
+         all.equal, all.mixed, all.below);
   for (int i = 0; i < QUALITIES; i++) {
-    printf("%s %d worse, %d better%s", quality_names[i], all.count[i][0], all.count[i][2], i + 1 < QUALITIES ? "; " : "\n");
+    printf("%s %d worse, %d better%s", quality_names[i], all.count[i][0], all.count[i][2],
+           i + 1 < QUALITIES ? "; " : "\n");
   }
   printf("predicted times over functions and sizes: known / ours %.4f in the mean of %d; slower in %d, faster in %d\n",
          exp(all.log_ratio / TT_MAX(all.predicted, 1)), all.predicted, all.slower, all.faster);
-  printf("searches of all graphs of a machine: %d: median %.3f ms, nine of ten under %.3f ms, worst %.3f ms (%s)\n", all.ntimes,
-         all.times[all.ntimes / 2], all.times[all.ntimes * 9 / 10], all.worst, all.slowest);
+  printf("searches of all graphs of a machine: %d: median %.3f ms, nine of ten under %.3f ms, worst %.3f ms (%s)\n",
+         all.ntimes, all.times[all.ntimes / 2], all.times[all.ntimes * 9 / 10], all.worst, all.slowest);
   whole_step(MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic/input.xml", 1);
   whole_step(MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic/input.xml", 2);
   return all.below == 0 && all.much_slower == 0 ? 0 : 1;

@@ -1,4 +1,5 @@
-// ring.c: send and receive. Each rank gives a block to its right neighbour and takes one from its left, until every block is home again.
+// ring.c: send and receive. Each rank gives a block to its right neighbour and takes one from its left, until every
+// block is home again.
 #include "../check.h"
 
 enum { MOST = 4, COUNT = 100000 };
@@ -21,8 +22,8 @@ static void open_rank(rank *r, int i, int *host)
   CUDA(cudaMemcpy(r->block, host, COUNT * sizeof *host, cudaMemcpyHostToDevice));
 }
 
-// All blocks move on by one. A send and a receive of one group run side by side: without the group every rank would first send, and
-// might wait for a neighbour that does the same.
+// All blocks move on by one. A send and a receive of one group run side by side: without the group every rank would
+// first send, and might wait for a neighbour that does the same.
 static void turn(rank *r, int n)
 {
   NCCL(ncclGroupStart());

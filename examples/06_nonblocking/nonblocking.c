@@ -1,5 +1,5 @@
-// nonblocking.c: calls that need other ranks return at once and are asked how far they are, so that a program stays in charge: it can do
-// other things, give up after a while, and abort a communicator whose peers never come.
+// nonblocking.c: calls that need other ranks return at once and are asked how far they are, so that a program stays in
+// charge: it can do other things, give up after a while, and abort a communicator whose peers never come.
 #include "../check.h"
 #include <time.h>
 
@@ -54,7 +54,8 @@ static int give_up(void)
   NCCL(ncclGetUniqueId(&id));
   NCCL(ncclCommInitRankConfig(&comm, 2, id, 0, &config)); // ncclInProgress
   ncclResult_t state = settle(comm, 100);
-  printf("alone: %s after 100 ms; aborting\n", state == ncclInProgress ? "still in progress" : ncclGetErrorString(state));
+  printf("alone: %s after 100 ms; aborting\n",
+         state == ncclInProgress ? "still in progress" : ncclGetErrorString(state));
   NCCL(ncclCommAbort(comm)); // waits for nobody
   return state != ncclInProgress;
 }

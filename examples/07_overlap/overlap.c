@@ -1,4 +1,5 @@
-// overlap.c: compute the next block while the last one is on its way. Two buffers per rank take turns; events say when one is free again.
+// overlap.c: compute the next block while the last one is on its way. Two buffers per rank take turns; events say when
+// one is free again.
 #include "../check.h"
 #include <pthread.h>
 

@@ -1,12 +1,16 @@
-// collnet.c: a network that reduces, beside the network of net.c: sums of floats, formed by the first rank of each group. Version 12 of the interface.
+// collnet.c: a network that reduces, beside the network of net.c: sums of floats, formed by the first rank of each
+// group. Version 12 of the interface.
 //
 //   NCCL_NET_PLUGIN=/path/libnccl-collnet-example.so NCCL_NET=Example NCCL_COLLNET_ENABLE=1 ./program
 //
 // What is worth knowing beside what net.c says:
 //  - The library needs both tables: messages that are not reduced go over the network. Each has contexts of its own.
-//  - The members of a group are nodes, not ranks: the first rank of each node has already summed its neighbours' (CollNetChain), or a few of them share that.
-//  - connect alone may wait for the others: it has a thread of its own. It is called once; after a failure the listener is the plugin's to close.
-//  - All members begin the same reductions in the same order, but each asks after them in any: what is sent must keep that order all the same.
+//  - The members of a group are nodes, not ranks: the first rank of each node has already summed its neighbours'
+//  (CollNetChain), or a few of them share that.
+//  - connect alone may wait for the others: it has a thread of its own. It is called once; after a failure the listener
+//  is the plugin's to close.
+//  - All members begin the same reductions in the same order, but each asks after them in any: what is sent must keep
+//  that order all the same.
 //  - All members must get the same bits: so one of them sums, in the order of the ranks.
 //  - What reduceSupport does not promise goes by other algorithms, without a word.
 #include "net.c"
@@ -26,7 +30,8 @@ typedef struct reduction {
   request *receives[MEMBERS], *sends[MEMBERS]; // NULL: none, or complete
 } reduction;
 
-// Lines to the others: the first rank has one to each, the others one to it. Each is two connections, as those of net.c have one direction.
+// Lines to the others: the first rank has one to each, the others one to it. Each is two connections, as those of net.c
+// have one direction.
 struct group {
   int rank, nlines;
   connection *to[MEMBERS], *from[MEMBERS];
@@ -146,7 +151,8 @@ static ncclResult_t let_in(group *g, void *listener)
     if (c == NULL) {
       continue;
     }
-    if (exchange_hello(c, &h, &tries) != ncclSuccess || h.rank < 1 || h.rank > g->nlines || (h.up ? g->from : g->to)[h.rank - 1] != NULL) {
+    if (exchange_hello(c, &h, &tries) != ncclSuccess || h.rank < 1 || h.rank > g->nlines ||
+        (h.up ? g->from : g->to)[h.rank - 1] != NULL) {
       close_connection(c); // a stranger
       continue;
     }
@@ -269,9 +275,10 @@ static int is_over(const reduction *r)
   return over;
 }
 
-// A connection takes 32 requests, of which the 8 reductions need one each: so begin always has room. `in` may be `out`: the result comes when all is read.
-static ncclResult_t reduce(void *any, void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, void *in_memory,
-                           void *out_memory, void **request)
+// A connection takes 32 requests, of which the 8 reductions need one each: so begin always has room. `in` may be `out`:
+// the result comes when all is read.
+static ncclResult_t reduce(void *any, void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           void *in_memory, void *out_memory, void **request)
 {
   group *g = any;
   reduction *r = &g->ring[g->next % UNDER_WAY];

@@ -1,11 +1,15 @@
-// env.c: an environment plugin: the library's variables come from a file, so that a site has them in one place. Version 2 of the interface.
+// env.c: an environment plugin: the library's variables come from a file, so that a site has them in one place. Version
+// 2 of the interface.
 //
-//   NCCL_ENV_PLUGIN=/path/libnccl-env-example.so EXAMPLE_ENV_FILE=site.conf ./program     # lines of the form NCCL_ALGO=Ring
+//   NCCL_ENV_PLUGIN=/path/libnccl-env-example.so EXAMPLE_ENV_FILE=site.conf ./program     # lines of the form
+//   NCCL_ALGO=Ring
 //
 // What is worth knowing before one writes a plugin of one's own:
-//  - It is asked instead of the process's environment, so whoever wants both asks getenv, too: here the environment wins.
+//  - It is asked instead of the process's environment, so whoever wants both asks getenv, too: here the environment
+//  wins.
 //  - NULL means that a variable is not set. A text has to stay as it is while other variables are asked for.
-//  - init is the first call and finalize the last, once each in a process. The first question comes from whatever thread uses the library first.
+//  - init is the first call and finalize the last, once each in a process. The first question comes from whatever
+//  thread uses the library first.
 //  - Nothing of the library is there yet: the plugin must not call it. The logger may be used.
 #include <errno.h>
 #include <nccl/env.h>
@@ -39,7 +43,8 @@ static ncclResult_t init(uint8_t major, uint8_t minor, uint8_t patch, const char
   for (size_t i = 0; i < size; i++) {
     text[i] = text[i] == '\n' ? '\0' : text[i];
   }
-  log(NCCL_LOG_INFO, NCCL_ENV, __FILE__, __LINE__, "example environment: %s, for version %d.%d.%d", name, major, minor, patch);
+  log(NCCL_LOG_INFO, NCCL_ENV, __FILE__, __LINE__, "example environment: %s, for version %d.%d.%d", name, major, minor,
+      patch);
   return ncclSuccess;
 }
 

@@ -3,12 +3,15 @@
 //   NCCL_NET_PLUGIN=/path/libnccl-net-example.so NCCL_NET=Example ./program
 //
 // What is worth knowing before one writes a plugin of one's own:
-//  - Nothing may wait. connect and accept give NULL, isend and irecv no request, test "not done", as often as they like: they are called again.
-//  - The process calls init, devices, getProperties and finalize one at a time. A connection is used by one thread at a time, not always the same one.
+//  - Nothing may wait. connect and accept give NULL, isend and irecv no request, test "not done", as often as they
+//  like: they are called again.
+//  - The process calls init, devices, getProperties and finalize one at a time. A connection is used by one thread at a
+//  time, not always the same one.
 //    Connections are independent, so what they share (here: nothing) needs a lock.
 //  - Messages of a connection arrive in the order of their sends. At most 32 requests are under way on it.
 //  - A peer that has gone is an error, as soon as somebody notices: otherwise the job waits for ever.
-//  - What has been sent must arrive, also when the sender closes at once. What was begun may be closed: then nobody may touch its memory any more.
+//  - What has been sent must arrive, also when the sender closes at once. What was begun may be closed: then nobody may
+//  touch its memory any more.
 #define _GNU_SOURCE // accept4
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,10 +25,12 @@
 
 static ncclDebugLogger_t logger; // the same function for all contexts
 
-#define FAIL(code, what) (logger(NCCL_LOG_WARN, NCCL_NET, __FILE__, __LINE__, "example: %s: %s", what, strerror(errno)), code)
+#define FAIL(code, what) \
+  (logger(NCCL_LOG_WARN, NCCL_NET, __FILE__, __LINE__, "example: %s: %s", what, strerror(errno)), code)
 
-// What the listener tells the other side: at most NCCL_NET_HANDLE_MAXSIZE bytes, which the library carries. The connecting side gets its copy again with each
-// call, so it can keep notes there: the socket that it has begun, plus 1 (the library hands over zeroes).
+// What the listener tells the other side: at most NCCL_NET_HANDLE_MAXSIZE bytes, which the library carries. The
+// connecting side gets its copy again with each call, so it can keep notes there: the socket that it has begun, plus 1
+// (the library hands over zeroes).
 typedef struct handle {
   struct sockaddr_in address;
   int begun;
@@ -42,7 +47,8 @@ typedef struct request {
   int used;
 } request;
 
-// Requests in the order in which they were begun: `first` is the oldest that is not complete, `next` the place of the next one.
+// Requests in the order in which they were begun: `first` is the oldest that is not complete, `next` the place of the
+// next one.
 struct connection {
   int fd, sends;
   unsigned first, next;
@@ -51,7 +57,8 @@ struct connection {
 
 // ---- the plugin and its devices
 
-static ncclResult_t init(void **ctx, uint64_t comm, ncclNetCommConfig_t *config, ncclDebugLogger_t log, ncclProfilerCallback_t profile)
+static ncclResult_t init(void **ctx, uint64_t comm, ncclNetCommConfig_t *config, ncclDebugLogger_t log,
+                         ncclProfilerCallback_t profile)
 {
   (void)comm;
   (void)config;
@@ -183,7 +190,8 @@ static ncclResult_t go_on_accepting(void *listener, void **comm, ncclNetDeviceHa
   *comm = NULL;
   int fd = accept4(*(int *)listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
-    return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR ? ncclSuccess : FAIL(ncclSystemError, "cannot accept");
+    return errno == EAGAIN || errno == ECONNABORTED || errno == EINTR ? ncclSuccess
+                                                                      : FAIL(ncclSystemError, "cannot accept");
   }
   return make(fd, 0, comm);
 }
@@ -226,7 +234,8 @@ static ncclResult_t forget_memory(void *comm, void *mhandle)
 // Moves bytes between the socket and one piece of memory. *moved: how many; 0: not now.
 static ncclResult_t move(const connection *c, void *data, size_t size, size_t *moved)
 {
-  ssize_t n = c->sends ? send(c->fd, data, size, MSG_NOSIGNAL) : recv(c->fd, data, size, 0); // no SIGPIPE: the process is not ours
+  // No SIGPIPE: the process is not ours.
+  ssize_t n = c->sends ? send(c->fd, data, size, MSG_NOSIGNAL) : recv(c->fd, data, size, 0);
   *moved = n > 0 ? (size_t)n : 0;
   if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
     return FAIL(ncclRemoteError, n == 0 ? "the peer has closed its end" : "the connection is lost");
@@ -240,7 +249,8 @@ static ncclResult_t drive_one(connection *c, request *r)
   for (size_t moved = 1; moved > 0 && (r->moved < sizeof r->header || r->moved < sizeof r->header + r->header);) {
     int in_header = r->moved < sizeof r->header;
     char *data = in_header ? (char *)&r->header + r->moved : r->data + (r->moved - sizeof r->header);
-    ncclResult_t res = move(c, data, in_header ? sizeof r->header - r->moved : sizeof r->header + r->header - r->moved, &moved);
+    ncclResult_t res =
+        move(c, data, in_header ? sizeof r->header - r->moved : sizeof r->header + r->header - r->moved, &moved);
     if (res != ncclSuccess) {
       return res;
     }
@@ -293,7 +303,8 @@ static ncclResult_t begin_send(void *comm, void *data, size_t size, int tag, voi
   return begin(comm, data, size, out);
 }
 
-static ncclResult_t begin_receive(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **out)
+static ncclResult_t begin_receive(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                                  void **phandles, void **out)
 {
   (void)tags;
   (void)mhandles;
@@ -304,7 +315,8 @@ static ncclResult_t begin_receive(void *comm, int n, void **data, size_t *sizes,
 static ncclResult_t test(void *any, int *done, int *sizes)
 {
   request *r = any;
-  ncclResult_t res = is_complete(r) ? ncclSuccess : drive(r->of); // what has come has come, whatever became of the connection
+  // What has come has come, whatever became of the connection.
+  ncclResult_t res = is_complete(r) ? ncclSuccess : drive(r->of);
   *done = is_complete(r);
   if (*done) {
     if (sizes != NULL) {

@@ -3,12 +3,17 @@
 //   NCCL_PROFILER_PLUGIN=/path/libnccl-profiler-example.so NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE ./program
 //
 // What is worth knowing before one writes a plugin of one's own:
-//  - The Coll event ends when the operation is queued, not when it has run. When it runs, its channels (KernelCh) tell: the first start and the last stop
+//  - The Coll event ends when the operation is queued, not when it has run. When it runs, its channels (KernelCh) tell:
+//  the first start and the last stop
 //    count. `nChannels` says how many there will be.
-//  - Callbacks run on the thread that works: whoever waits for the operation waits for them. They come from several threads, for one communicator too.
-//  - A handle is the plugin's. NULL says "not interested": children then have no parent. So a parent may always be NULL.
-//  - An event's handle is still its children's parentObj when the event has been stopped: what it points to has to stay until the last of them.
-//  - An operation that is aborted may have fewer channels than it announced, or none. What waits for them goes with its communicator.
+//  - Callbacks run on the thread that works: whoever waits for the operation waits for them. They come from several
+//  threads, for one communicator too.
+//  - A handle is the plugin's. NULL says "not interested": children then have no parent. So a parent may always be
+//  NULL.
+//  - An event's handle is still its children's parentObj when the event has been stopped: what it points to has to stay
+//  until the last of them.
+//  - An operation that is aborted may have fewer channels than it announced, or none. What waits for them goes with its
+//  communicator.
 //  - A descriptor is the library's and good during the call; texts in it are constants, which may be kept.
 //  - init and finalize come one at a time. *mask belongs to the whole process: the plugin's contexts share it.
 #include <nccl/profiler.h>
@@ -42,7 +47,8 @@ struct operation {
   uint64_t begin, end; // of the channels: nanoseconds of CLOCK_MONOTONIC
 };
 
-static ncclResult_t init(void **out, uint64_t comm, int *mask, const char *name, int nodes, int ranks, int rank, ncclDebugLogger_t log)
+static ncclResult_t init(void **out, uint64_t comm, int *mask, const char *name, int nodes, int ranks, int rank,
+                         ncclDebugLogger_t log)
 {
   (void)comm;
   (void)name;
@@ -74,8 +80,9 @@ static ncclResult_t finalize(void *ctx)
 {
   context *c = ctx;
   if (c->operations > 0) {
-    logger(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__, "example profiler: rank %d: %llu collectives, %.1f us on average", c->rank,
-           c->operations, (double)c->nanoseconds / (double)c->operations / 1000);
+    logger(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__,
+           "example profiler: rank %d: %llu collectives, %.1f us on average", c->rank, c->operations,
+           (double)c->nanoseconds / (double)c->operations / 1000);
   }
   while (c->first != NULL) {
     forget(c, c->first);
@@ -159,5 +166,9 @@ static ncclResult_t stop(void *handle)
   return ncclSuccess;
 }
 
-const ncclProfiler_t ncclProfiler_v6 = {
-    .name = "Example", .init = init, .startEvent = start, .stopEvent = stop, .recordEventState = state, .finalize = finalize};
+const ncclProfiler_t ncclProfiler_v6 = {.name = "Example",
+                                        .init = init,
+                                        .startEvent = start,
+                                        .stopEvent = stop,
+                                        .recordEventState = state,
+                                        .finalize = finalize};

@@ -3,11 +3,14 @@
 //   NCCL_TUNER_PLUGIN=/path/libnccl-tuner-example.so EXAMPLE_TUNER_BYTES=65536 ./program
 //
 // What is worth knowing before one writes a plugin of one's own:
-//  - The table has a predicted time in microseconds for each algorithm (row) and protocol (column). The least wins, so a plugin makes cheap what it wants.
+//  - The table has a predicted time in microseconds for each algorithm (row) and protocol (column). The least wins, so
+//  a plugin makes cheap what it wants.
 //    NCCL_ALGO_PROTO_IGNORE says that an entry cannot be had here: it has to stay so.
-//  - Every rank asks its own instance, and all must come to the same answer: decide from what is handed over, which is the same on all ranks, and from
+//  - Every rank asks its own instance, and all must come to the same answer: decide from what is handed over, which is
+//  the same on all ranks, and from
 //    settings that are. Ranks that choose differently get an error.
-//  - Calls with one context never overlap; those of different communicators may. The operation begins when the answer is there: do not wait for anything.
+//  - Calls with one context never overlap; those of different communicators may. The operation begins when the answer
+//  is there: do not wait for anything.
 //  - A plugin that changes nothing leaves the library's own choice alone.
 #include <nccl/tuner.h>
 #include <stdlib.h>
@@ -16,8 +19,8 @@ typedef struct context {
   size_t small; // bytes, at most
 } context;
 
-static ncclResult_t init(void **out, uint64_t comm, size_t ranks, size_t nodes, ncclDebugLogger_t log, ncclNvlDomainInfo_t *domains,
-                         ncclTunerConstants_t *constants)
+static ncclResult_t init(void **out, uint64_t comm, size_t ranks, size_t nodes, ncclDebugLogger_t log,
+                         ncclNvlDomainInfo_t *domains, ncclTunerConstants_t *constants)
 {
   const char *setting = getenv("EXAMPLE_TUNER_BYTES");
   (void)comm;
@@ -28,17 +31,18 @@ static ncclResult_t init(void **out, uint64_t comm, size_t ranks, size_t nodes, 
     return ncclSystemError; // the communicator does without this tuner
   }
   c->small = setting != NULL ? strtoull(setting, NULL, 10) : 65536;
-  log(NCCL_LOG_INFO, NCCL_TUNING, __FILE__, __LINE__, "example tuner: %zu ranks on %zu nodes, trees up to %zu bytes", ranks, nodes,
-      c->small);
+  log(NCCL_LOG_INFO, NCCL_TUNING, __FILE__, __LINE__, "example tuner: %zu ranks on %zu nodes, trees up to %zu bytes",
+      ranks, nodes, c->small);
   *out = c;
   return ncclSuccess;
 }
 
-static ncclResult_t choose(void *ctx, ncclFunc_t function, size_t bytes, int operations, float **table, int algorithms, int protocols,
-                           int registered, int *channels)
+static ncclResult_t choose(void *ctx, ncclFunc_t function, size_t bytes, int operations, float **table, int algorithms,
+                           int protocols, int registered, int *channels)
 {
   const context *c = ctx;
-  float(*costs)[NCCL_NUM_PROTOCOLS] = (float(*)[NCCL_NUM_PROTOCOLS])table; // numAlgo rows of numProto floats, in one piece
+  // NumAlgo rows of numProto floats, in one piece.
+  float(*costs)[NCCL_NUM_PROTOCOLS] = (float(*)[NCCL_NUM_PROTOCOLS])table;
   int row = bytes <= c->small ? NCCL_ALGO_TREE : NCCL_ALGO_RING;
   (void)operations;
   (void)registered;

@@ -1,9 +1,10 @@
-// cuda.h: the CUDA driver's C interface on Tutti's host device (lib/cuda/libcuda.so.1): types and constants of CUDA 12, and the driver's functions
-// that are there.
+// cuda.h: the CUDA driver's C interface on Tutti's host device (lib/cuda/libcuda.so.1): types and constants of CUDA 12,
+// and the driver's functions that are there.
 //
-// For libraries around NCCL, which ask the driver for what the runtime does not say. A context is a device, and each thread has one; an
-// address is that of ordinary memory. Any thread may call any function. Each returns CUDA_SUCCESS or an error with the number of the
-// runtime's; cuGetErrorString has the text. What host memory does not have (virtual addresses, multicast) is CUDA_ERROR_NOT_SUPPORTED.
+// For libraries around NCCL, which ask the driver for what the runtime does not say. A context is a device, and each
+// thread has one; an address is that of ordinary memory. Any thread may call any function. Each returns CUDA_SUCCESS or
+// an error with the number of the runtime's; cuGetErrorString has the text. What host memory does not have (virtual
+// addresses, multicast) is CUDA_ERROR_NOT_SUPPORTED.
 #ifndef HOSTCUDA_CUDA_H_
 #define HOSTCUDA_CUDA_H_
 
@@ -308,7 +309,10 @@ typedef enum CUdevice_P2PAttribute_enum {
   CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED = 4,
 } CUdevice_P2PAttribute;
 
-typedef enum CUexecAffinityType_enum { CU_EXEC_AFFINITY_TYPE_SM_COUNT = 0, CU_EXEC_AFFINITY_TYPE_MAX } CUexecAffinityType;
+typedef enum CUexecAffinityType_enum {
+  CU_EXEC_AFFINITY_TYPE_SM_COUNT = 0,
+  CU_EXEC_AFFINITY_TYPE_MAX
+} CUexecAffinityType;
 typedef struct CUexecAffinitySmCount_st {
   unsigned int val;
 } CUexecAffinitySmCount;
@@ -460,7 +464,11 @@ typedef struct CUDA_HOST_NODE_PARAMS_st {
 
 // ---- Memory ----
 
-typedef enum CUmemAttach_flags_enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_MEM_ATTACH_SINGLE = 4 } CUmemAttach_flags;
+typedef enum CUmemAttach_flags_enum {
+  CU_MEM_ATTACH_GLOBAL = 1,
+  CU_MEM_ATTACH_HOST = 2,
+  CU_MEM_ATTACH_SINGLE = 4
+} CUmemAttach_flags;
 typedef enum CUmemPool_attribute_enum {
   CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
   CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC = 2,
@@ -562,7 +570,8 @@ CUresult cuDriverGetVersion(int *version);
 CUresult cuGetErrorName(CUresult error, const char **name);
 CUresult cuGetErrorString(CUresult error, const char **text);
 // As cudaGetDriverEntryPointByVersion.
-CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
+CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags,
+                          CUdriverProcAddressQueryResult *status);
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetCount(int *count);
@@ -590,10 +599,12 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id);
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr ptr);
 
-// A context is its device's, and is shared: creating one makes it the thread's until it is popped or destroyed, and destroying frees nothing. A
-// wanted number of multiprocessors is CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY; limits are CUDA_ERROR_UNSUPPORTED_LIMIT; other settings are kept or accepted.
+// A context is its device's, and is shared: creating one makes it the thread's until it is popped or destroyed, and
+// destroying frees nothing. A wanted number of multiprocessors is CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY; limits are
+// CUDA_ERROR_UNSUPPORTED_LIMIT; other settings are kept or accepted.
 CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device);
-CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int count, unsigned int flags, CUdevice device);
+CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int count, unsigned int flags,
+                        CUdevice device);
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device);
 CUresult cuCtxDestroy(CUcontext context);
 CUresult cuCtxGetFlags(unsigned int *flags);
@@ -631,7 +642,8 @@ CUresult cuMemAllocPitch(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t h
 CUresult cuMemAdvise(CUdeviceptr ptr, size_t size, CUmem_advise advice, CUdevice device);
 CUresult cuMemAdvise_v2(CUdeviceptr ptr, size_t size, CUmem_advise advice, CUmemLocation location);
 CUresult cuMemPrefetchAsync(CUdeviceptr ptr, size_t size, CUdevice device, CUstream stream);
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t size, CUmemLocation location, unsigned int flags, CUstream stream);
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr ptr, size_t size, CUmemLocation location, unsigned int flags,
+                               CUstream stream);
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr ptr, size_t size, unsigned int flags);
 CUresult cuStreamGetDevice(CUstream stream, CUdevice *device);
 // The allocation that `ptr` lies in. `base` and `size` may be NULL.
@@ -672,9 +684,12 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type);
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count);
 CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                             const CUDA_HOST_NODE_PARAMS *params);
-CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event);
-CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUevent event);
-CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child);
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                   CUevent event);
+CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                 CUevent event);
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                  CUgraph child);
 CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
 CUresult cuGraphUpload(CUgraphExec exec, CUstream stream);

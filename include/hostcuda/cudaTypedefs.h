@@ -1,5 +1,6 @@
-// cudaTypedefs.h: types of pointers to the driver's functions, for what cudaGetDriverEntryPoint and cuGetProcAddress find: PFN_cuX_v4000 is the form
-// that cuX has from CUDA 4.0 on, PFN_cuX_v7000_ptsz that for programs with per-thread default streams, PFN_cuX the form of this cuda.h.
+// cudaTypedefs.h: types of pointers to the driver's functions, for what cudaGetDriverEntryPoint and cuGetProcAddress
+// find: PFN_cuX_v4000 is the form that cuX has from CUDA 4.0 on, PFN_cuX_v7000_ptsz that for programs with per-thread
+// default streams, PFN_cuX the form of this cuda.h.
 #ifndef HOSTCUDA_CUDATYPEDEFS_H_
 #define HOSTCUDA_CUDATYPEDEFS_H_
 
@@ -281,7 +282,8 @@ HOSTCUDA_PFN(cuThreadExchangeStreamCaptureMode, 10010)
 // Forms that no function of this cuda.h has.
 typedef CUresult(CUDAAPI *PFN_cuCtxGetDevice_v13000)(CUdevice *device, CUcontext context);
 typedef CUresult(CUDAAPI *PFN_cuCtxSynchronize_v13000)(CUcontext context);
-typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v11030)(const char *name, void **function, int version, cuuint64_t flags);
+typedef CUresult(CUDAAPI *PFN_cuGetProcAddress_v11030)(const char *name, void **function, int version,
+                                                       cuuint64_t flags);
 
 #undef HOSTCUDA_PFN
 #undef HOSTCUDA_PFN_OF

@@ -1,5 +1,6 @@
-// cuda_bf16.h: numbers of 16 bits with 8 bits of exponent, on the host. C has the raw structures; C++ has __nv_bfloat16 and __nv_bfloat162 with their
-// conversions, arithmetic and comparisons. Results are those of CUDA's header on the host, bit by bit, NaNs too.
+// cuda_bf16.h: numbers of 16 bits with 8 bits of exponent, on the host. C has the raw structures; C++ has __nv_bfloat16
+// and __nv_bfloat162 with their conversions, arithmetic and comparisons. Results are those of CUDA's header on the
+// host, bit by bit, NaNs too.
 #ifndef HOSTCUDA_CUDA_BF16_H_
 #define HOSTCUDA_CUDA_BF16_H_
 
@@ -42,7 +43,10 @@ typedef struct __attribute__((aligned(4))) {
 inline __half::__half(const __nv_bfloat16 other) : __x(__half_raw(__float2half(__bfloat162float(other))).x) {}
 #endif
 #ifndef __CUDA_NO_BFLOAT16_CONVERSIONS__
-inline __nv_bfloat16::__nv_bfloat16(const __half other) : __x(__nv_bfloat16_raw(__float2bfloat16(__half2float(other))).x) {}
+inline __nv_bfloat16::__nv_bfloat16(const __half other)
+    : __x(__nv_bfloat16_raw(__float2bfloat16(__half2float(other))).x)
+{
+}
 #endif
 
 #define CUDART_INF_BF16 __ushort_as_bfloat16((unsigned short)0x7f80)

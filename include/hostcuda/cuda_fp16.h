@@ -1,5 +1,6 @@
-// cuda_fp16.h: numbers of 16 bits with 5 bits of exponent, on the host. C has the raw structures; C++ has __half and __half2 with their conversions,
-// arithmetic and comparisons. Results are those of CUDA's header on the host, bit by bit, NaNs too.
+// cuda_fp16.h: numbers of 16 bits with 5 bits of exponent, on the host. C has the raw structures; C++ has __half and
+// __half2 with their conversions, arithmetic and comparisons. Results are those of CUDA's header on the host, bit by
+// bit, NaNs too.
 #ifndef HOSTCUDA_CUDA_FP16_H_
 #define HOSTCUDA_CUDA_FP16_H_
 

@@ -1,5 +1,6 @@
-// cuda_fp8.h: numbers of 8 bits on the host: e4m3 (4 bits of exponent, no infinity, up to 448) and e5m2 (5 bits, up to 57344). C and C++ have the
-// conversions __nv_cvt_*; C++ also has the types, alone, in pairs and in fours, which saturate. Results are those of CUDA's header on the host.
+// cuda_fp8.h: numbers of 8 bits on the host: e4m3 (4 bits of exponent, no infinity, up to 448) and e5m2 (5 bits, up to
+// 57344). C and C++ have the conversions __nv_cvt_*; C++ also has the types, alone, in pairs and in fours, which
+// saturate. Results are those of CUDA's header on the host.
 #ifndef HOSTCUDA_CUDA_FP8_H_
 #define HOSTCUDA_CUDA_FP8_H_
 
@@ -31,7 +32,8 @@ static inline hostcudaFormat hostcudaFp8(__nv_fp8_interpretation_t kind)
   return kind == __NV_E4M3 ? hostcudaE4m3() : hostcudaE5m2();
 }
 
-static inline __nv_fp8_storage_t hostcudaToFp8(hostcudaNumber number, __nv_saturation_t saturate, __nv_fp8_interpretation_t kind)
+static inline __nv_fp8_storage_t hostcudaToFp8(hostcudaNumber number, __nv_saturation_t saturate,
+                                               __nv_fp8_interpretation_t kind)
 {
   return (__nv_fp8_storage_t)hostcudaRound(hostcudaFp8(kind), number, cudaRoundNearest, saturate == __NV_SATFINITE);
 }
@@ -60,7 +62,8 @@ static inline __nv_fp8_storage_t __nv_cvt_halfraw_to_fp8(const __half_raw x, con
   return hostcudaToFp8(hostcudaOfDouble(hostcudaValue(hostcudaHalf(), x.x)), saturate, kind);
 }
 
-static inline __nv_fp8_storage_t __nv_cvt_bfloat16raw_to_fp8(const __nv_bfloat16_raw x, const __nv_saturation_t saturate,
+static inline __nv_fp8_storage_t __nv_cvt_bfloat16raw_to_fp8(const __nv_bfloat16_raw x,
+                                                             const __nv_saturation_t saturate,
                                                              const __nv_fp8_interpretation_t kind)
 {
   return hostcudaToFp8(hostcudaOfDouble(hostcudaValueOfBfloat16(x.x)), saturate, kind);
@@ -90,11 +93,13 @@ static inline __nv_fp8x2_storage_t __nv_cvt_halfraw2_to_fp8x2(const __half2_raw 
   return hostcudaFp8x2(__nv_cvt_halfraw_to_fp8(low, saturate, kind), __nv_cvt_halfraw_to_fp8(high, saturate, kind));
 }
 
-static inline __nv_fp8x2_storage_t __nv_cvt_bfloat16raw2_to_fp8x2(const __nv_bfloat162_raw x, const __nv_saturation_t saturate,
+static inline __nv_fp8x2_storage_t __nv_cvt_bfloat16raw2_to_fp8x2(const __nv_bfloat162_raw x,
+                                                                  const __nv_saturation_t saturate,
                                                                   const __nv_fp8_interpretation_t kind)
 {
   __nv_bfloat16_raw low = {x.x}, high = {x.y};
-  return hostcudaFp8x2(__nv_cvt_bfloat16raw_to_fp8(low, saturate, kind), __nv_cvt_bfloat16raw_to_fp8(high, saturate, kind));
+  return hostcudaFp8x2(__nv_cvt_bfloat16raw_to_fp8(low, saturate, kind),
+                       __nv_cvt_bfloat16raw_to_fp8(high, saturate, kind));
 }
 
 // Exact. A NaN becomes 0x7fff.
@@ -117,7 +122,8 @@ static inline __half2_raw __nv_cvt_fp8x2_to_halfraw2(const __nv_fp8x2_storage_t 
 
 #ifdef __cplusplus
 
-// One number, two, and four of a kind. Conversions are explicit. To integers: towards zero, the nearest one of the type.
+// One number, two, and four of a kind. Conversions are explicit. To integers: towards zero, the nearest one of the
+// type.
 #define HOSTCUDA_FP8_OF(name, kind, type, of) \
   explicit name(const type value) : __x(hostcudaToFp8(of(value), __NV_SATFINITE, kind)) {}
 #define HOSTCUDA_FP8_TO(type)                   \

@@ -1,4 +1,5 @@
-// cuda_runtime.h: the CUDA runtime on Tutti's host device: see cuda_runtime_api.h. In C++ also its typed forms of the allocating functions.
+// cuda_runtime.h: the CUDA runtime on Tutti's host device: see cuda_runtime_api.h. In C++ also its typed forms of the
+// allocating functions.
 #ifndef HOSTCUDA_CUDA_RUNTIME_H_
 #define HOSTCUDA_CUDA_RUNTIME_H_
 
@@ -34,7 +35,8 @@ template <class T> static inline cudaError_t cudaHostGetDevicePointer(T **device
   return ::cudaHostGetDevicePointer((void **)(void *)device, host, flags);
 }
 
-template <class T> static inline cudaError_t cudaMallocManaged(T **ptr, size_t size, unsigned int flags = cudaMemAttachGlobal)
+template <class T>
+static inline cudaError_t cudaMallocManaged(T **ptr, size_t size, unsigned int flags = cudaMemAttachGlobal)
 {
   return ::cudaMallocManaged((void **)(void *)ptr, size, flags);
 }
@@ -65,7 +67,8 @@ static inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags
 }
 
 // CUDA 11's form.
-static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *errorNode, char *log, size_t size)
+static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, cudaGraphNode_t *errorNode,
+                                               char *log, size_t size)
 {
   (void)errorNode, (void)log, (void)size;
   return ::cudaGraphInstantiate(exec, graph, 0);

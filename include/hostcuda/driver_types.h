@@ -7,8 +7,8 @@
 
 #include "vector_types.h"
 
-// The marks of CUDA programs for who may call what: here everything is host code. A program with kernels (__global__, <<< >>>) needs nvcc
-// and a GPU, and does not compile.
+// The marks of CUDA programs for who may call what: here everything is host code. A program with kernels (__global__,
+// <<< >>>) needs nvcc and a GPU, and does not compile.
 #ifndef __host__
 #define __host__
 #endif
@@ -486,7 +486,8 @@ enum cudaDeviceAttr {
   cudaDevAttrOnlyPartialHostNativeAtomicSupported = 147,
 };
 
-// What cudaGetDeviceProperties answers. What only kernels, textures and surfaces have is 0 (or 1, where a program might divide by it).
+// What cudaGetDeviceProperties answers. What only kernels, textures and surfaces have is 0 (or 1, where a program might
+// divide by it).
 struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;

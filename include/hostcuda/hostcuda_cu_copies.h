@@ -20,12 +20,14 @@ CUresult cuMemcpyDtoHAsync(void *dst, CUdeviceptr src, size_t size, CUstream str
 CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
 // In the order of both devices' default streams, and of a stream.
 CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size);
-CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size, CUstream stream);
+CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t size,
+                           CUstream stream);
 
 // ---- Rows and boxes ----
 //
-// A side is host memory (CU_MEMORYTYPE_HOST: the member …Host), or any memory (DEVICE, UNIFIED: …Device). There are no arrays: with one a copy
-// is CUDA_ERROR_NOT_SUPPORTED. A pitch, in bytes, has room for the bytes before a row and the row.
+// A side is host memory (CU_MEMORYTYPE_HOST: the member …Host), or any memory (DEVICE, UNIFIED: …Device). There are no
+// arrays: with one a copy is CUDA_ERROR_NOT_SUPPORTED. A pitch, in bytes, has room for the bytes before a row and the
+// row.
 
 typedef struct CUDA_MEMCPY2D_st {
   size_t srcXInBytes, srcY;
@@ -73,20 +75,24 @@ CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D *copy, CUstream stream);
 
 // ---- Fills ----
 //
-// `count` elements of 8, 16 or 32 bits, in 2D in each of `rows` rows, `pitch` bytes apart. Pointers and pitches are multiples of an element.
+// `count` elements of 8, 16 or 32 bits, in 2D in each of `rows` rows, `pitch` bytes apart. Pointers and pitches are
+// multiples of an element.
 
 CUresult cuMemsetD8(CUdeviceptr ptr, unsigned char value, size_t count);
 CUresult cuMemsetD8Async(CUdeviceptr ptr, unsigned char value, size_t count, CUstream stream);
 CUresult cuMemsetD2D8(CUdeviceptr ptr, size_t pitch, unsigned char value, size_t count, size_t rows);
-CUresult cuMemsetD2D8Async(CUdeviceptr ptr, size_t pitch, unsigned char value, size_t count, size_t rows, CUstream stream);
+CUresult cuMemsetD2D8Async(CUdeviceptr ptr, size_t pitch, unsigned char value, size_t count, size_t rows,
+                           CUstream stream);
 CUresult cuMemsetD16(CUdeviceptr ptr, unsigned short value, size_t count);
 CUresult cuMemsetD16Async(CUdeviceptr ptr, unsigned short value, size_t count, CUstream stream);
 CUresult cuMemsetD2D16(CUdeviceptr ptr, size_t pitch, unsigned short value, size_t count, size_t rows);
-CUresult cuMemsetD2D16Async(CUdeviceptr ptr, size_t pitch, unsigned short value, size_t count, size_t rows, CUstream stream);
+CUresult cuMemsetD2D16Async(CUdeviceptr ptr, size_t pitch, unsigned short value, size_t count, size_t rows,
+                            CUstream stream);
 CUresult cuMemsetD32(CUdeviceptr ptr, unsigned int value, size_t count);
 CUresult cuMemsetD32Async(CUdeviceptr ptr, unsigned int value, size_t count, CUstream stream);
 CUresult cuMemsetD2D32(CUdeviceptr ptr, size_t pitch, unsigned int value, size_t count, size_t rows);
-CUresult cuMemsetD2D32Async(CUdeviceptr ptr, size_t pitch, unsigned int value, size_t count, size_t rows, CUstream stream);
+CUresult cuMemsetD2D32Async(CUdeviceptr ptr, size_t pitch, unsigned int value, size_t count, size_t rows,
+                            CUstream stream);
 
 #ifdef __cplusplus
 }

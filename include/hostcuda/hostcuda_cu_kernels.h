@@ -1,4 +1,5 @@
-// hostcuda_cu_kernels.h: part of cuda.h: code for a GPU, of which there is none. Each function returns CUDA_ERROR_NO_BINARY_FOR_GPU.
+// hostcuda_cu_kernels.h: part of cuda.h: code for a GPU, of which there is none. Each function returns
+// CUDA_ERROR_NO_BINARY_FOR_GPU.
 #ifndef HOSTCUDA_HOSTCUDA_CU_KERNELS_H_
 #define HOSTCUDA_HOSTCUDA_CU_KERNELS_H_
 
@@ -63,33 +64,39 @@ typedef enum CUjitInputType_enum {
 
 CUresult cuModuleLoad(CUmodule *module, const char *file);
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values);
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
+                            void **values);
 CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
 CUresult cuModuleGetGlobal(CUdeviceptr *ptr, size_t *size, CUmodule module, const char *name);
 
 CUresult cuLinkCreate(unsigned int count, CUjit_option *options, void **values, CUlinkState *state);
-CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned int count,
+CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
+                       unsigned int count, CUjit_option *options, void **values);
+CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *file, unsigned int count,
                        CUjit_option *options, void **values);
-CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *file, unsigned int count, CUjit_option *options, void **values);
 CUresult cuLinkComplete(CUlinkState state, void **image, size_t *size);
 CUresult cuLinkDestroy(CUlinkState state);
 
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function);
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value);
 CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config);
-CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ, unsigned int blockX,
-                        unsigned int blockY, unsigned int blockZ, unsigned int sharedBytes, CUstream stream, void **params, void **extra);
-CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ, unsigned int blockX,
-                                   unsigned int blockY, unsigned int blockZ, unsigned int sharedBytes, CUstream stream, void **params);
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int blockSize, size_t sharedBytes);
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int blockSize, size_t sharedBytes,
-                                                              unsigned int flags);
-CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, CUoccupancyB2DSize sharedOf, size_t sharedBytes,
-                                          int limit);
-CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function, CUoccupancyB2DSize sharedOf,
-                                                   size_t sharedBytes, int limit, unsigned int flags);
+CUresult cuLaunchKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
+                        unsigned int blockX, unsigned int blockY, unsigned int blockZ, unsigned int sharedBytes,
+                        CUstream stream, void **params, void **extra);
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gridX, unsigned int gridY, unsigned int gridZ,
+                                   unsigned int blockX, unsigned int blockY, unsigned int blockZ,
+                                   unsigned int sharedBytes, CUstream stream, void **params);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int blockSize,
+                                                     size_t sharedBytes);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int blockSize,
+                                                              size_t sharedBytes, unsigned int flags);
+CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction function, CUoccupancyB2DSize sharedOf,
+                                          size_t sharedBytes, int limit);
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction function,
+                                                   CUoccupancyB2DSize sharedOf, size_t sharedBytes, int limit,
+                                                   unsigned int flags);
 CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *sharedBytes, CUfunction function, int blocks, int blockSize);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 // hostcuda_cu_names.h: part of cuda.h: the symbols behind the driver's names.
 //
-// The newest form of a function has a plain name here and a number in the library, as with NVIDIA's header; and per-thread default
-// streams are other symbols.
+// The newest form of a function has a plain name here and a number in the library, as with NVIDIA's header; and
+// per-thread default streams are other symbols.
 #ifndef HOSTCUDA_HOSTCUDA_CU_NAMES_H_
 #define HOSTCUDA_HOSTCUDA_CU_NAMES_H_
 

@@ -1,7 +1,8 @@
-// hostcuda_floats.h: half, bfloat16 and fp8 from and to wider numbers: what cuda_fp16.h, cuda_bf16.h and cuda_fp8.h are made of.
+// hostcuda_floats.h: half, bfloat16 and fp8 from and to wider numbers: what cuda_fp16.h, cuda_bf16.h and cuda_fp8.h are
+// made of.
 //
-// One table row per format and one rounding for all. The results, those of NaNs and of what is too large included, are the ones that
-// CUDA's headers give on the host. Pure functions, for any thread; nothing fails.
+// One table row per format and one rounding for all. The results, those of NaNs and of what is too large included, are
+// the ones that CUDA's headers give on the host. Pure functions, for any thread; nothing fails.
 #ifndef HOSTCUDA_FLOATS_H_
 #define HOSTCUDA_FLOATS_H_
 
@@ -82,7 +83,8 @@ static inline hostcudaNumber hostcudaOfSigned(long long value)
 }
 
 // `mantissa` without its lowest `drop` bits, and one more where these bits are rounded upwards (in magnitude).
-static inline unsigned long long hostcudaShift(unsigned long long mantissa, int drop, enum cudaRoundMode mode, int negative)
+static inline unsigned long long hostcudaShift(unsigned long long mantissa, int drop, enum cudaRoundMode mode,
+                                               int negative)
 {
   if (drop <= 0) {
     return mantissa << -drop;
@@ -108,13 +110,15 @@ static inline unsigned hostcudaMagnitude(hostcudaFormat format, hostcudaNumber n
   int leading = number.exponent + 63 - __builtin_clzll(number.mantissa); // the exponent of the highest bit
   int least = 1 - format.bias;                                           // of normal numbers
   int base = leading < least ? least : leading;
-  unsigned long long kept = hostcudaShift(number.mantissa, base - format.mantissa - number.exponent, mode, number.negative);
+  unsigned long long kept =
+      hostcudaShift(number.mantissa, base - format.mantissa - number.exponent, mode, number.negative);
   // The implicit one of a normal number, kept's highest bit, counts as one in the exponent.
   return ((unsigned)(base - least) << format.mantissa) + (unsigned)kept;
 }
 
 // The code of `number` in the format. `saturate`: what is too large, infinity too, becomes the largest finite number.
-static inline unsigned hostcudaRound(hostcudaFormat format, hostcudaNumber number, enum cudaRoundMode mode, int saturate)
+static inline unsigned hostcudaRound(hostcudaFormat format, hostcudaNumber number, enum cudaRoundMode mode,
+                                     int saturate)
 {
   if (number.special == 2) {
     return format.nan;
@@ -127,7 +131,8 @@ static inline unsigned hostcudaRound(hostcudaFormat format, hostcudaNumber numbe
   return code | (number.negative ? format.sign : 0);
 }
 
-// The value of a code, exactly. Every NaN becomes 0x7fffffff. Not for bfloat16, whose codes are the upper halves of floats.
+// The value of a code, exactly. Every NaN becomes 0x7fffffff. Not for bfloat16, whose codes are the upper halves of
+// floats.
 static inline float hostcudaValue(hostcudaFormat format, unsigned code)
 {
   unsigned magnitude = code & (format.sign - 1), bits;
@@ -156,7 +161,8 @@ static inline float hostcudaValueOfBfloat16(unsigned short code)
 }
 
 #ifdef __cplusplus
-// Towards zero; what is out of range becomes the nearest number of the type. A NaN becomes 0, in 64 bits only the highest bit.
+// Towards zero; what is out of range becomes the nearest number of the type. A NaN becomes 0, in 64 bits only the
+// highest bit.
 template <class T> static inline T hostcudaInteger(float value)
 {
   const bool has_sign = T(-1) < T(0);

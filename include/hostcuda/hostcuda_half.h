@@ -1,6 +1,6 @@
-// hostcuda_half.h: the C++ type of a 16-bit number, its pair, and all functions of both. cuda_fp16.h and cuda_bf16.h include it, once each,
-// with these macros, which it undefines; without them it is empty. HC_CONVERSIONS and HC_OPERATORS, HC_OPERATORS2 (of pairs) are left out where the program
-// asks for it, as with NVIDIA's headers.
+// hostcuda_half.h: the C++ type of a 16-bit number, its pair, and all functions of both. cuda_fp16.h and cuda_bf16.h
+// include it, once each, with these macros, which it undefines; without them it is empty. HC_CONVERSIONS and
+// HC_OPERATORS, HC_OPERATORS2 (of pairs) are left out where the program asks for it, as with NVIDIA's headers.
 //
 //   HC_WORD    the type's name within those of functions: half, bfloat16
 //   HC_T HC_T2 HC_RAW HC_RAW2   the types: __half, __half2, __half_raw, __half2_raw
@@ -429,7 +429,8 @@ HC_COMPARE(ltu, !(u >= v))
 HC_COMPARE(gtu, !(u <= v))
 #undef HC_COMPARE
 
-// The larger and the smaller one, with -0 below +0. One NaN: the other number; with _nan, and of two NaNs: the canonical NaN.
+// The larger and the smaller one, with -0 below +0. One NaN: the other number; with _nan, and of two NaNs: the
+// canonical NaN.
 #define HC_EXTREME(name, first)                                                                       \
   static inline HC_T __h##name##_nan(const HC_T a, const HC_T b)                                      \
   {                                                                                                   \

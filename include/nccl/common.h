@@ -1,6 +1,7 @@
-// nccl/common.h: what plugins of every kind share with the library: log levels and subsystems, the logger, the profiler's callback for network plugins,
-// the numbers of functions. Names and values are NCCL's (2.30.7), so that a plugin compiled with NCCL's headers runs here and one compiled with these
-// runs there. The comment above each type says what holds here.
+// nccl/common.h: what plugins of every kind share with the library: log levels and subsystems, the logger, the
+// profiler's callback for network plugins, the numbers of functions. Names and values are NCCL's (2.30.7), so that a
+// plugin compiled with NCCL's headers runs here and one compiled with these runs there. The comment above each type
+// says what holds here.
 //
 // Every header in this folder compiles alone, as C99 and as C++; `nccl.h` must be on the include path.
 #ifndef TUTTI_NCCL_COMMON_H
@@ -47,18 +48,27 @@ typedef enum {
   NCCL_ALL = ~0
 } ncclDebugLogSubSys;
 
-// Writes a line of the library's log for a plugin. `flags`: bits of ncclDebugLogSubSys; `file`, `line`: where the plugin says it (shown at WARN and TRACE);
-// `fmt` as printf, without a newline at the end. Any thread; cut at 4096 bytes.
-typedef void (*ncclDebugLogger_t)(ncclDebugLogLevel level, unsigned long flags, const char *file, int line, const char *fmt, ...);
+// Writes a line of the library's log for a plugin. `flags`: bits of ncclDebugLogSubSys; `file`, `line`: where the
+// plugin says it (shown at WARN and TRACE); `fmt` as printf, without a newline at the end. Any thread; cut at 4096
+// bytes.
+typedef void (*ncclDebugLogger_t)(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
+                                  const char *fmt, ...);
 
 // What a network plugin tells the profiler: `type` of ncclProfilerCallback_t.
-enum { ncclProfilerNetEventStart = 0, ncclProfilerNetEventStop, ncclProfilerNetEventUpdate, ncclProfilerNetEventUpdateAndStop };
+enum {
+  ncclProfilerNetEventStart = 0,
+  ncclProfilerNetEventStop,
+  ncclProfilerNetEventUpdate,
+  ncclProfilerNetEventUpdateAndStop
+};
 
-// Given to network plugins (from version 10 on). Start: *eHandle becomes the new event (NULL: nobody wants it), `pHandle` is the one that isend or irecv was
-// given, `pluginId` names the plugin's type and version of its data, `extData` is the event as both plugins understand it. Stop and update: *eHandle is what
-// start gave; a stop makes it NULL. Any thread, the plugin's own too, from isend or irecv until closeSend or closeRecv of the connection returns; always
-// ncclSuccess. Events that are not stopped are stopped then.
-typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *pHandle, int64_t pluginId, void *extData);
+// Given to network plugins (from version 10 on). Start: *eHandle becomes the new event (NULL: nobody wants it),
+// `pHandle` is the one that isend or irecv was given, `pluginId` names the plugin's type and version of its data,
+// `extData` is the event as both plugins understand it. Stop and update: *eHandle is what start gave; a stop makes it
+// NULL. Any thread, the plugin's own too, from isend or irecv until closeSend or closeRecv of the connection returns;
+// always ncclSuccess. Events that are not stopped are stopped then.
+typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *pHandle, int64_t pluginId,
+                                               void *extData);
 
 // Number of functions with a row in the tables of tuner plugins: those before ncclFuncSendRecv.
 #define NCCL_NUM_FUNCTIONS 5

@@ -1,7 +1,9 @@
-// nccl/net.h: network plugins. The newest version under plain names, and all older ones; net_v12.h explains the members.
+// nccl/net.h: network plugins. The newest version under plain names, and all older ones; net_v12.h explains the
+// members.
 //
-// A plugin is a shared library with a constant table, ncclNetPlugin_v12 for the newest version, found by NCCL_NET_PLUGIN or as libnccl-net.so. It may have
-// tables of several versions: the newest that both sides know is taken. docs/plugins.md tells how it lives.
+// A plugin is a shared library with a constant table, ncclNetPlugin_v12 for the newest version, found by
+// NCCL_NET_PLUGIN or as libnccl-net.so. It may have tables of several versions: the newest that both sides know is
+// taken. docs/plugins.md tells how it lives.
 #ifndef TUTTI_NCCL_NET_H
 #define TUTTI_NCCL_NET_H
 

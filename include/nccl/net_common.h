@@ -1,4 +1,5 @@
-// nccl/net_common.h: what network plugins of all versions share: limits, kinds of memory, and hints. Values are NCCL's (2.30.7).
+// nccl/net_common.h: what network plugins of all versions share: limits, kinds of memory, and hints. Values are NCCL's
+// (2.30.7).
 #ifndef TUTTI_NCCL_NET_COMMON_H
 #define TUTTI_NCCL_NET_COMMON_H
 
@@ -21,7 +22,8 @@
 #define MAX_NET_SIZE (1024 * 1024 * 1024L)
 #define MAX_COLLNET_SIZE (512 * 1024 * 1024L)
 
-// Values that *request of irecv may have before the call: "need not be told when it is done", "is one of several". Never set here.
+// Values that *request of irecv may have before the call: "need not be told when it is done", "is one of several".
+// Never set here.
 #define NCCL_NET_OPTIONAL_RECV_COMPLETION 0x1
 #define NCCL_NET_MULTI_REQUEST 0x2
 
@@ -46,11 +48,11 @@
 
 // "Not told" in ncclNetAttr_…_t, and all of it.
 #define NCCL_NET_ATTR_UNDEF (-1)
-#define NCCL_NET_ATTR_INIT                                                                                                   \
-  {                                                                                                                          \
-    {NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF},                                    \
-        {NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF}, (uint32_t)NCCL_NET_ATTR_UNDEF, \
-        (uint32_t)NCCL_NET_ATTR_UNDEF, (uint32_t)NCCL_NET_ATTR_UNDEF,                                                        \
+#define NCCL_NET_ATTR_INIT                                                                           \
+  {                                                                                                  \
+    {NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF},            \
+        {NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF, NCCL_NET_ATTR_UNDEF},        \
+        (uint32_t)NCCL_NET_ATTR_UNDEF, (uint32_t)NCCL_NET_ATTR_UNDEF, (uint32_t)NCCL_NET_ATTR_UNDEF, \
   }
 
 #endif

@@ -1,5 +1,6 @@
-// nccl/net_device.h: what a network can do on a GPU by itself. Tutti has none: it uses devices of the type NCCL_NET_DEVICE_HOST only, and a plugin that
-// has another one is not used. The types are here because tables of versions 7 and later speak of them.
+// nccl/net_device.h: what a network can do on a GPU by itself. Tutti has none: it uses devices of the type
+// NCCL_NET_DEVICE_HOST only, and a plugin that has another one is not used. The types are here because tables of
+// versions 7 and later speak of them.
 #ifndef TUTTI_NCCL_NET_DEVICE_H
 #define TUTTI_NCCL_NET_DEVICE_H
 

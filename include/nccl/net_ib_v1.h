@@ -1,4 +1,5 @@
-// nccl/net_ib_v1.h: `data` of a NetPlugin event of type NCCL_PROFILER_NET_TYPE_IB, version 1: a work request on a queue pair.
+// nccl/net_ib_v1.h: `data` of a NetPlugin event of type NCCL_PROFILER_NET_TYPE_IB, version 1: a work request on a queue
+// pair.
 #ifndef TUTTI_NCCL_NET_IB_V1_H
 #define TUTTI_NCCL_NET_IB_V1_H
 

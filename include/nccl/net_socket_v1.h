@@ -1,4 +1,5 @@
-// nccl/net_socket_v1.h: `data` of a NetPlugin event of type NCCL_PROFILER_NET_TYPE_SOCK, version 1: a transfer over one socket.
+// nccl/net_socket_v1.h: `data` of a NetPlugin event of type NCCL_PROFILER_NET_TYPE_SOCK, version 1: a transfer over one
+// socket.
 #ifndef TUTTI_NCCL_NET_SOCKET_V1_H
 #define TUTTI_NCCL_NET_SOCKET_V1_H
 

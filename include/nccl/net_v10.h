@@ -1,4 +1,5 @@
-// nccl/net_v10.h: tables of network plugins, version 10: as version 9; the profiler's callback and handles, and a configuration that goes with connect.
+// nccl/net_v10.h: tables of network plugins, version 10: as version 9; the profiler's callback and handles, and a
+// configuration that goes with connect.
 #ifndef TUTTI_NCCL_NET_V10_H
 #define TUTTI_NCCL_NET_V10_H
 
@@ -38,13 +39,15 @@ typedef struct {
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v10_t *props);
   ncclResult_t (*listen)(int dev, void *handle, void **listenComm);
-  ncclResult_t (*connect)(int dev, ncclNetCommConfig_v10_t *config, void *handle, void **sendComm, ncclNetDeviceHandle_v10_t **sendDevComm);
+  ncclResult_t (*connect)(int dev, ncclNetCommConfig_v10_t *config, void *handle, void **sendComm,
+                          ncclNetDeviceHandle_v10_t **sendDevComm);
   ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_v10_t **recvDevComm);
   ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
   ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
   ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request);
+  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles,
+                        void **request);
   ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
@@ -71,15 +74,17 @@ typedef struct {
   ncclResult_t (*connect)(void *handles[], int nranks, int rank, void *listenComm, void **collComm);
   ncclResult_t (*reduceSupport)(ncclDataType_t dataType, ncclRedOp_t redOp, int *supported);
   ncclResult_t (*regMr)(void *collComm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd,
+                              void **mhandle);
   ncclResult_t (*deregMr)(void *collComm, void *mhandle);
-  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType, ncclRedOp_t redOp,
-                             void *sendMhandle, void *recvMhandle, void **request);
-  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v10_t *recvParts, size_t bytesPerRank,
-                             size_t windowOffset, size_t windowBytes, void *sendMhandle, void **request);
-  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v10_t *sendParts, void *recvData, size_t bytesPerRank,
-                                 size_t windowOffset, size_t windowBytes, ncclDataType_t dataType, ncclRedOp_t redOp, void *recvMhandle,
-                                 void **request);
+  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType,
+                             ncclRedOp_t redOp, void *sendMhandle, void *recvMhandle, void **request);
+  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v10_t *recvParts,
+                             size_t bytesPerRank, size_t windowOffset, size_t windowBytes, void *sendMhandle,
+                             void **request);
+  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v10_t *sendParts, void *recvData,
+                                 size_t bytesPerRank, size_t windowOffset, size_t windowBytes, ncclDataType_t dataType,
+                                 ncclRedOp_t redOp, void *recvMhandle, void **request);
   ncclResult_t (*iflush)(void *collComm, void *data, int size, void *mhandle, void **request);
   ncclResult_t (*test)(void *request, int *done, int *size);
   ncclResult_t (*closeColl)(void *collComm);

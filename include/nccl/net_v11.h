@@ -1,4 +1,5 @@
-// nccl/net_v11.h: tables of network plugins, version 11: as version 10; one context for each communicator, which init makes and finalize ends; hints (setNetAttr).
+// nccl/net_v11.h: tables of network plugins, version 11: as version 10; one context for each communicator, which init
+// makes and finalize ends; hints (setNetAttr).
 #ifndef TUTTI_NCCL_NET_V11_H
 #define TUTTI_NCCL_NET_V11_H
 
@@ -61,7 +62,8 @@ typedef struct {
   ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
   ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request);
+  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles,
+                        void **request);
   ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
@@ -90,15 +92,17 @@ typedef struct {
   ncclResult_t (*connect)(void *handles[], int nranks, int rank, void *listenComm, void **collComm);
   ncclResult_t (*reduceSupport)(ncclDataType_t dataType, ncclRedOp_t redOp, int *supported);
   ncclResult_t (*regMr)(void *collComm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd,
+                              void **mhandle);
   ncclResult_t (*deregMr)(void *collComm, void *mhandle);
-  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType, ncclRedOp_t redOp,
-                             void *sendMhandle, void *recvMhandle, void **request);
-  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v11_t *recvParts, size_t bytesPerRank,
-                             size_t windowOffset, size_t windowBytes, void *sendMhandle, void **request);
-  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v11_t *sendParts, void *recvData, size_t bytesPerRank,
-                                 size_t windowOffset, size_t windowBytes, ncclDataType_t dataType, ncclRedOp_t redOp, void *recvMhandle,
-                                 void **request);
+  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType,
+                             ncclRedOp_t redOp, void *sendMhandle, void *recvMhandle, void **request);
+  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v11_t *recvParts,
+                             size_t bytesPerRank, size_t windowOffset, size_t windowBytes, void *sendMhandle,
+                             void **request);
+  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v11_t *sendParts, void *recvData,
+                                 size_t bytesPerRank, size_t windowOffset, size_t windowBytes, ncclDataType_t dataType,
+                                 ncclRedOp_t redOp, void *recvMhandle, void **request);
   ncclResult_t (*iflush)(void *collComm, void *data, int size, void *mhandle, void **request);
   ncclResult_t (*test)(void *request, int *done, int *size);
   ncclResult_t (*closeColl)(void *collComm);

@@ -1,4 +1,5 @@
-// nccl/net_v7.h: tables of network plugins, version 7: as version 6, with what a network may do on a GPU (net_device.h): getDeviceMr, irecvConsumed, and one more argument of connect and accept.
+// nccl/net_v7.h: tables of network plugins, version 7: as version 6, with what a network may do on a GPU
+// (net_device.h): getDeviceMr, irecvConsumed, and one more argument of connect and accept.
 #ifndef TUTTI_NCCL_NET_V7_H
 #define TUTTI_NCCL_NET_V7_H
 
@@ -50,10 +51,11 @@ typedef struct {
   ncclResult_t (*connect)(void *handles[], int nranks, int rank, void *listenComm, void **collComm);
   ncclResult_t (*reduceSupport)(ncclDataType_t dataType, ncclRedOp_t redOp, int *supported);
   ncclResult_t (*regMr)(void *collComm, void *data, int size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd,
+                              void **mhandle);
   ncclResult_t (*deregMr)(void *collComm, void *mhandle);
-  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, int count, ncclDataType_t dataType, ncclRedOp_t redOp,
-                             void *sendMhandle, void *recvMhandle, void **request);
+  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, int count, ncclDataType_t dataType,
+                             ncclRedOp_t redOp, void *sendMhandle, void *recvMhandle, void **request);
   ncclResult_t (*iflush)(void *collComm, void *data, int size, void *mhandle, void **request);
   ncclResult_t (*test)(void *request, int *done, int *size);
   ncclResult_t (*closeColl)(void *collComm);

@@ -1,4 +1,5 @@
-// nccl/net_v8.h: tables of network plugins, version 8: as version 7; regIsGlobal; sizes of registrations are size_t; a collective network may gather and scatter.
+// nccl/net_v8.h: tables of network plugins, version 8: as version 7; regIsGlobal; sizes of registrations are size_t; a
+// collective network may gather and scatter.
 #ifndef TUTTI_NCCL_NET_V8_H
 #define TUTTI_NCCL_NET_V8_H
 
@@ -57,15 +58,17 @@ typedef struct {
   ncclResult_t (*connect)(void *handles[], int nranks, int rank, void *listenComm, void **collComm);
   ncclResult_t (*reduceSupport)(ncclDataType_t dataType, ncclRedOp_t redOp, int *supported);
   ncclResult_t (*regMr)(void *collComm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd,
+                              void **mhandle);
   ncclResult_t (*deregMr)(void *collComm, void *mhandle);
-  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, int count, ncclDataType_t dataType, ncclRedOp_t redOp,
-                             void *sendMhandle, void *recvMhandle, void **request);
-  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v8_t *recvParts, size_t bytesPerRank,
-                             size_t windowOffset, size_t windowBytes, void *sendMhandle, void **request);
-  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v8_t *sendParts, void *recvData, size_t bytesPerRank,
-                                 size_t windowOffset, size_t windowBytes, ncclDataType_t dataType, ncclRedOp_t redOp, void *recvMhandle,
-                                 void **request);
+  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, int count, ncclDataType_t dataType,
+                             ncclRedOp_t redOp, void *sendMhandle, void *recvMhandle, void **request);
+  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v8_t *recvParts,
+                             size_t bytesPerRank, size_t windowOffset, size_t windowBytes, void *sendMhandle,
+                             void **request);
+  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v8_t *sendParts, void *recvData,
+                                 size_t bytesPerRank, size_t windowOffset, size_t windowBytes, ncclDataType_t dataType,
+                                 ncclRedOp_t redOp, void *recvMhandle, void **request);
   ncclResult_t (*iflush)(void *collComm, void *data, int size, void *mhandle, void **request);
   ncclResult_t (*test)(void *request, int *done, int *size);
   ncclResult_t (*closeColl)(void *collComm);

@@ -1,4 +1,5 @@
-// nccl/net_v9.h: tables of network plugins, version 9: as version 8; sizes of messages are size_t; forceFlush, greatest sizes, virtual devices.
+// nccl/net_v9.h: tables of network plugins, version 9: as version 8; sizes of messages are size_t; forceFlush, greatest
+// sizes, virtual devices.
 #ifndef TUTTI_NCCL_NET_V9_H
 #define TUTTI_NCCL_NET_V9_H
 
@@ -67,15 +68,17 @@ typedef struct {
   ncclResult_t (*connect)(void *handles[], int nranks, int rank, void *listenComm, void **collComm);
   ncclResult_t (*reduceSupport)(ncclDataType_t dataType, ncclRedOp_t redOp, int *supported);
   ncclResult_t (*regMr)(void *collComm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle);
+  ncclResult_t (*regMrDmaBuf)(void *collComm, void *data, size_t size, int type, uint64_t offset, int fd,
+                              void **mhandle);
   ncclResult_t (*deregMr)(void *collComm, void *mhandle);
-  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType, ncclRedOp_t redOp,
-                             void *sendMhandle, void *recvMhandle, void **request);
-  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v9_t *recvParts, size_t bytesPerRank,
-                             size_t windowOffset, size_t windowBytes, void *sendMhandle, void **request);
-  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v9_t *sendParts, void *recvData, size_t bytesPerRank,
-                                 size_t windowOffset, size_t windowBytes, ncclDataType_t dataType, ncclRedOp_t redOp, void *recvMhandle,
-                                 void **request);
+  ncclResult_t (*iallreduce)(void *collComm, void *sendData, void *recvData, size_t count, ncclDataType_t dataType,
+                             ncclRedOp_t redOp, void *sendMhandle, void *recvMhandle, void **request);
+  ncclResult_t (*iallgather)(void *collComm, void *sendData, int nRecvParts, ncclNetSGE_v9_t *recvParts,
+                             size_t bytesPerRank, size_t windowOffset, size_t windowBytes, void *sendMhandle,
+                             void **request);
+  ncclResult_t (*ireducescatter)(void *collComm, int nSendParts, ncclNetSGE_v9_t *sendParts, void *recvData,
+                                 size_t bytesPerRank, size_t windowOffset, size_t windowBytes, ncclDataType_t dataType,
+                                 ncclRedOp_t redOp, void *recvMhandle, void **request);
   ncclResult_t (*iflush)(void *collComm, void *data, int size, void *mhandle, void **request);
   ncclResult_t (*test)(void *request, int *done, int *size);
   ncclResult_t (*closeColl)(void *collComm);

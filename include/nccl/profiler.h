@@ -1,4 +1,5 @@
-// nccl/profiler.h: the profiler's interface in all versions; the newest under the plain names. profiler_common.h tells how a profiler lives.
+// nccl/profiler.h: the profiler's interface in all versions; the newest under the plain names. profiler_common.h tells
+// how a profiler lives.
 #ifndef TUTTI_NCCL_PROFILER_H
 #define TUTTI_NCCL_PROFILER_H
 

@@ -1,5 +1,5 @@
-// nccl/profiler_net.h: what network plugins and profilers agree on. `id` of a NetPlugin event: the lower 16 bits are the version of what `data` points to, the
-// next 16 the type of plugin.
+// nccl/profiler_net.h: what network plugins and profilers agree on. `id` of a NetPlugin event: the lower 16 bits are
+// the version of what `data` points to, the next 16 the type of plugin.
 #ifndef TUTTI_NCCL_PROFILER_NET_H
 #define TUTTI_NCCL_PROFILER_NET_H
 

@@ -1,5 +1,5 @@
-// nccl/profiler_v1.h: version 1 of the profiler's interface, the first: functions, types, algorithms and protocols as numbers; no events of kernels or networks.
-// Life, threads and ownership: profiler_common.h.
+// nccl/profiler_v1.h: version 1 of the profiler's interface, the first: functions, types, algorithms and protocols as
+// numbers; no events of kernels or networks. Life, threads and ownership: profiler_common.h.
 #ifndef TUTTI_NCCL_PROFILER_V1_H
 #define TUTTI_NCCL_PROFILER_V1_H
 
@@ -46,7 +46,8 @@ typedef struct {
     } p2p;
 
     struct {     // ProxyOp
-      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in another one
+      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in
+                 // another one
       uint8_t channelId;
       int peer;      // rank
       int nSteps;    // messages
@@ -78,7 +79,8 @@ typedef struct {
   ncclResult_t (*init)(void **context, int *eActivationMask);
   ncclResult_t (*startEvent)(void *context, void **eHandle, ncclProfilerEventDescr_v1_t *eDescr);
   ncclResult_t (*stopEvent)(void *eHandle);
-  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v1_t eState, ncclProfilerEventStateArgs_v1_t *eStateArgs);
+  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v1_t eState,
+                                   ncclProfilerEventStateArgs_v1_t *eStateArgs);
   ncclResult_t (*finalize)(void *context);
 } ncclProfiler_v1_t;
 

@@ -42,7 +42,8 @@ typedef struct {
     } p2p;
 
     struct {     // ProxyOp
-      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in another one
+      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in
+                 // another one
       uint8_t channelId;
       int peer;      // rank
       int nSteps;    // messages
@@ -83,7 +84,8 @@ typedef struct {
   ncclResult_t (*init)(void **context, int *eActivationMask);
   ncclResult_t (*startEvent)(void *context, void **eHandle, ncclProfilerEventDescr_v3_t *eDescr);
   ncclResult_t (*stopEvent)(void *eHandle);
-  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v3_t eState, ncclProfilerEventStateArgs_v3_t *eStateArgs);
+  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v3_t eState,
+                                   ncclProfilerEventStateArgs_v3_t *eStateArgs);
   ncclResult_t (*finalize)(void *context);
 } ncclProfiler_v3_t;
 

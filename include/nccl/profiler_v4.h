@@ -1,5 +1,5 @@
-// nccl/profiler_v4.h: version 4 of the profiler's interface, init says which communicator; time stamps of channels; states have arguments of their own.
-// Life, threads and ownership: profiler_common.h.
+// nccl/profiler_v4.h: version 4 of the profiler's interface, init says which communicator; time stamps of channels;
+// states have arguments of their own. Life, threads and ownership: profiler_common.h.
 #ifndef TUTTI_NCCL_PROFILER_V4_H
 #define TUTTI_NCCL_PROFILER_V4_H
 
@@ -39,7 +39,8 @@ typedef struct {
     } p2p;
 
     struct {     // ProxyOp
-      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in another one
+      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in
+                 // another one
       uint8_t channelId;
       int peer;      // rank
       int nSteps;    // messages
@@ -85,12 +86,14 @@ typedef union {
 // The table: `ncclProfiler_v4`. All members must be set.
 typedef struct {
   const char *name;
-  // commName: as the user has named it, or NULL; commHash: the same on all its ranks; logfn: writes into the library's log.
-  ncclResult_t (*init)(void **context, int *eActivationMask, const char *commName, uint64_t commHash, int nNodes, int nranks, int rank,
-                       ncclDebugLogger_t logfn);
+  // commName: as the user has named it, or NULL; commHash: the same on all its ranks; logfn: writes into the library's
+  // log.
+  ncclResult_t (*init)(void **context, int *eActivationMask, const char *commName, uint64_t commHash, int nNodes,
+                       int nranks, int rank, ncclDebugLogger_t logfn);
   ncclResult_t (*startEvent)(void *context, void **eHandle, ncclProfilerEventDescr_v4_t *eDescr);
   ncclResult_t (*stopEvent)(void *eHandle);
-  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v4_t eState, ncclProfilerEventStateArgs_v4_t *eStateArgs);
+  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v4_t eState,
+                                   ncclProfilerEventStateArgs_v4_t *eStateArgs);
   ncclResult_t (*finalize)(void *context);
 } ncclProfiler_v4_t;
 

@@ -1,5 +1,5 @@
-// nccl/profiler_v5.h: version 5 of the profiler's interface, events of the calls themselves; kinds of events are 64-bit; Group is not the parent any more.
-// Life, threads and ownership: profiler_common.h.
+// nccl/profiler_v5.h: version 5 of the profiler's interface, events of the calls themselves; kinds of events are
+// 64-bit; Group is not the parent any more. Life, threads and ownership: profiler_common.h.
 #ifndef TUTTI_NCCL_PROFILER_V5_H
 #define TUTTI_NCCL_PROFILER_V5_H
 
@@ -67,7 +67,8 @@ typedef struct {
     } p2p;
 
     struct {     // ProxyOp
-      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in another one
+      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in
+                 // another one
       uint8_t channelId;
       int peer;      // rank
       int nSteps;    // messages
@@ -113,12 +114,14 @@ typedef union {
 // The table: `ncclProfiler_v5`. All members must be set.
 typedef struct {
   const char *name;
-  // commId: the same on all ranks; commName: as the user has named it, or NULL; both good until finalize. logfn: writes into the library's log.
-  ncclResult_t (*init)(void **context, uint64_t commId, int *eActivationMask, const char *commName, int nNodes, int nranks, int rank,
-                       ncclDebugLogger_t logfn);
+  // commId: the same on all ranks; commName: as the user has named it, or NULL; both good until finalize. logfn: writes
+  // into the library's log.
+  ncclResult_t (*init)(void **context, uint64_t commId, int *eActivationMask, const char *commName, int nNodes,
+                       int nranks, int rank, ncclDebugLogger_t logfn);
   ncclResult_t (*startEvent)(void *context, void **eHandle, ncclProfilerEventDescr_v5_t *eDescr);
   ncclResult_t (*stopEvent)(void *eHandle);
-  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v5_t eState, ncclProfilerEventStateArgs_v5_t *eStateArgs);
+  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v5_t eState,
+                                   ncclProfilerEventStateArgs_v5_t *eStateArgs);
   ncclResult_t (*finalize)(void *context);
 } ncclProfiler_v5_t;
 

@@ -1,5 +1,5 @@
-// nccl/profiler_v6.h: version 6 of the profiler's interface, as version 5, with events of copy engines, which host memory has not.
-// Life, threads and ownership: profiler_common.h.
+// nccl/profiler_v6.h: version 6 of the profiler's interface, as version 5, with events of copy engines, which host
+// memory has not. Life, threads and ownership: profiler_common.h.
 #ifndef TUTTI_NCCL_PROFILER_V6_H
 #define TUTTI_NCCL_PROFILER_V6_H
 
@@ -68,7 +68,8 @@ typedef struct {
     } p2p;
 
     struct {     // ProxyOp
-      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in another one
+      pid_t pid; // the process whose operation this is: parentObj is an address of that process, and nothing else in
+                 // another one
       uint8_t channelId;
       int peer;      // rank
       int nSteps;    // messages
@@ -125,12 +126,14 @@ typedef ncclProfilerEventStateArgs_v5_t ncclProfilerEventStateArgs_v6_t;
 // The table: `ncclProfiler_v6`. All members must be set.
 typedef struct {
   const char *name;
-  // commId: the same on all ranks; commName: as the user has named it, or NULL; both good until finalize. logfn: writes into the library's log.
-  ncclResult_t (*init)(void **context, uint64_t commId, int *eActivationMask, const char *commName, int nNodes, int nranks, int rank,
-                       ncclDebugLogger_t logfn);
+  // commId: the same on all ranks; commName: as the user has named it, or NULL; both good until finalize. logfn: writes
+  // into the library's log.
+  ncclResult_t (*init)(void **context, uint64_t commId, int *eActivationMask, const char *commName, int nNodes,
+                       int nranks, int rank, ncclDebugLogger_t logfn);
   ncclResult_t (*startEvent)(void *context, void **eHandle, ncclProfilerEventDescr_v6_t *eDescr);
   ncclResult_t (*stopEvent)(void *eHandle);
-  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v6_t eState, ncclProfilerEventStateArgs_v6_t *eStateArgs);
+  ncclResult_t (*recordEventState)(void *eHandle, ncclProfilerEventState_v6_t eState,
+                                   ncclProfilerEventStateArgs_v6_t *eStateArgs);
   ncclResult_t (*finalize)(void *context);
 } ncclProfiler_v6_t;
 

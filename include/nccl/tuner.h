@@ -1,10 +1,13 @@
-// nccl/tuner.h: tuner plugins of all versions, and the newest under plain names. A tuner chooses algorithm, protocol, channels and chunks of collectives.
+// nccl/tuner.h: tuner plugins of all versions, and the newest under plain names. A tuner chooses algorithm, protocol,
+// channels and chunks of collectives.
 //
-// Who calls what: `init` once per communicator, at the end of its creation, in the thread that creates it; several communicators may be created at once, in
-// several threads. Then `getCollInfo` (and `getChunkSize`) for each broadcast, reduce, all-gather, reduce-scatter and all-reduce of two ranks and more, in the
-// thread that launches; calls with one context never overlap. `finalize` or `destroy` when the communicator ends, in any thread. Every rank asks its own
-// instance, and all must answer alike: a plugin decides from what it is given, which is the same on all ranks, and from files that are. Where answers differ the
-// operation fails with ncclInvalidUsage and names the tuner. Nothing may block: an operation does not start before the plugin has answered.
+// Who calls what: `init` once per communicator, at the end of its creation, in the thread that creates it; several
+// communicators may be created at once, in several threads. Then `getCollInfo` (and `getChunkSize`) for each broadcast,
+// reduce, all-gather, reduce-scatter and all-reduce of two ranks and more, in the thread that launches; calls with one
+// context never overlap. `finalize` or `destroy` when the communicator ends, in any thread. Every rank asks its own
+// instance, and all must answer alike: a plugin decides from what it is given, which is the same on all ranks, and from
+// files that are. Where answers differ the operation fails with ncclInvalidUsage and names the tuner. Nothing may
+// block: an operation does not start before the plugin has answered.
 #ifndef NCCL_TUNER_H_
 #define NCCL_TUNER_H_
 
@@ -63,9 +66,10 @@ typedef ncclNvlDomainInfo_v6_t ncclNvlDomainInfo_t;
 #define NCCL_TUNING_SCALE_4NODES 2
 #define NCCL_NUM_TUNING_SCALES NCCL_NUM_TUNING_SCALES_V5
 
-// Tutti: algorithms that NCCL has no number for. A plugin that exports `tuttiTunerRows` (an int, at least TUTTI_NUM_ALGORITHMS) is given a table with these rows
-// too (numAlgo says how many there are); every other plugin gets NCCL's seven. NCCL takes no notice of the symbol. Direct access knows no protocol: its
-// costs stand under NCCL_PROTO_SIMPLE.
+// Tutti: algorithms that NCCL has no number for. A plugin that exports `tuttiTunerRows` (an int, at least
+// TUTTI_NUM_ALGORITHMS) is given a table with these rows too (numAlgo says how many there are); every other plugin gets
+// NCCL's seven. NCCL takes no notice of the symbol. Direct access knows no protocol: its costs stand under
+// NCCL_PROTO_SIMPLE.
 #define TUTTI_ALGO_RD 7            // recursive doubling
 #define TUTTI_ALGO_ONESHOT 8       // everybody to everybody
 #define TUTTI_ALGO_DIRECT 9        // reads the peers' buffers

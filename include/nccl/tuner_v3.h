@@ -16,16 +16,17 @@ typedef struct {
   // For the log. May be NULL.
   const char *name;
 
-  // Begins with a communicator of so many ranks on so many nodes. The plugin may keep `logFunction`. *context: the plugin's own, given back with every
-  // call for this communicator; may stay NULL. Anything but ncclSuccess: the communicator does without this plugin.
+  // Begins with a communicator of so many ranks on so many nodes. The plugin may keep `logFunction`. *context: the
+  // plugin's own, given back with every call for this communicator; may stay NULL. Anything but ncclSuccess: the
+  // communicator does without this plugin.
   ncclResult_t (*init)(size_t nRanks, size_t nNodes, ncclDebugLogger_t logFunction, void **context);
 
-  // Chooses for one collective. `nBytes`: the larger of the two buffers; `numPipeOps`: collectives that share a channel in this group.
-  // `collCostTable`: in truth `float (*)[numProto]`, numAlgo rows: predicted microseconds, which the plugin changes; the least one wins.
-  // NCCL_ALGO_PROTO_IGNORE is what cannot be had, and stays so. *nChannels comes in as 0, which leaves it to the library.
-  // Anything but ncclSuccess: as if the plugin had changed nothing.
-  ncclResult_t (*getCollInfo)(void *context, ncclFunc_t collType, size_t nBytes, int numPipeOps, float **collCostTable, int numAlgo,
-                              int numProto, int *nChannels);
+  // Chooses for one collective. `nBytes`: the larger of the two buffers; `numPipeOps`: collectives that share a channel
+  // in this group. `collCostTable`: in truth `float (*)[numProto]`, numAlgo rows: predicted microseconds, which the
+  // plugin changes; the least one wins. NCCL_ALGO_PROTO_IGNORE is what cannot be had, and stays so. *nChannels comes in
+  // as 0, which leaves it to the library. Anything but ncclSuccess: as if the plugin had changed nothing.
+  ncclResult_t (*getCollInfo)(void *context, ncclFunc_t collType, size_t nBytes, int numPipeOps, float **collCostTable,
+                              int numAlgo, int numProto, int *nChannels);
 
   // Ends what init began. Called once for every init that succeeded.
   ncclResult_t (*destroy)(void *context);

@@ -20,8 +20,8 @@ typedef struct {
   ncclResult_t (*init)(size_t nRanks, size_t nNodes, ncclDebugLogger_t logFunction, void **context);
 
   // As in version 3. `regBuff`: 1 when both buffers of this rank are registered (ncclCommRegister), else 0.
-  ncclResult_t (*getCollInfo)(void *context, ncclFunc_t collType, size_t nBytes, int numPipeOps, float **collCostTable, int numAlgo,
-                              int numProto, int regBuff, int *nChannels);
+  ncclResult_t (*getCollInfo)(void *context, ncclFunc_t collType, size_t nBytes, int numPipeOps, float **collCostTable,
+                              int numAlgo, int numProto, int regBuff, int *nChannels);
 
   // Ends what init began. Called once for every init that succeeded.
   ncclResult_t (*destroy)(void *context);

@@ -22,15 +22,17 @@ typedef struct {
                        ncclNvlDomainInfo_v6_t *nvlDomainInfo, ncclTunerConstants_v6_t *constants);
 
   // As in version 4.
-  ncclResult_t (*getCollInfo)(void *context, ncclFunc_t collType, size_t nBytes, int numPipeOps, float **collCostTable, int numAlgo,
-                              int numProto, int regBuff, int *nChannels);
+  ncclResult_t (*getCollInfo)(void *context, ncclFunc_t collType, size_t nBytes, int numPipeOps, float **collCostTable,
+                              int numAlgo, int numProto, int regBuff, int *nChannels);
 
   // Ends what init began. Called once for every init that succeeded.
   ncclResult_t (*finalize)(void *context);
 
-  // NULL: chunks are as the library cuts them. Else asked after getCollInfo, with what was chosen; *chunkSize, in bytes, comes in with the library's size and may
-  // be changed. It is cut to what a buffer holds and rounded down to 64 bytes, which is also the least. Anything but ncclSuccess: as if it had changed nothing.
-  ncclResult_t (*getChunkSize)(void *context, ncclFunc_t collType, size_t nBytes, int algo, int proto, int nChannels, size_t *chunkSize);
+  // NULL: chunks are as the library cuts them. Else asked after getCollInfo, with what was chosen; *chunkSize, in
+  // bytes, comes in with the library's size and may be changed. It is cut to what a buffer holds and rounded down to 64
+  // bytes, which is also the least. Anything but ncclSuccess: as if it had changed nothing.
+  ncclResult_t (*getChunkSize)(void *context, ncclFunc_t collType, size_t nBytes, int algo, int proto, int nChannels,
+                               size_t *chunkSize);
 } ncclTuner_v6_t;
 
 #ifdef __cplusplus

@@ -5,9 +5,9 @@
 #include "nccl.h"
 #include "utility.h"
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Types
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 typedef struct ncclWindow_vidmem ncclWindow_vidmem_t;
 
@@ -24,12 +24,22 @@ typedef struct {
 } ncclGinRequest_t;
 
 // How ranks are connected for GIN: not, all with all, or those of one rail.
-typedef enum { NCCL_GIN_CONNECTION_NONE = 0, NCCL_GIN_CONNECTION_FULL = 1, NCCL_GIN_CONNECTION_RAIL = 2 } ncclGinConnectionType_t;
+typedef enum {
+  NCCL_GIN_CONNECTION_NONE = 0,
+  NCCL_GIN_CONNECTION_FULL = 1,
+  NCCL_GIN_CONNECTION_RAIL = 2
+} ncclGinConnectionType_t;
 
 // Who moves GIN's messages. NONE: there is no GIN.
-typedef enum { NCCL_GIN_TYPE_NONE = 0, NCCL_GIN_TYPE_PROXY = 2, NCCL_GIN_TYPE_GDAKI = 3, NCCL_GIN_TYPE_GPI = 4 } ncclGinType_t;
+typedef enum {
+  NCCL_GIN_TYPE_NONE = 0,
+  NCCL_GIN_TYPE_PROXY = 2,
+  NCCL_GIN_TYPE_GDAKI = 3,
+  NCCL_GIN_TYPE_GPI = 4
+} ncclGinType_t;
 
-// Some ranks of a communicator at equal distances, seen by one of them. World rank of member i: own world rank + (i - rank) * stride.
+// Some ranks of a communicator at equal distances, seen by one of them. World rank of member i: own world rank + (i -
+// rank) * stride.
 typedef struct ncclTeam {
   int nRanks; // members
   int rank;   // place of the rank that asked
@@ -48,8 +58,8 @@ typedef struct ncclMultimemHandle {
   void *mcBasePtr;
 } ncclMultimemHandle_t;
 
-// A part of a device communicator's buffer and signals that a program asks for. Items form a list; the outputs, where not NULL, are written by
-// ncclDevCommCreate.
+// A part of a device communicator's buffer and signals that a program asks for. Items form a list; the outputs, where
+// not NULL, are written by ncclDevCommCreate.
 typedef struct ncclDevResourceRequirements ncclDevResourceRequirements_t;
 struct ncclDevResourceRequirements {
   ncclDevResourceRequirements_t *next;
@@ -138,43 +148,50 @@ typedef struct ncclCommProperties {
   ncclGinType_t railedGinType; // Tutti: NCCL_GIN_TYPE_NONE
 } ncclCommProperties_t;
 
-#define NCCL_COMM_PROPERTIES_INITIALIZER                                                                                     \
-  {                                                                                                                          \
-    sizeof(ncclCommProperties_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, 0, 0, 0, 0, false, false, NCCL_GIN_TYPE_NONE, 0, false, \
-        NCCL_GIN_TYPE_NONE                                                                                                   \
+#define NCCL_COMM_PROPERTIES_INITIALIZER                                                                              \
+  {                                                                                                                   \
+    sizeof(ncclCommProperties_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, 0, 0, 0, 0, false, false, NCCL_GIN_TYPE_NONE, 0, \
+        false, NCCL_GIN_TYPE_NONE                                                                                     \
   }
 
 typedef struct ncclDevComm ncclDevComm_t; // comm.h
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Communicators
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
-// Fills what the caller's version of the structure has. Any thread; the communicator must be ready. Errors: ncclInvalidArgument (props is
-// NULL), ncclInvalidUsage (not initialised, or by the header of a newer NCCL than this library).
+// Fills what the caller's version of the structure has. Any thread; the communicator must be ready. Errors:
+// ncclInvalidArgument (props is NULL), ncclInvalidUsage (not initialised, or by the header of a newer NCCL than this
+// library).
 NCCL_EXTERN_C ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *props);
 NCCL_EXTERN_C ncclResult_t pncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t *props);
 
-// Makes a device communicator for kernels. Tutti: checks its arguments and returns ncclInvalidUsage, for there is no device code.
-NCCL_EXTERN_C ncclResult_t ncclDevCommCreate(ncclComm_t comm, ncclDevCommRequirements_t const *reqs, ncclDevComm_t *outDevComm);
-NCCL_EXTERN_C ncclResult_t pncclDevCommCreate(ncclComm_t comm, ncclDevCommRequirements_t const *reqs, ncclDevComm_t *outDevComm);
+// Makes a device communicator for kernels. Tutti: checks its arguments and returns ncclInvalidUsage, for there is no
+// device code.
+NCCL_EXTERN_C ncclResult_t ncclDevCommCreate(ncclComm_t comm, ncclDevCommRequirements_t const *reqs,
+                                             ncclDevComm_t *outDevComm);
+NCCL_EXTERN_C ncclResult_t pncclDevCommCreate(ncclComm_t comm, ncclDevCommRequirements_t const *reqs,
+                                              ncclDevComm_t *outDevComm);
 
 // Ends a device communicator. Tutti: none exists, so that any but one of zeros gives ncclInvalidArgument.
 NCCL_EXTERN_C ncclResult_t ncclDevCommDestroy(ncclComm_t comm, ncclDevComm_t const *devComm);
 NCCL_EXTERN_C ncclResult_t pncclDevCommDestroy(ncclComm_t comm, ncclDevComm_t const *devComm);
 
-// ---------------------------------------------------------------------------------------------------------------------------
-// Windows: addresses at which this process reaches `offset` bytes into a window. Errors: ncclInvalidArgument (no window that is
-// registered, a rank or offset out of range, an output that is NULL).
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
+// Windows: addresses at which this process reaches `offset` bytes into a window. Errors: ncclInvalidArgument (no window
+// that is registered, a rank or offset out of range, an output that is NULL).
+// ---------------------------------------------------------------------------------------------------------------------
 
 // The multicast address of the LSA team. *outPtr becomes NULL where there is none. Tutti: always.
 NCCL_EXTERN_C ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **outPtr);
 NCCL_EXTERN_C ncclResult_t pncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void **outPtr);
 
-// The multicast address of another team; its handle must not be empty. *outPtr becomes NULL where there is none. Tutti: always.
-NCCL_EXTERN_C ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void **outPtr);
-NCCL_EXTERN_C ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void **outPtr);
+// The multicast address of another team; its handle must not be empty. *outPtr becomes NULL where there is none. Tutti:
+// always.
+NCCL_EXTERN_C ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                                        ncclMultimemHandle_t multimem, void **outPtr);
+NCCL_EXTERN_C ncclResult_t pncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset,
+                                                         ncclMultimemHandle_t multimem, void **outPtr);
 
 // The window of a member of the LSA team, by its rank there.
 NCCL_EXTERN_C ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void **outPtr);
@@ -184,9 +201,9 @@ NCCL_EXTERN_C ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t 
 NCCL_EXTERN_C ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr);
 NCCL_EXTERN_C ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr);
 
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 // Teams. A communicator that is not valid gives a team of zeros, or rank -1, and ncclGetLastError says why.
-// ---------------------------------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 // All ranks.
 NCCL_EXTERN_C ncclTeam_t ncclTeamWorld(ncclComm_t comm);
@@ -227,7 +244,8 @@ NCCL_HOST_DEVICE_INLINE bool ncclTeamRankIsMember(ncclTeam_t a, ncclTeam_t b, in
   return tuttiTeamDistance(b, bPeer) % a.stride == 0 && place >= 0 && place < a.nRanks;
 }
 
-// The part of `parent`, cut into parts of `innerSize` neighbours, that this rank is in. `innerSize` divides the parent's size.
+// The part of `parent`, cut into parts of `innerSize` neighbours, that this rank is in. `innerSize` divides the
+// parent's size.
 NCCL_HOST_DEVICE_INLINE ncclTeam_t ncclTeamInnerFactor(ncclTeam_t parent, int innerSize)
 {
   ncclTeam_t part = {innerSize, parent.rank % innerSize, parent.stride};
@@ -241,10 +259,12 @@ NCCL_HOST_DEVICE_INLINE ncclTeam_t ncclTeamOuterFactor(ncclTeam_t parent, int in
   return across;
 }
 
-// The parent's rank of member `index` of those that are in `parent` and not in `subset`, whose members all are in `parent`.
+// The parent's rank of member `index` of those that are in `parent` and not in `subset`, whose members all are in
+// `parent`.
 NCCL_HOST_DEVICE_INLINE int ncclTeamRankInDifference(ncclTeam_t parent, ncclTeam_t subset, int index)
 {
-  int step = subset.stride / parent.stride, first = parent.rank - subset.rank * step; // the subset's lowest member, and the way to the next
+  // The subset's lowest member, and the way to the next.
+  int step = subset.stride / parent.stride, first = parent.rank - subset.rank * step;
   if (step < 0) {
     first += (subset.nRanks - 1) * step;
     step = -step;

@@ -13,8 +13,9 @@ typedef struct ncclLLA2AHandle {
 NCCL_EXTERN_C int ncclLLA2ACalcSlots(int maxElts, int maxEltSize);
 NCCL_EXTERN_C int pncclLLA2ACalcSlots(int maxElts, int maxEltSize);
 
-// Writes into *outReq what `nBlocks` thread blocks with `nSlots` slots each need: 16 * (1 + 2 * nSlots) bytes each. Keeps `outHandle`, as
-// ncclLsaBarrierCreateRequirement. Errors: ncclInvalidArgument (an output is NULL, a number is negative).
+// Writes into *outReq what `nBlocks` thread blocks with `nSlots` slots each need: 16 * (1 + 2 * nSlots) bytes each.
+// Keeps `outHandle`, as ncclLsaBarrierCreateRequirement. Errors: ncclInvalidArgument (an output is NULL, a number is
+// negative).
 NCCL_EXTERN_C ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t *outHandle,
                                                       ncclDevResourceRequirements_t *outReq);
 NCCL_EXTERN_C ncclResult_t pncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t *outHandle,

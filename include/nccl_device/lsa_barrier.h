@@ -9,11 +9,14 @@ typedef struct ncclLsaBarrierHandle {
   int nBarriers;
 } ncclLsaBarrierHandle_t;
 
-// Writes into *outReq what `nBarriers` barriers of a team need: 3 + team.nRanks words of 4 bytes each. Keeps `outHandle`, which must live until
-// ncclDevCommCreate has written it. Errors: ncclInvalidArgument (an output is NULL, a number is negative).
-NCCL_EXTERN_C ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t *outHandle,
+// Writes into *outReq what `nBarriers` barriers of a team need: 3 + team.nRanks words of 4 bytes each. Keeps
+// `outHandle`, which must live until ncclDevCommCreate has written it. Errors: ncclInvalidArgument (an output is NULL,
+// a number is negative).
+NCCL_EXTERN_C ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers,
+                                                           ncclLsaBarrierHandle_t *outHandle,
                                                            ncclDevResourceRequirements_t *outReq);
-NCCL_EXTERN_C ncclResult_t pncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t *outHandle,
+NCCL_EXTERN_C ncclResult_t pncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers,
+                                                            ncclLsaBarrierHandle_t *outHandle,
                                                             ncclDevResourceRequirements_t *outReq);
 
 #endif

@@ -92,7 +92,9 @@ static void track_title(const track *t, int lane, char *out, size_t size)
   case TRACK_CHANNEL: n = snprintf(out, size, "channel %u", b); break;
   case TRACK_PROXY: n = snprintf(out, size, "proxy: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
   case TRACK_NET: n = snprintf(out, size, "network: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
-  case TRACK_MESSAGES: n = snprintf(out, size, "messages: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
+  case TRACK_MESSAGES:
+    n = snprintf(out, size, "messages: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1);
+    break;
   }
   if (lane > 0 && n > 0 && (size_t)n < size) {
     snprintf(out + n, size - (size_t)n, " (%d)", lane + 1);
@@ -106,7 +108,8 @@ static void name_lane(tt_context *c, track *t, int lane, int tid)
   t->named |= 1u << lane;
   for (int sort = 0; sort < 2; sort++) {
     char *p = tt_file_line(&c->file);
-    p = tt_put(p, sort ? "{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":" : "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":");
+    p = tt_put(p, sort ? "{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":"
+                       : "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":");
     p = tt_put_i64(p, c->rank);
     p = tt_put(p, ",\"tid\":");
     p = tt_put_i64(p, tid);
@@ -147,7 +150,8 @@ static char *put_slice(char *p, const tt_context *c, int tid, uint64_t start, ui
   return tt_put_us(p, stop > start ? stop - start : 0);
 }
 
-// An arrow's end: `begins` at the sender. Both ends have the same id: communicator, kind, sender, receiver, channel, number.
+// An arrow's end: `begins` at the sender. Both ends have the same id: communicator, kind, sender, receiver, channel,
+// number.
 typedef struct arrow {
   char kind; // 'm' message of a connection, 'p' send or receive
   bool begins;
@@ -229,7 +233,8 @@ static track *track_for(tt_context *c, const tt_record *r)
   case KIND_PROXY_STEP: return track_of(c->events, TRACK_MESSAGES, way, (uint32_t)r->peer);
   case KIND_KERNEL: return track_of(c->events, TRACK_CHANNEL, 0, r->channel);
   case KIND_NET:
-    return r->peer >= 0 ? track_of(c->events, TRACK_NET, way, (uint32_t)r->peer) : track_of(c->events, TRACK_CALLS, 0, r->thread);
+    return r->peer >= 0 ? track_of(c->events, TRACK_NET, way, (uint32_t)r->peer)
+                        : track_of(c->events, TRACK_CALLS, 0, r->thread);
   default: return track_of(c->events, TRACK_CALLS, 0, (uint32_t)r->thread);
   }
 }
@@ -328,7 +333,8 @@ static void end_waits(tt_context *c, tt_op *op, bool count)
   op->waited = (uint64_t)((double)op->waited * share);
 }
 
-// An operation starts with its first channel. Its proxies begin when it is queued: they tell its start only where no channel does.
+// An operation starts with its first channel. Its proxies begin when it is queued: they tell its start only where no
+// channel does.
 static void end_op(tt_context *c, tt_op *op, bool write, bool count)
 {
   op->start = op->start != 0 ? op->start : op->proxied;
@@ -346,7 +352,8 @@ static void end_op(tt_context *c, tt_op *op, bool write, bool count)
   c->events->nops--;
 }
 
-// The place of this operation, or one where it might be: a free one, or the one that nobody has spoken of for the longest time.
+// The place of this operation, or one where it might be: a free one, or the one that nobody has spoken of for the
+// longest time.
 static tt_op *place_of(tt_op *ops, int places, uint64_t number)
 {
   tt_op *place = NULL;
@@ -362,7 +369,8 @@ static tt_op *place_of(tt_op *ops, int places, uint64_t number)
   return place;
 }
 
-// Twice as many places, or more, so that each operation finds one. False: there are enough already, or there is no memory.
+// Twice as many places, or more, so that each operation finds one. False: there are enough already, or there is no
+// memory.
 static bool grow(struct tt_events *e)
 {
   for (int places = e->places * 2; places <= OPS_MOST; places *= 2) {
@@ -386,7 +394,8 @@ static bool grow(struct tt_events *e)
   return false;
 }
 
-// The operation of this name, made if there is none; the one that nobody has spoken of for the longest time goes when there is no room.
+// The operation of this name, made if there is none; the one that nobody has spoken of for the longest time goes when
+// there is no room.
 static tt_op *op_of(tt_context *c, uint64_t number, bool write, bool count)
 {
   struct tt_events *e = c->events;
@@ -427,8 +436,8 @@ static void introduce(tt_op *op, const tt_record *r)
   op->send = r->send;
 }
 
-// Where waiting for a peer is counted. With all places taken, a peer's `first` message takes that of the peer whose messages came earliest, which was waited
-// for least. NULL: the peer has no place.
+// Where waiting for a peer is counted. With all places taken, a peer's `first` message takes that of the peer whose
+// messages came earliest, which was waited for least. NULL: the peer has no place.
 static tt_wait *wait_of(tt_op *op, int32_t peer, bool first)
 {
   tt_wait *place = NULL;
@@ -437,7 +446,8 @@ static tt_wait *wait_of(tt_op *op, int32_t peer, bool first)
     if (w->first > 0 && w->peer == peer) {
       return w;
     }
-    bool better = place == NULL || (place->first > 0 && (w->first == 0 || w->came / w->first < place->came / place->first));
+    bool better =
+        place == NULL || (place->first > 0 && (w->first == 0 || w->came / w->first < place->came / place->first));
     place = better ? w : place;
   }
   if (!first) {
@@ -519,8 +529,8 @@ void tt_events_round(tt_context *c, bool last, bool count)
   }
 }
 
-// How much the process's clock is ahead of the machine's: not 0 in a time namespace, which containers may have. The kernel tells it of the namespace of
-// children, which is another in a process that has asked for a new one.
+// How much the process's clock is ahead of the machine's: not 0 in a time namespace, which containers may have. The
+// kernel tells it of the namespace of children, which is another in a process that has asked for a new one.
 static bool clock_ahead(const char *space, int64_t *out)
 {
   char children[64] = "";
@@ -560,10 +570,12 @@ void tt_events_begin(tt_context *c)
 {
   char title[384];
   clock_name(c, c->clock, sizeof c->clock);
-  snprintf(title, sizeof title, "rank %d%s%s (%s, pid %d)", c->rank, c->name[0] != '\0' ? " of " : "", c->name, c->host, (int)c->pid);
+  snprintf(title, sizeof title, "rank %d%s%s (%s, pid %d)", c->rank, c->name[0] != '\0' ? " of " : "", c->name, c->host,
+           (int)c->pid);
   for (int sort = 0; sort < 2; sort++) {
     char *p = tt_file_line(&c->file);
-    p = tt_put(p, sort ? "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":" : "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":");
+    p = tt_put(p, sort ? "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":"
+                       : "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":");
     p = tt_put_i64(p, c->rank);
     p = tt_put(p, sort ? ",\"args\":{\"sort_index\":" : ",\"args\":{\"name\":\"");
     p = sort ? tt_put_i64(p, c->rank) : tt_put_text(p, title);
@@ -572,7 +584,8 @@ void tt_events_begin(tt_context *c)
   }
 }
 
-// When this process was made, in the kernel's ticks since it started: with the number, it names a process for ever. 0: not known.
+// When this process was made, in the kernel's ticks since it started: with the number, it names a process for ever. 0:
+// not known.
 static uint64_t process_start(void)
 {
   char text[1024] = "";
@@ -602,13 +615,16 @@ void tt_events_footer(void *context, char *out, size_t size)
   if (c->knows_ahead) {
     snprintf(ahead, sizeof ahead, ",\"clock_ahead_ns\":%lld", (long long)c->ahead);
   }
-  snprintf(
-      out, size,
-      "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":%d,\"nodes\":%d,\"comm\":\"0x%016llx\","
-      "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"process_start\":%llu,\"clock\":\"%s\"%s,\"realtime_minus_monotonic_ns\":%llu,\"began_us\":%llu,"
-      "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"lost_operations\":%20llu,\"overwritten\":%20llu}}\n",
-      c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid, (unsigned long long)process_start(),
-      texts[2], ahead, (unsigned long long)c->skew, (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
-      (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten, (unsigned long long)c->dropped,
-      (unsigned long long)atomic_load(&c->ring.overwritten));
+  snprintf(out, size,
+           "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":%d,\"nodes\":%d,"
+           "\"comm\":\"0x%016llx\","
+           "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"process_start\":%llu,\"clock\":\"%s\"%s,\"realtime_minus_"
+           "monotonic_ns\":%llu,\"began_us\":%llu,"
+           "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"lost_operations\":%"
+           "20llu,\"overwritten\":%20llu}}\n",
+           c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid,
+           (unsigned long long)process_start(), texts[2], ahead, (unsigned long long)c->skew,
+           (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
+           (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten,
+           (unsigned long long)c->dropped, (unsigned long long)atomic_load(&c->ring.overwritten));
 }

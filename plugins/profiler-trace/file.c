@@ -1,5 +1,5 @@
-// file.c: the time line's file. After every write it is complete JSON: the footer goes behind the new events, and the next write begins where it began. A disk that
-// is full costs the events that found no room, and nothing else.
+// file.c: the time line's file. After every write it is complete JSON: the footer goes behind the new events, and the
+// next write begins where it began. A disk that is full costs the events that found no room, and nothing else.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

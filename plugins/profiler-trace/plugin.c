@@ -43,7 +43,8 @@ static uint64_t clock_skew(void)
 
 static int32_t thread_number(void)
 {
-  // In the block that every thread has from the start: four bytes always fit, and LeakSanitizer trips over the other kind in a library opened late.
+  // In the block that every thread has from the start: four bytes always fit, and LeakSanitizer trips over the other
+  // kind in a library opened late.
   static __thread int32_t number __attribute__((tls_model("initial-exec")));
   if (number == 0) {
     number = (int32_t)syscall(SYS_gettid);
@@ -99,10 +100,12 @@ static tt_record *event_of(void *handle, tt_context **context)
 // Counters of both ends go up alike, also for events that find no room: numbers of messages match.
 static uint64_t count_messages(const tt_context *c, const ncclProfilerEventDescr_v6_t *d)
 {
-  if (c->messages == NULL || d->proxyOp.channelId >= TT_TRACE_CHANNELS || d->proxyOp.peer < 0 || d->proxyOp.peer >= c->nranks) {
+  if (c->messages == NULL || d->proxyOp.channelId >= TT_TRACE_CHANNELS || d->proxyOp.peer < 0 ||
+      d->proxyOp.peer >= c->nranks) {
     return 0;
   }
-  size_t row = ((size_t)(d->proxyOp.isSend != 0) * (size_t)c->nranks + (size_t)d->proxyOp.peer) * TT_TRACE_CHANNELS + d->proxyOp.channelId;
+  size_t row = ((size_t)(d->proxyOp.isSend != 0) * (size_t)c->nranks + (size_t)d->proxyOp.peer) * TT_TRACE_CHANNELS +
+               d->proxyOp.channelId;
   return atomic_fetch_add_explicit(&c->messages[row], (uint32_t)d->proxyOp.nSteps, memory_order_relaxed);
 }
 
@@ -168,11 +171,13 @@ static void fill_step(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
     e->send = op->send;
     e->seq = op->seq + (uint64_t)d->proxyStep.step;
     e->op = op->pid == (uint64_t)c->pid ? op->parent : 0;
-    tt_ring_set_way(e, (uint64_t)(uint32_t)e->peer << 32 | (uint64_t)e->channel << 8 | IS_KNOWN | (e->send ? IS_SEND : 0));
+    tt_ring_set_way(e,
+                    (uint64_t)(uint32_t)e->peer << 32 | (uint64_t)e->channel << 8 | IS_KNOWN | (e->send ? IS_SEND : 0));
   }
 }
 
-// What a network plugin tells is shown with the message that it is about, while that is known: the message may end, on another thread, at any time.
+// What a network plugin tells is shown with the message that it is about, while that is known: the message may end, on
+// another thread, at any time.
 static void fill_net(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
 {
   tt_context *c = context_of(d->parentObj);
@@ -348,7 +353,13 @@ static tt_context *make(uint64_t comm, const char *name, int nnodes, int nranks,
   if (c == NULL) {
     return NULL;
   }
-  *c = (tt_context){.comm = comm, .rank = rank, .nranks = nranks, .nnodes = nnodes, .pid = getpid(), .began = now(), .skew = clock_skew()};
+  *c = (tt_context){.comm = comm,
+                    .rank = rank,
+                    .nranks = nranks,
+                    .nnodes = nnodes,
+                    .pid = getpid(),
+                    .began = now(),
+                    .skew = clock_skew()};
   c->file.fd = -1;
   host_name(c->host, sizeof c->host);
   snprintf(c->name, sizeof c->name, "%s", name != NULL ? name : "");
@@ -360,7 +371,8 @@ static tt_context *make(uint64_t comm, const char *name, int nnodes, int nranks,
   return c;
 }
 
-static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *name, int nnodes, int nranks, int rank, // table's
+static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *name, int nnodes, int nranks,
+                         int rank, // table's
                          ncclDebugLogger_t log)
 {
   pthread_mutex_lock(&process.lock);
@@ -379,8 +391,8 @@ static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *n
   }
   pthread_mutex_unlock(&process.lock);
   if (!good) {
-    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: no memory or no thread for rank %d of comm 0x%llx: it is not traced",
-        rank, (unsigned long long)comm);
+    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
+        "trace: no memory or no thread for rank %d of comm 0x%llx: it is not traced", rank, (unsigned long long)comm);
     tt_context_free(c);
     return ncclSystemError;
   }

@@ -11,8 +11,8 @@ enum {
   EVENTS = 8192,
   EVENTS_LEAST = 8,
   EVENTS_MOST = 1 << 22,
-  MASK = ncclProfileColl | ncclProfileP2p | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileKernelCh | ncclProfileGroupApi |
-         ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
+  MASK = ncclProfileColl | ncclProfileP2p | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileKernelCh |
+         ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
   MASK_MOST = (1 << 12) - 1
 };
 
@@ -33,8 +33,8 @@ static double number(const char *name, double least, double most, double otherwi
   double v = strtod(text, &end);
   uselocale(before);
   if (*end != '\0' || !(v >= least && v <= most)) {
-    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: %s=%s is no number from %.0f to %.0f: %.0f is taken", name, text, least,
-        most, otherwise);
+    log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__, "trace: %s=%s is no number from %.0f to %.0f: %.0f is taken",
+        name, text, least, most, otherwise);
     return otherwise;
   }
   return v;
@@ -74,7 +74,8 @@ static void set_folder(tt_settings *s, const char *dir, ncclDebugLogger_t log)
   }
   if (n < 0 || (size_t)n >= sizeof s->dir) {
     log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
-        "trace: TUTTI_TRACE_DIR=%.80s is longer than %zu bytes with the current folder before it, or there is none: files go where the program is "
+        "trace: TUTTI_TRACE_DIR=%.80s is longer than %zu bytes with the current folder before it, or there is none: "
+        "files go where the program is "
         "when they are made",
         dir, sizeof s->dir - 1);
     strcpy(s->dir, ".");

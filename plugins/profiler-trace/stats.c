@@ -143,8 +143,8 @@ static void print_waits(const tt_stats *s, FILE *out)
     if (most < 0 || s->waits[most] == 0) {
       break;
     }
-    fprintf(out, "waited for messages of rank %d: %.3f ms, %.1f %% of all waiting for messages\n", most, (double)s->waits[most] / 1e6,
-            100.0 * (double)s->waits[most] / (double)all);
+    fprintf(out, "waited for messages of rank %d: %.3f ms, %.1f %% of all waiting for messages\n", most,
+            (double)s->waits[most] / 1e6, 100.0 * (double)s->waits[most] / (double)all);
     last = most;
   }
 }
@@ -156,8 +156,8 @@ void tt_stats_print(const tt_stats *s, FILE *out)
     sorted[i] = &s->rows[i];
   }
   qsort(sorted, (size_t)s->n, sizeof *sorted, by_name);
-  fprintf(out, "%-16s %14s %10s %12s %12s %12s %12s %10s %8s\n", "operation", "bytes", "count", "mean us", "p50 us", "p99 us", "max us",
-          "GB/s", "waiting");
+  fprintf(out, "%-16s %14s %10s %12s %12s %12s %12s %10s %8s\n", "operation", "bytes", "count", "mean us", "p50 us",
+          "p99 us", "max us", "GB/s", "waiting");
   for (int i = 0; i < s->n; i++) {
     const row *r = sorted[i];
     double mean = (double)r->sum / (double)r->count;
@@ -170,7 +170,8 @@ void tt_stats_print(const tt_stats *s, FILE *out)
             (double)r->most / 1e3, (double)r->bytes / mean, waiting);
   }
   if (s->others > 0) {
-    fprintf(out, "and %llu operations of other sizes: the table has room for %d\n", (unsigned long long)s->others, (int)ROWS);
+    fprintf(out, "and %llu operations of other sizes: the table has room for %d\n", (unsigned long long)s->others,
+            (int)ROWS);
   }
   print_waits(s, out);
 }

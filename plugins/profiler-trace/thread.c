@@ -1,4 +1,5 @@
-// thread.c: the plugin's own thread: it alone writes. It runs as long as there are contexts, takes no signals, and whoever waits for it does not wait for ever.
+// thread.c: the plugin's own thread: it alone writes. It runs as long as there are contexts, takes no signals, and
+// whoever waits for it does not wait for ever.
 #define _GNU_SOURCE // dladdr1
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +21,7 @@ static struct {
   bool ready, running;
   tt_context *contexts; // the thread alone takes out
   tt_settings settings;
-  bool stuck;                  // a communicator was not waited for, and nothing has been finished since: the next need not be, either
+  bool stuck; // a communicator was not waited for, and nothing has been finished since: the next need not be, either
   bool handles, handles_abort; // signal handlers are ours
   _Atomic int wanted, dumped;  // dumps
 } own = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -31,7 +32,8 @@ static void say(tt_context *c, const char *what, const char *path, const char *w
 {
   if ((atomic_fetch_or(&c->said, TT_SAID_DISK) & TT_SAID_DISK) == 0) {
     c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
-           "trace: rank %d: cannot %s %s: %s; the job goes on, what is not written is counted", c->rank, what, path, why);
+           "trace: rank %d: cannot %s %s: %s; the job goes on, what is not written is counted", c->rank, what, path,
+           why);
   }
 }
 
@@ -40,7 +42,8 @@ static void say_full(tt_context *c)
 {
   if (atomic_load(&c->ring.lost) > 0 && (atomic_fetch_or(&c->said, TT_SAID_FULL) & TT_SAID_FULL) == 0) {
     c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
-           "trace: rank %d: its ring of %zu events was full, events are lost, and counted; TUTTI_TRACE_EVENTS makes it larger, "
+           "trace: rank %d: its ring of %zu events was full, events are lost, and counted; TUTTI_TRACE_EVENTS makes it "
+           "larger, "
            "TUTTI_TRACE_MASK the events fewer",
            c->rank, c->ring.n);
   }
@@ -113,15 +116,18 @@ static void print_summary(tt_context *c, FILE *out)
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   double seconds = (double)t.tv_sec + (double)t.tv_nsec / 1e9 - (double)c->began / 1e9;
-  fprintf(out, "Tutti trace: rank %d of %d, communicator 0x%016llx%s%s, host %s, process %d, %.3f s\n", c->rank, c->nranks,
-          (unsigned long long)c->comm, c->name[0] != '\0' ? " " : "", c->name, c->host, (int)c->pid, seconds);
-  fprintf(out, "events: %llu written, %llu lost because the ring was full, %llu lost because they could not be written (%s)",
-          (unsigned long long)c->file.written, (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten,
-          c->file.error != 0 ? strerror(c->file.error) : "no error");
+  fprintf(out, "Tutti trace: rank %d of %d, communicator 0x%016llx%s%s, host %s, process %d, %.3f s\n", c->rank,
+          c->nranks, (unsigned long long)c->comm, c->name[0] != '\0' ? " " : "", c->name, c->host, (int)c->pid,
+          seconds);
+  fprintf(out,
+          "events: %llu written, %llu lost because the ring was full, %llu lost because they could not be written (%s)",
+          (unsigned long long)c->file.written, (unsigned long long)atomic_load(&c->ring.lost),
+          (unsigned long long)c->file.unwritten, c->file.error != 0 ? strerror(c->file.error) : "no error");
   fprintf(out, own.settings.keeps ? ", %llu overwritten before they were counted\n" : "\n",
           (unsigned long long)atomic_load(&c->ring.overwritten));
   if (c->dropped > 0) {
-    fprintf(out, "operations: %llu are missing below, as nothing was seen but that they were queued\n", (unsigned long long)c->dropped);
+    fprintf(out, "operations: %llu are missing below, as nothing was seen but that they were queued\n",
+            (unsigned long long)c->dropped);
   }
   tt_stats_print(c->stats, out);
 }
@@ -313,16 +319,18 @@ static void take_signals(ncclDebugLogger_t log)
   own.handles_abort = handle_signal(SIGABRT, on_abort);
   log(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__,
       own.handles ? "trace: keeps the last %zu events of each rank; signal %d and abort have them written to %s"
-                  : "trace: keeps the last %zu events of each rank; signal %d is the program's own: they are written at the end, to %s",
+                  : "trace: keeps the last %zu events of each rank; signal %d is the program's own: they are written "
+                    "at the end, to %s",
       own.settings.events, own.settings.signal, own.settings.dir);
 }
 
-// Nobody is left who would write before the process aborts. The handler of requests stays for good, in children too: one that comes late, or goes to all of a
-// job's processes, ends none of them.
+// Nobody is left who would write before the process aborts. The handler of requests stays for good, in children too:
+// one that comes late, or goes to all of a job's processes, ends none of them.
 static void release_abort(void)
 {
   struct sigaction now;
-  if (own.handles_abort && sigaction(SIGABRT, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == on_abort) {
+  if (own.handles_abort && sigaction(SIGABRT, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+      now.sa_handler == on_abort) {
     signal(SIGABRT, SIG_DFL);
   }
   own.handles_abort = false;
@@ -399,12 +407,14 @@ bool tt_thread_add(tt_context *c, const tt_settings *s)
   return good;
 }
 
-// Events have texts of the library that `log` is of. Whoever waits no longer may unload it: so it stays, as this plugin does.
+// Events have texts of the library that `log` is of. Whoever waits no longer may unload it: so it stays, as this plugin
+// does.
 static void keep_library(ncclDebugLogger_t log)
 {
   Dl_info info;
   struct link_map *map = NULL;
-  if (dladdr1((const void *)(uintptr_t)log, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && map->l_name[0] != '\0') {
+  if (dladdr1((const void *)(uintptr_t)log, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL &&
+      map->l_name[0] != '\0') {
     (void)dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE); // "": the program, which always stays
   }
 }
@@ -433,8 +443,10 @@ void tt_thread_remove(tt_context *c)
     own.stuck = true;
     c->said = TT_SAID_ALL; // nobody is there who would read it
     c->log(NCCL_LOG_WARN, TT_TRACE_WARNS, __FILE__, __LINE__,
-           stuck ? "trace: rank %d: %s is still being written, as before, and not waited for again after %g s; %llu events found no room"
-                 : "trace: rank %d: %s is still being written after %g s: the job does not wait any longer (TUTTI_TRACE_WAIT); %llu events "
+           stuck ? "trace: rank %d: %s is still being written, as before, and not waited for again after %g s; %llu "
+                   "events found no room"
+                 : "trace: rank %d: %s is still being written after %g s: the job does not wait any longer "
+                   "(TUTTI_TRACE_WAIT); %llu events "
                    "found no room",
            c->rank, own.settings.dir, own.settings.wait, (unsigned long long)atomic_load(&c->ring.lost));
   }
@@ -444,7 +456,8 @@ void tt_thread_remove(tt_context *c)
   }
 }
 
-// A program that ends with communicators alive: what they have is written. The library's threads may still tell of events.
+// A program that ends with communicators alive: what they have is written. The library's threads may still tell of
+// events.
 __attribute__((destructor)) static void at_exit(void)
 {
   pthread_mutex_lock(&own.lock);

@@ -1,7 +1,8 @@
 // trace.h: the profiler that writes a time line. For plugins/profiler-trace alone.
 //
-//   the job's threads   plugin.c: startEvent … stopEvent fill a slot of the communicator's ring (ring.h), and never wait
-//   the plugin's own    thread.c: empties the rings every few milliseconds; events.c turns events into JSON, file.c writes, stats.c counts
+//   the job's threads   plugin.c: startEvent … stopEvent fill a slot of the communicator's ring (ring.h), and never
+//   wait the plugin's own    thread.c: empties the rings every few milliseconds; events.c turns events into JSON,
+//   file.c writes, stats.c counts
 #pragma once
 #include <locale.h>
 #include <pthread.h>
@@ -37,8 +38,8 @@ typedef struct tt_settings {
 
 void tt_settings_read(tt_settings *s, ncclDebugLogger_t log);
 
-// Puts the calling thread into the C locale: the program's must not change how numbers are read and written. Returns the locale before, for
-// uselocale.
+// Puts the calling thread into the C locale: the program's must not change how numbers are read and written. Returns
+// the locale before, for uselocale.
 locale_t tt_trace_c_locale(void);
 
 // ---- file.c: a JSON file that is complete after every write
@@ -58,11 +59,13 @@ typedef struct tt_file {
   void *arg;
 } tt_file;
 
-// `path` is copied. Other people's links and files are not touched (base/trust.h). False: no memory, or it cannot be created; f->error, and in words `why`.
+// `path` is copied. Other people's links and files are not touched (base/trust.h). False: no memory, or it cannot be
+// created; f->error, and in words `why`.
 bool tt_file_open(tt_file *f, const char *path, char why[TT_TRUST_WHY]);
 // Makes a file of a text, by the same rule. False: `why`.
 bool tt_file_put(const char *path, const char *text, size_t size, char why[TT_TRUST_WHY]);
-// Room for one more event's text, which is at most TT_FILE_LINE bytes; put back with the end of the text. Writes when the buffer is full.
+// Room for one more event's text, which is at most TT_FILE_LINE bytes; put back with the end of the text. Writes when
+// the buffer is full.
 enum { TT_FILE_LINE = 2048 };
 char *tt_file_line(tt_file *f);
 void tt_file_line_end(tt_file *f, const char *end, bool counts);
@@ -78,7 +81,8 @@ void tt_stats_destroy(tt_stats *s);
 
 enum { TT_TRACE_PEERS = 8 }; // whose messages an operation waits for; of more, those that came last
 
-// Waiting for a peer's messages. The first one of each connection is waited for since the operation started, which is known only when it ends.
+// Waiting for a peer's messages. The first one of each connection is waited for since the operation started, which is
+// known only when it ends.
 typedef struct tt_wait {
   int32_t peer;
   uint32_t first;  // how many first messages; 0: free
@@ -113,7 +117,8 @@ uint64_t tt_histogram_value(int index); // the middle of it
 
 // ---- a communicator's rank
 
-// What a rank has been warned of, or need not be: a disk that fails, a ring that was full; the table in place of its file.
+// What a rank has been warned of, or need not be: a disk that fails, a ring that was full; the table in place of its
+// file.
 enum { TT_SAID_DISK = 1, TT_SAID_FULL = 2, TT_SAID_LINES = 4, TT_SAID_ALL = 7 };
 
 typedef struct tt_context {

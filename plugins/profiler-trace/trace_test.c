@@ -1,4 +1,5 @@
-// The ring, the statistics, and the plugin as the library calls it: through its table, with messages over a network that exist in the calls alone.
+// The ring, the statistics, and the plugin as the library calls it: through its table, with messages over a network
+// that exist in the calls alone.
 #include <jansson.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -123,7 +124,8 @@ static void ring_forgets_the_way_of_what_has_ended(void **state)
   tt_ring_destroy(&r);
 }
 
-// Slots go from one message to the next while another thread looks up the message it last heard of: its way is that message's, or none.
+// Slots go from one message to the next while another thread looks up the message it last heard of: its way is that
+// message's, or none.
 typedef struct traffic {
   tt_ring ring;
   _Atomic uint64_t last; // name of a message that has been open
@@ -234,7 +236,13 @@ static void table_has_mean_and_quantiles(void **state)
   char *text = NULL;
   size_t size;
   for (uint64_t i = 1; i <= 100; i++) {
-    tt_op op = {.func = "AllReduce", .bytes = 4096, .start = 1000, .stop = 1000 + i * 1000, .nchannels = 1, .ended = 1, .waited = i * 500};
+    tt_op op = {.func = "AllReduce",
+                .bytes = 4096,
+                .start = 1000,
+                .stop = 1000 + i * 1000,
+                .nchannels = 1,
+                .ended = 1,
+                .waited = i * 500};
     tt_stats_op(s, &op);
   }
   tt_stats_wait(s, 2, 3000000);
@@ -247,7 +255,8 @@ static void table_has_mean_and_quantiles(void **state)
   double mean, p50, p99, most, rate, waiting;
   unsigned long long bytes, count;
   const char *row = strchr(text, '\n');
-  assert_int_equal(sscanf(row, " %31s %llu %llu %lf %lf %lf %lf %lf %lf", func, &bytes, &count, &mean, &p50, &p99, &most, &rate, &waiting),
+  assert_int_equal(sscanf(row, " %31s %llu %llu %lf %lf %lf %lf %lf %lf", func, &bytes, &count, &mean, &p50, &p99,
+                          &most, &rate, &waiting),
                    9);
   assert_int_equal(count, 100);
   assert_true(mean > 50.49 && mean < 50.51);
@@ -299,7 +308,8 @@ static void all_reduce(void *ctx, int rank, uint64_t seq, int steps)
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .rank = rank, .kernelCh = {0, ns}});
+  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){
+                                .type = ncclProfileKernelCh, .parentObj = op, .rank = rank, .kernelCh = {0, ns}});
   for (int send = 0; send < 2; send++) {
     ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .parentObj = op, .rank = rank};
     d.proxyOp.pid = getpid();
@@ -309,8 +319,8 @@ static void all_reduce(void *ctx, int rank, uint64_t seq, int steps)
     d.proxyOp.isSend = send;
     void *proxy = start(ctx, d);
     for (int i = 0; i < steps; i++) {
-      void *step =
-          start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxy, .rank = rank, .proxyStep = {i}});
+      void *step = start(ctx, (ncclProfilerEventDescr_v6_t){
+                                  .type = ncclProfileProxyStep, .parentObj = proxy, .rank = rank, .proxyStep = {i}});
       state(step, send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, 0);
       state(step, send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvFlushWait, 2048);
       ncclProfiler_v6.stopEvent(step);
@@ -423,7 +433,8 @@ static void nothing_is_lost_without_being_counted(void **state_)
   json_decref(root);
 }
 
-// Far more operations are queued than there are places at first, before the first one runs; of the last one nothing more is heard.
+// Far more operations are queued than there are places at first, before the first one runs; of the last one nothing
+// more is heard.
 static void many_operations_may_be_queued(void **state_)
 {
   (void)state_;
@@ -440,8 +451,8 @@ static void many_operations_may_be_queued(void **state_)
     ncclProfiler_v6.stopEvent(ops[i]);
   }
   for (uint64_t i = 0; i < QUEUED - 1; i++) {
-    void *kernel =
-        start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = ops[i], .kernelCh = {0, 1000 + 10 * i}});
+    void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){
+                                  .type = ncclProfileKernelCh, .parentObj = ops[i], .kernelCh = {0, 1000 + 10 * i}});
     ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = 1000 + 10 * i + 5}};
     ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
     ncclProfiler_v6.stopEvent(kernel);
@@ -455,7 +466,8 @@ static void many_operations_may_be_queued(void **state_)
   json_decref(root);
 }
 
-// The proxy posts messages when an operation is queued, which says nothing of when it ran: that its first channel tells.
+// The proxy posts messages when an operation is queued, which says nothing of when it ran: that its first channel
+// tells.
 static void a_queued_operation_starts_with_its_first_channel(void **state_)
 {
   (void)state_;
@@ -466,7 +478,8 @@ static void a_queued_operation_starts_with_its_first_channel(void **state_)
   d.coll.nChannels = 2;
   void *op = start(ctx, d);
   ncclProfiler_v6.stopEvent(op);
-  d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
+  d = (ncclProfilerEventDescr_v6_t){
+      .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
   ncclProfiler_v6.stopEvent(start(ctx, d));
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -506,8 +519,8 @@ static uint64_t let_pass(uint64_t ns)
   return clock_now();
 }
 
-// Messages of one channel come over two connections. They were posted long before the operation started: neither that time nor what both waited in excess of
-// the operation's own time is waiting.
+// Messages of one channel come over two connections. They were posted long before the operation started: neither that
+// time nor what both waited in excess of the operation's own time is waiting.
 static void nothing_is_waited_for_before_or_beyond_the_operation(void **state_)
 {
   (void)state_;
@@ -519,14 +532,17 @@ static void nothing_is_waited_for_before_or_beyond_the_operation(void **state_)
   void *op = start(ctx, d);
   ncclProfiler_v6.stopEvent(op);
   for (uint8_t i = 0; i < 2; i++) {
-    d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
+    d = (ncclProfilerEventDescr_v6_t){
+        .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
     d.proxyOp.channelId = i;
     proxies[i] = start(ctx, d);
-    steps[i] = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
+    steps[i] = start(
+        ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
     state(steps[i], ncclProfilerProxyStepRecvWait, 0);
   }
   uint64_t began = let_pass(WHILE);
-  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, began}});
+  void *kernel =
+      start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, began}});
   let_pass(WHILE);
   for (int i = 0; i < 2; i++) {
     state(steps[i], ncclProfilerProxyStepRecvFlushWait, 1000);
@@ -566,13 +582,15 @@ static void the_late_ones_are_counted(void **state_)
   d.coll.nChannels = 1;
   void *op = start(ctx, d);
   ncclProfiler_v6.stopEvent(op);
-  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, clock_now()}});
+  void *kernel = start(
+      ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, clock_now()}});
   for (int i = 0; i < PEERS; i++) {
     d = (ncclProfilerEventDescr_v6_t){
         .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = i + 1, .nSteps = 1}};
     d.proxyOp.channelId = (uint8_t)i;
     proxies[i] = start(ctx, d);
-    steps[i] = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
+    steps[i] = start(
+        ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
     state(steps[i], ncclProfilerProxyStepRecvWait, 0);
   }
   for (int i = 0; i < PEERS; i++) {
@@ -619,7 +637,8 @@ static void what_networks_tell_stands_with_its_peer(void **state_)
 {
   (void)state_;
   ncclProfilerNetSockDescr_v1_t data = {.type = ncclProfileSocket, .sock = {.length = 777}};
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1, .isSend = 1}};
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp,
+                                   .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1, .isSend = 1}};
   void *ctx = open_rank(0), *op = start(ctx, d);
   void *step = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = op});
   d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileNetPlugin, .parentObj = step};
@@ -651,7 +670,8 @@ static void what_networks_tell_stands_with_its_peer(void **state_)
 static void an_operation_may_have_very_many_messages(void **state_)
 {
   (void)state_;
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 70000, .isSend = 1}};
+  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp,
+                                   .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 70000, .isSend = 1}};
   void *ctx = open_rank(0);
   ncclProfiler_v6.stopEvent(start(ctx, d));
   ncclProfiler_v6.finalize(ctx);
@@ -665,7 +685,8 @@ static void an_operation_may_have_very_many_messages(void **state_)
   json_decref(root);
 }
 
-// What stands in the folder under the names of the files: other people's links and second names are not touched, and the job goes on.
+// What stands in the folder under the names of the files: other people's links and second names are not touched, and
+// the job goes on.
 static void strange_files_are_left_alone(void **state_)
 {
   (void)state_;

@@ -13,8 +13,9 @@
 enum { FIELDS = 10, FIELDS_LEAST = 8, LINE_BYTES = 1024 };
 
 static const char *const funcs[] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
-static const char *const algos[] = {"tree", "ring",    "collnet_direct", "collnet_chain", "nvls",      "nvls_tree", "pat",
-                                    "rd",   "oneshot", "direct",         "direct_write",  "hier_ring", "hier_rd"};
+static const char *const algos[] = {"tree",   "ring", "collnet_direct", "collnet_chain", "nvls",         "nvls_tree",
+                                    "pat",    "rd",   "oneshot",        "direct",        "direct_write", "hier_ring",
+                                    "hier_rd"};
 static const char *const protos[] = {"ll", "ll128", "simple"};
 #define COUNT(a) (int)(sizeof(a) / sizeof *(a))
 
@@ -28,7 +29,8 @@ static int find(const char *const *names, int n, const char *name)
   return -1;
 }
 
-// Cuts a line at its commas, without the blanks around each field. Returns how many there are; more than FIELDS: FIELDS + 1.
+// Cuts a line at its commas, without the blanks around each field. Returns how many there are; more than FIELDS: FIELDS
+// + 1.
 static int split(char *line, char **fields)
 {
   int n = 0;
@@ -88,7 +90,8 @@ static int parse_line(const char *line, choice *out, char why[128])
   }
   strcpy(copy, line);
   int n = split(copy, f);
-  if (strcasecmp(f[0], "collective") == 0 || strcasecmp(f[0], "collective_type") == 0 || strcasecmp(f[0], "colltype") == 0) {
+  if (strcasecmp(f[0], "collective") == 0 || strcasecmp(f[0], "collective_type") == 0 ||
+      strcasecmp(f[0], "colltype") == 0) {
     return 0;
   }
   if (n < FIELDS_LEAST || n > FIELDS) {
@@ -165,7 +168,8 @@ static FILE *open_file(const char *name, bool named, char why[TT_TRUST_WHY])
   return NULL;
 }
 
-bool choices_read(const char *name, bool named, choices *out, choices_complain *complain, void *arg, char why[TT_TRUST_WHY])
+bool choices_read(const char *name, bool named, choices *out, choices_complain *complain, void *arg,
+                  char why[TT_TRUST_WHY])
 {
   char *line = NULL, wrong[128];
   size_t size = 0, room = 0;

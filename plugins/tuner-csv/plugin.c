@@ -1,5 +1,6 @@
-// plugin.c: a tuner that reads its choices from a file (choices.h), for Tutti and for NCCL. The file is the one that NCCL_TUNER_CONFIG_FILE names; without it
-// nccl_tuner.conf in the working directory, and then ~/.nccl/tuner.csv, which tutti-tune writes.
+// plugin.c: a tuner that reads its choices from a file (choices.h), for Tutti and for NCCL. The file is the one that
+// NCCL_TUNER_CONFIG_FILE names; without it nccl_tuner.conf in the working directory, and then ~/.nccl/tuner.csv, which
+// tutti-tune writes.
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,8 +24,9 @@ typedef struct tuner {
 } tuner;
 
 // Warnings are seen whatever NCCL_DEBUG_SUBSYS says, as the library's own are.
-#define SAY(t, level, ...) \
-  ((t)->log != NULL ? (t)->log(level, (level) == NCCL_LOG_WARN ? ~0ul : NCCL_TUNING, __FILE__, __LINE__, __VA_ARGS__) : (void)0)
+#define SAY(t, level, ...)                                                                                            \
+  ((t)->log != NULL ? (t)->log(level, (level) == NCCL_LOG_WARN ? ~0ul : NCCL_TUNING, __FILE__, __LINE__, __VA_ARGS__) \
+                    : (void)0)
 
 static void complain(void *arg, int line, const char *what)
 {
@@ -67,8 +69,9 @@ static ncclResult_t begin(size_t nranks, size_t nnodes, ncclDebugLogger_t log, v
   return ncclSuccess;
 }
 
-static ncclResult_t begin_with_constants(void **context, uint64_t id, size_t nranks, size_t nnodes, ncclDebugLogger_t log,
-                                         ncclNvlDomainInfo_v5_t *domains, ncclTunerConstants_v5_t *constants)
+static ncclResult_t begin_with_constants(void **context, uint64_t id, size_t nranks, size_t nnodes,
+                                         ncclDebugLogger_t log, ncclNvlDomainInfo_v5_t *domains,
+                                         ncclTunerConstants_v5_t *constants)
 {
   (void)id;
   (void)domains;
@@ -94,8 +97,9 @@ typedef struct question {
 
 static bool fits(const tuner *t, const choice *c, const question *q)
 {
-  return c->func == q->func && q->bytes >= c->min && q->bytes <= c->max && (c->nodes == -1 || (size_t)c->nodes == t->nnodes) &&
-         (c->ranks == -1 || (size_t)c->ranks == t->nranks) && (c->ops == -1 || c->ops == q->ops) &&
+  return c->func == q->func && q->bytes >= c->min && q->bytes <= c->max &&
+         (c->nodes == -1 || (size_t)c->nodes == t->nnodes) && (c->ranks == -1 || (size_t)c->ranks == t->nranks) &&
+         (c->ops == -1 || c->ops == q->ops) &&
          (c->registered == -1 || q->registered == -1 || c->registered == q->registered);
 }
 
@@ -131,8 +135,8 @@ static ncclResult_t change(void *context, const question *q, float **costs, int 
   return ncclSuccess;
 }
 
-static ncclResult_t choose_v2(void *context, ncclFunc_t func, size_t bytes, int collnet, int nvls, int ops, int *algo, int *proto,
-                              int *channels)
+static ncclResult_t choose_v2(void *context, ncclFunc_t func, size_t bytes, int collnet, int nvls, int ops, int *algo,
+                              int *proto, int *channels)
 {
   const tuner *t = context;
   question q = {func, bytes, ops, -1};
@@ -148,13 +152,14 @@ static ncclResult_t choose_v2(void *context, ncclFunc_t func, size_t bytes, int 
   return t != NULL ? ncclSuccess : ncclInternalError;
 }
 
-static ncclResult_t choose_v3(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int *channels)
+static ncclResult_t choose_v3(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo,
+                              int nproto, int *channels)
 {
   return change(context, &(question){func, bytes, ops, -1}, costs, nalgo, nproto, channels);
 }
 
-static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int registered,
-                           int *channels)
+static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto,
+                           int registered, int *channels)
 {
   return change(context, &(question){func, bytes, ops, registered}, costs, nalgo, nproto, channels);
 }
@@ -167,8 +172,10 @@ EXPORT extern const ncclTuner_v3_t ncclTunerPlugin_v3;
 EXPORT extern const ncclTuner_v2_t ncclTunerPlugin_v2;
 
 const int tuttiTunerRows = TUTTI_NUM_ALGORITHMS;
-const ncclTuner_v6_t ncclTunerPlugin_v6 = {.name = NAME, .init = begin_with_constants, .getCollInfo = choose, .finalize = end};
-const ncclTuner_v5_t ncclTunerPlugin_v5 = {.name = NAME, .init = begin_with_constants, .getCollInfo = choose, .finalize = end};
+const ncclTuner_v6_t ncclTunerPlugin_v6 = {
+    .name = NAME, .init = begin_with_constants, .getCollInfo = choose, .finalize = end};
+const ncclTuner_v5_t ncclTunerPlugin_v5 = {
+    .name = NAME, .init = begin_with_constants, .getCollInfo = choose, .finalize = end};
 const ncclTuner_v4_t ncclTunerPlugin_v4 = {.name = NAME, .init = begin, .getCollInfo = choose, .destroy = end};
 const ncclTuner_v3_t ncclTunerPlugin_v3 = {.name = NAME, .init = begin, .getCollInfo = choose_v3, .destroy = end};
 const ncclTuner_v2_t ncclTunerPlugin_v2 = {.name = NAME, .init = begin, .getCollInfo = choose_v2, .destroy = end};

@@ -9,7 +9,8 @@
 
 static ncclResult_t bad_pointer(const tt_task *t, const char *what, const char *name)
 {
-  return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is NULL, but count is %zu", what, t->comm->rank, name, t->count);
+  return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is NULL, but count is %zu", what, t->comm->rank, name,
+                 t->count);
 }
 
 // Does this rank read `in`, write `out`?
@@ -34,17 +35,18 @@ static ncclResult_t check_task(tt_task *t, const char *what)
   const struct ncclComm *c = t->comm;
   size_t size = tt_type_size((int)t->type);
   if (TT_UNLIKELY(size == 0)) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: datatype %d is not an ncclDataType_t", what, c->rank, (int)t->type);
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: datatype %d is not an ncclDataType_t", what, c->rank,
+                   (int)t->type);
   }
   if (TT_UNLIKELY(t->root < 0 || t->root >= c->nranks)) {
     const char *name = t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV ? "peer" : "root";
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name, t->root,
-                   c->nranks - 1);
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name,
+                   t->root, c->nranks - 1);
   }
   size_t bytes;
   if (TT_UNLIKELY(__builtin_mul_overflow(t->count, size * (size_t)c->nranks, &bytes) || bytes > SIZE_MAX / 2)) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: count %zu of %s does not fit into memory", what, c->rank, t->count,
-                   tt_type_name((int)t->type));
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: count %zu of %s does not fit into memory", what, c->rank,
+                   t->count, tt_type_name((int)t->type));
   }
   if (tt_func_reduces(t->func)) {
     TT_TRY(tt_op_take(t, what));
@@ -83,7 +85,8 @@ static ncclResult_t coll_enqueue(const char *what, tt_task *t)
   return res;
 }
 
-// A task of these arguments. Member by member: an initialiser would clear the whole task first. What is no argument is enqueue's.
+// A task of these arguments. Member by member: an initialiser would clear the whole task first. What is no argument is
+// enqueue's.
 #define TASK(name, f, src, dst, n, with, at) \
   tt_task name;                              \
   name.func = (f);                           \
@@ -98,85 +101,88 @@ static ncclResult_t coll_enqueue(const char *what, tt_task *t)
   name.kind = tt_task_kind((f), datatype, (with), (at))
 
 TT_TWIN(ncclReduce);
-TT_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op, int root,
-                                  ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                  ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
   return coll_enqueue("ncclReduce", &t);
 }
 
 TT_TWIN(ncclBroadcast);
-TT_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                     cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                     int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
   return coll_enqueue("ncclBroadcast", &t);
 }
 
 TT_TWIN(ncclBcast);
-TT_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                                 cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
   return coll_enqueue("ncclBcast", &t);
 }
 
 TT_TWIN(ncclAllReduce);
-TT_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
-                                     ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                     ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
   return coll_enqueue("ncclAllReduce", &t);
 }
 
 TT_TWIN(ncclReduceScatter);
-TT_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype, ncclRedOp_t op,
-                                         ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount,
+                                         ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
   return coll_enqueue("ncclReduceScatter", &t);
 }
 
 TT_TWIN(ncclAllGather);
-TT_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype, ncclComm_t comm,
-                                     cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                     ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
   return coll_enqueue("ncclAllGather", &t);
 }
 
 TT_TWIN(ncclAlltoAll);
-TT_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
-                                    cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                    ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
   return coll_enqueue("ncclAlltoAll", &t);
 }
 
 TT_TWIN(ncclGather);
-TT_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                  cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                  ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
   return coll_enqueue("ncclGather", &t);
 }
 
 TT_TWIN(ncclScatter);
-TT_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
-                                   cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                   int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
   return coll_enqueue("ncclScatter", &t);
 }
 
 TT_TWIN(ncclSend);
-TT_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
   return coll_enqueue("ncclSend", &t);
 }
 
 TT_TWIN(ncclRecv);
-TT_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                cudaStream_t stream)
 {
   TASK(t, TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
   return coll_enqueue("ncclRecv", &t);

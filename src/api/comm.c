@@ -33,7 +33,8 @@ static ncclResult_t comm_create(init_job *j)
     res = parent != NULL ? tt_comm_split(j->comm, &j->args) : tt_comm_init(j->comm, &j->args);
   }
   if (res != ncclSuccess && tt_aborted(&j->comm->port.abort_flag)) {
-    snprintf(text, sizeof text, "%s on rank %d: ended by ncclCommAbort", parent != NULL ? "ncclCommSplit" : "creating the communicator",
+    snprintf(text, sizeof text, "%s on rank %d: ended by ncclCommAbort",
+             parent != NULL ? "ncclCommSplit" : "creating the communicator",
              parent != NULL ? parent->rank : j->args.rank);
     tt_last_error_set(text);
   }
@@ -122,7 +123,8 @@ static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const
   } else if (!tt_turns_add(&args->parent->splits.turns, &j->turn, &comm->port.abort_flag)) {
     tt_comm_free(comm);
     free(j);
-    return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: the communicator is being aborted", args->parent->rank);
+    return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: the communicator is being aborted",
+                   args->parent->rank);
   }
   *out = nonblocking && !alone ? comm : NULL;
   tt_job_desc d = {.fn = run_init,
@@ -142,11 +144,12 @@ static ncclResult_t init_rank(const char *what, ncclComm_t *comm, tt_init_args *
     return tt_fail(ncclInvalidArgument, "%s: comm is NULL", what);
   }
   if (args->nranks < 1) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, args->rank, args->nranks);
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, args->rank,
+                   args->nranks);
   }
   if (args->rank < 0 || args->rank >= args->nranks) { // nobody is told: the id stays good for the rank that was meant
-    return tt_fail(ncclInvalidArgument, "%s: rank is %d; with %d ranks it must lie between 0 and %d", what, args->rank, args->nranks,
-                   args->nranks - 1);
+    return tt_fail(ncclInvalidArgument, "%s: rank is %d; with %d ranks it must lie between 0 and %d", what, args->rank,
+                   args->nranks, args->nranks - 1);
   }
   TT_TRY(tt_config_read(config, NULL, &cfg));
   args->device = tt_device_row()->current();
@@ -178,22 +181,23 @@ TT_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUnique
 }
 
 TT_TWIN(ncclCommInitRankConfig);
-TT_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
+TT_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank,
+                                              ncclConfig_t *config)
 {
   tt_init_args args = {.id = commId, .nranks = nranks, .rank = rank};
   return noted(init_rank("ncclCommInitRankConfig", comm, &args, config));
 }
 
 TT_TWIN(ncclCommInitRankScalable);
-TT_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
-                                                ncclConfig_t *config)
+TT_EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId,
+                                                ncclUniqueId *commIds, ncclConfig_t *config)
 {
   if (commIds == NULL || nId < 1 || nId > nranks) {
-    return noted(
-        tt_fail(ncclInvalidArgument,
-                "ncclCommInitRankScalable on rank %d: %d unique ids at %p for %d ranks; there must be at least one, and not more than "
-                "ranks",
-                myrank, nId, (void *)commIds, nranks));
+    return noted(tt_fail(ncclInvalidArgument,
+                         "ncclCommInitRankScalable on rank %d: %d unique ids at %p for %d ranks; there must be at "
+                         "least one, and not more than "
+                         "ranks",
+                         myrank, nId, (void *)commIds, nranks));
   }
   tt_init_args args = {.id = commIds[0], .ids = commIds, .nids = nId, .nranks = nranks, .rank = myrank};
   return noted(init_rank("ncclCommInitRankScalable", newcomm, &args, config));
@@ -231,13 +235,15 @@ TT_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
 {
   int count = tt_device_row()->count();
   if (comm == NULL || ndev < 1) {
-    return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is %p, ndev is %d; comm must be an array, ndev at least 1", (void *)comm,
+    return tt_fail(ncclInvalidArgument,
+                   "ncclCommInitAll: comm is %p, ndev is %d; comm must be an array, ndev at least 1", (void *)comm,
                    ndev);
   }
   for (int i = 0; i < ndev; i++) {
     int dev = devlist == NULL ? i : devlist[i];
     if (dev < 0 || dev >= count) {
-      return tt_fail(ncclInvalidArgument, "ncclCommInitAll: device %d of rank %d does not exist; there are %d (NCCL_HOST_DEVICES)", dev, i,
+      return tt_fail(ncclInvalidArgument,
+                     "ncclCommInitAll: device %d of rank %d does not exist; there are %d (NCCL_HOST_DEVICES)", dev, i,
                      count);
     }
   }
@@ -248,14 +254,16 @@ TT_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
 }
 
 // Of a parent that has been entered.
-static ncclResult_t comm_split(struct ncclComm *comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
+static ncclResult_t comm_split(struct ncclComm *comm, int color, int key, ncclComm_t *newcomm,
+                               const ncclConfig_t *config)
 {
   tt_config cfg;
   if (newcomm == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: newcomm is NULL", comm->rank);
   }
   if (color < 0 && color != NCCL_SPLIT_NOCOLOR) {
-    return tt_fail(ncclInvalidArgument, "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank,
+    return tt_fail(ncclInvalidArgument,
+                   "ncclCommSplit on rank %d: color is %d; it must be at least 0, or NCCL_SPLIT_NOCOLOR", comm->rank,
                    color);
   }
   TT_TRY(tt_config_read(config, comm, &cfg));
@@ -304,18 +312,20 @@ TT_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
   return noted(res);
 }
 
-// The communicator cannot go while a split of it, or a call that a signal handler has interrupted, waits for the calling thread.
+// The communicator cannot go while a split of it, or a call that a signal handler has interrupted, waits for the
+// calling thread.
 static ncclResult_t check_caller(const struct ncclComm *comm, const char *what)
 {
   if (tt_turns_busy(&comm->splits.turns) && tt_group_open()) {
-    return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group", what, comm->rank);
+    return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group",
+                   what, comm->rank);
   }
   if (comm->port.row->awaiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
-    return tt_fail(
-        ncclInvalidUsage,
-        "%s on rank %d: the calling thread is inside another call, which a signal handler or a plugin cannot end; call it from another "
-        "thread, or after that call",
-        what, comm->rank);
+    return tt_fail(ncclInvalidUsage,
+                   "%s on rank %d: the calling thread is inside another call, which a signal handler or a plugin "
+                   "cannot end; call it from another "
+                   "thread, or after that call",
+                   what, comm->rank);
   }
   return ncclSuccess;
 }
@@ -360,7 +370,8 @@ TT_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 static ncclResult_t async_error(struct ncclComm *comm)
 {
-  ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire), status = tt_port_status(&comm->port);
+  ncclResult_t async = (ncclResult_t)atomic_load_explicit(&comm->async, memory_order_acquire),
+               status = tt_port_status(&comm->port);
   return status != ncclSuccess ? status : tt_turns_busy(&comm->splits.turns) ? ncclInProgress : async;
 }
 
@@ -410,11 +421,13 @@ static tuttiProxyState_t public_state(const tt_proxy_op_state *s, int rank)
                              .startedNs = s->started_ns};
 }
 
-__attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count)
+__attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states,
+                                                                         int max, int *count)
 {
   QUERY("tuttiCommProxyStates", count);
   if (max < 0 || (max > 0 && states == NULL)) {
-    return tt_fail(ncclInvalidArgument, "tuttiCommProxyStates on rank %d: no room is given for %d states", comm->rank, max);
+    return tt_fail(ncclInvalidArgument, "tuttiCommProxyStates on rank %d: no room is given for %d states", comm->rank,
+                   max);
   }
   int n = comm->network.proxy == NULL ? 0 : tt_proxy_states(comm->network.proxy, NULL, 0), room = TT_MIN(n, max);
   tt_proxy_op_state *all = room == 0 ? NULL : tt_calloc((size_t)room, sizeof *all);

@@ -88,7 +88,8 @@ TUTTI_API tuttiStreamCreate(cudaStream_t *stream, unsigned flags)
     return tt_api_null("tuttiStreamCreate");
   }
   if (flags > TUTTI_STREAM_NON_BLOCKING) {
-    return tt_fail(ncclInvalidArgument, "tuttiStreamCreate: flags are %u; known are 0 and %d", flags, TUTTI_STREAM_NON_BLOCKING);
+    return tt_fail(ncclInvalidArgument, "tuttiStreamCreate: flags are %u; known are 0 and %d", flags,
+                   TUTTI_STREAM_NON_BLOCKING);
   }
   TT_TRY(tt_stream_create(tt_host_device(), flags == TUTTI_STREAM_DEFAULT, &s));
   *stream = (cudaStream_t)s;
@@ -99,7 +100,8 @@ TUTTI_API tuttiStreamDestroy(cudaStream_t stream)
 {
   tt_stream *s;
   if ((uintptr_t)stream <= 2) {
-    return tt_fail(ncclInvalidArgument, "tuttiStreamDestroy: %p is a default stream, which cannot be destroyed", (void *)stream);
+    return tt_fail(ncclInvalidArgument, "tuttiStreamDestroy: %p is a default stream, which cannot be destroyed",
+                   (void *)stream);
   }
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   tt_stream_destroy(s);
@@ -138,7 +140,8 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 {
   tt_stream *s;
   TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamQuery", &s));
-  return tt_host_poll(s, host_stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire) : ncclInProgress;
+  return tt_host_poll(s, host_stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire)
+                                              : ncclInProgress;
 }
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)
@@ -157,13 +160,15 @@ TUTTI_API tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event,
   if (tt_stream_captures(s) && (flags & TUTTI_EVENT_EXTERNAL) != 0) {
     return tt_capture_add(&s, 1, tt_node_of_event(e, false));
   }
-  return tt_stream_captures(s) || tt_event_captured(e) ? tt_capture_wait(s, e)
-                                                       : tt_api_push_to("tuttiStreamWaitEvent", s, tt_event_wait_work(e));
+  return tt_stream_captures(s) || tt_event_captured(e)
+             ? tt_capture_wait(s, e)
+             : tt_api_push_to("tuttiStreamWaitEvent", s, tt_event_wait_work(e));
 }
 
 TUTTI_API tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg)
 {
-  return fn == NULL ? tt_api_null("tuttiLaunchHostFunc") : tt_api_push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
+  return fn == NULL ? tt_api_null("tuttiLaunchHostFunc")
+                    : tt_api_push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
 }
 
 TUTTI_API tuttiLaunchHostFuncStaged(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t size)
@@ -191,7 +196,8 @@ static ncclResult_t create_event(const char *what, tuttiEvent_t *event, unsigned
   if (event == NULL) {
     return tt_api_null(what);
   }
-  if ((flags & ~(unsigned)(TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS)) != 0 || flags == TUTTI_EVENT_INTERPROCESS) {
+  if ((flags & ~(unsigned)(TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS)) != 0 ||
+      flags == TUTTI_EVENT_INTERPROCESS) {
     return tt_fail(ncclInvalidArgument, "%s: flags are %u; known are 0, %d, and %d together with it", what, flags,
                    TUTTI_EVENT_DISABLE_TIMING, TUTTI_EVENT_INTERPROCESS);
   }
@@ -258,7 +264,8 @@ TUTTI_API tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, uns
     atomic_store_explicit(&e->stream, s, memory_order_relaxed);
     return tt_api_push_to("tuttiEventRecord", s, tt_event_record_work(e));
   }
-  return (flags & TUTTI_EVENT_EXTERNAL) != 0 ? tt_capture_add(&s, 1, tt_node_of_event(e, true)) : tt_capture_record(s, e);
+  return (flags & TUTTI_EVENT_EXTERNAL) != 0 ? tt_capture_add(&s, 1, tt_node_of_event(e, true))
+                                             : tt_capture_record(s, e);
 }
 
 // Where this process recorded the event last: whoever asks for the event runs that first.
@@ -281,10 +288,12 @@ TUTTI_API tuttiEventQuery(tuttiEvent_t event)
   if (event == NULL) {
     return tt_api_null("tuttiEventQuery");
   }
-  return tt_event_captured((tt_event *)event) ? tt_capture_refuse_event("tuttiEventQuery") : poll_event((tt_event *)event);
+  return tt_event_captured((tt_event *)event) ? tt_capture_refuse_event("tuttiEventQuery")
+                                              : poll_event((tt_event *)event);
 }
 
-// Waits for an event of several processes: its bell and the life of whoever recorded it are watched by a wait in a stream.
+// Waits for an event of several processes: its bell and the life of whoever recorded it are watched by a wait in a
+// stream.
 static ncclResult_t wait_for_shared(tt_event *e)
 {
   tt_stream *s;

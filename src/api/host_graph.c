@@ -8,7 +8,8 @@ TUTTI_API tuttiStreamBeginCapture(cudaStream_t stream, tuttiCaptureMode_t mode)
 {
   tt_stream *s;
   if ((unsigned)mode > tuttiCaptureRelaxed) {
-    return tt_fail(ncclInvalidArgument, "tuttiStreamBeginCapture: mode is %d; known are 0 to %d", (int)mode, tuttiCaptureRelaxed);
+    return tt_fail(ncclInvalidArgument, "tuttiStreamBeginCapture: mode is %d; known are 0 to %d", (int)mode,
+                   tuttiCaptureRelaxed);
   }
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   return tt_capture_begin(s, NULL, NULL, mode);
@@ -35,7 +36,8 @@ static ncclResult_t read_nodes(const char *what, const tuttiNode_t *nodes, size_
 }
 
 // Those of one graph.
-static ncclResult_t read_nodes_of(const char *what, const tt_graph *g, const tuttiNode_t *nodes, size_t count, tt_nodes *out)
+static ncclResult_t read_nodes_of(const char *what, const tt_graph *g, const tuttiNode_t *nodes, size_t count,
+                                  tt_nodes *out)
 {
   ncclResult_t res = read_nodes(what, nodes, count, out);
   for (uint32_t i = 0; res == ncclSuccess && i < out->n; i++) {
@@ -46,8 +48,8 @@ static ncclResult_t read_nodes_of(const char *what, const tt_graph *g, const tut
   return res;
 }
 
-TUTTI_API tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph, const tuttiNode_t *dependencies, size_t count,
-                                         tuttiCaptureMode_t mode)
+TUTTI_API tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph, const tuttiNode_t *dependencies,
+                                         size_t count, tuttiCaptureMode_t mode)
 {
   const char *what = "tuttiStreamBeginCaptureToGraph";
   tt_stream *s;
@@ -84,7 +86,8 @@ TUTTI_API tuttiStreamGetCaptureInfo(cudaStream_t stream, tuttiCaptureInfo_t *inf
   return ncclSuccess;
 }
 
-TUTTI_API tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiNode_t *dependencies, size_t count, int set)
+TUTTI_API tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiNode_t *dependencies, size_t count,
+                                               int set)
 {
   tt_stream *s;
   tt_nodes deps;
@@ -98,8 +101,8 @@ TUTTI_API tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tuttiN
 TUTTI_API tuttiThreadExchangeCaptureMode(tuttiCaptureMode_t *mode)
 {
   if (mode == NULL || (unsigned)*mode > tuttiCaptureRelaxed) {
-    return tt_fail(ncclInvalidArgument, "tuttiThreadExchangeCaptureMode: mode is %d; known are 0 to %d", mode == NULL ? -1 : (int)*mode,
-                   tuttiCaptureRelaxed);
+    return tt_fail(ncclInvalidArgument, "tuttiThreadExchangeCaptureMode: mode is %d; known are 0 to %d",
+                   mode == NULL ? -1 : (int)*mode, tuttiCaptureRelaxed);
   }
   *mode = tt_capture_exchange(*mode);
   return ncclSuccess;
@@ -214,7 +217,8 @@ TUTTI_API tuttiGraphExecUpdate(tuttiGraphExec_t exec, tuttiGraph_t graph, tuttiN
   tt_exec_update((tt_exec *)exec, g, &at);
   *changed = at == 0 || at > g->nodes.n ? NULL : (tuttiNode_t)g->nodes.at[at - 1];
   return at == 0 ? ncclSuccess
-                 : tt_fail(ncclInvalidArgument, "tuttiGraphExecUpdate: node %u differs in kind, stream or what it comes after", at - 1);
+                 : tt_fail(ncclInvalidArgument,
+                           "tuttiGraphExecUpdate: node %u differs in kind, stream or what it comes after", at - 1);
 }
 
 TUTTI_API tuttiGraphExecDestroy(tuttiGraphExec_t exec)

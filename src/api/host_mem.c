@@ -19,8 +19,8 @@ TUTTI_API tuttiMallocKind(void **ptr, size_t size, tuttiMemory_t kind, unsigned 
     return tt_api_null("tuttiMallocKind");
   }
   if (kind != tuttiMemoryHost && kind != tuttiMemoryDevice && kind != tuttiMemoryManaged) {
-    return tt_fail(ncclInvalidArgument, "tuttiMallocKind: kind is %d; known are %d, %d and %d", (int)kind, tuttiMemoryHost,
-                   tuttiMemoryDevice, tuttiMemoryManaged);
+    return tt_fail(ncclInvalidArgument, "tuttiMallocKind: kind is %d; known are %d, %d and %d", (int)kind,
+                   tuttiMemoryHost, tuttiMemoryDevice, tuttiMemoryManaged);
   }
   return tt_heap_alloc(size, kind, tt_host_device(), flags, ptr);
 }
@@ -37,7 +37,8 @@ TUTTI_API tuttiFreeAsync(void *ptr, cudaStream_t stream)
     return ncclSuccess;
   }
   if (!tt_heap_find(ptr, &b) || b.base != ptr || b.owner != TT_BLOCK_HEAP) {
-    return tt_fail(ncclInvalidArgument, "tuttiFreeAsync: %p is not the beginning of memory that was allocated here", ptr);
+    return tt_fail(ncclInvalidArgument, "tuttiFreeAsync: %p is not the beginning of memory that was allocated here",
+                   ptr);
   }
   return tt_api_push("tuttiFreeAsync", stream, tt_host_release(ptr));
 }
@@ -72,7 +73,8 @@ TUTTI_API tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, const 
   }
   *attributes = (tuttiPointerAttributes_t){.device = -1};
   if (tt_heap_find(ptr, &b)) {
-    *attributes = (tuttiPointerAttributes_t){.kind = b.kind, .device = b.device, .base = b.base, .size = b.size, .flags = b.flags};
+    *attributes = (tuttiPointerAttributes_t){
+        .kind = b.kind, .device = b.device, .base = b.base, .size = b.size, .flags = b.flags};
   }
   return ncclSuccess;
 }
@@ -143,7 +145,8 @@ static ncclResult_t check_rows(const char *what, const void *ptr, size_t pitch, 
     return tt_api_null(what);
   }
   if (pitch < r->width || __builtin_mul_overflow(pitch, r->height, &size) || size > UINTPTR_MAX - (uintptr_t)ptr) {
-    return tt_fail(ncclInvalidArgument, "%s: %zu rows of %zu bytes do not fit a pitch of %zu bytes", what, r->height, r->width, pitch);
+    return tt_fail(ncclInvalidArgument, "%s: %zu rows of %zu bytes do not fit a pitch of %zu bytes", what, r->height,
+                   r->width, pitch);
   }
   return ncclSuccess;
 }
@@ -158,13 +161,15 @@ TUTTI_API tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream)
   return tt_api_push("tuttiMemcpyRowsAsync", stream, tt_host_copy_rows(rows));
 }
 
-static ncclResult_t fill_rows(const char *what, const tuttiRows_t *rows, uint32_t value, size_t size, cudaStream_t stream)
+static ncclResult_t fill_rows(const char *what, const tuttiRows_t *rows, uint32_t value, size_t size,
+                              cudaStream_t stream)
 {
   if (rows == NULL) {
     return tt_api_null(what);
   }
   if ((size != 1 && size != 2 && size != 4) || rows->width % size != 0) {
-    return tt_fail(ncclInvalidArgument, "%s: rows of %zu bytes have no whole number of elements of %zu bytes, which may be 1, 2 or 4", what,
+    return tt_fail(ncclInvalidArgument,
+                   "%s: rows of %zu bytes have no whole number of elements of %zu bytes, which may be 1, 2 or 4", what,
                    rows->width, size);
   }
   TT_TRY(check_rows(what, rows->dst, rows->dstPitch, rows));

@@ -10,7 +10,8 @@ struct tt_stream;
 // The error of function `what` for a pointer that must not be NULL.
 ncclResult_t tt_api_null(const char *what);
 
-// Queues `w`, or records it where the stream is captured. NULL: there was no memory for it. The entry is freed on an error.
+// Queues `w`, or records it where the stream is captured. NULL: there was no memory for it. The entry is freed on an
+// error.
 ncclResult_t tt_api_push_to(const char *what, struct tt_stream *s, tt_work *w);
 // The same for a handle.
 ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w);

@@ -8,7 +8,8 @@
 static ncclResult_t check_address(const char *what, const tt_value *v)
 {
   if (v->at == NULL || (uintptr_t)v->at % v->bytes != 0) {
-    return tt_fail(ncclInvalidArgument, "%s: address %p is not that of an aligned word of %u bytes", what, v->at, v->bytes);
+    return tt_fail(ncclInvalidArgument, "%s: address %p is not that of an aligned word of %u bytes", what, v->at,
+                   v->bytes);
   }
   return ncclSuccess;
 }
@@ -19,7 +20,8 @@ static ncclResult_t write_value(const char *what, cudaStream_t stream, const tt_
   return tt_api_push(what, stream, tt_value_write(v));
 }
 
-static ncclResult_t wait_value(const char *what, cudaStream_t stream, const tt_value *v, tuttiValueCondition_t condition)
+static ncclResult_t wait_value(const char *what, cudaStream_t stream, const tt_value *v,
+                               tuttiValueCondition_t condition)
 {
   tt_stream *s;
   TT_TRY(check_address(what, v));
@@ -40,13 +42,15 @@ TUTTI_API tuttiStreamWriteValue64(cudaStream_t stream, uint64_t *at, uint64_t va
   return write_value("tuttiStreamWriteValue64", stream, &(tt_value){.at = at, .value = value, .bytes = 8});
 }
 
-TUTTI_API tuttiStreamWaitValue32(cudaStream_t stream, const uint32_t *at, uint32_t value, tuttiValueCondition_t condition)
+TUTTI_API tuttiStreamWaitValue32(cudaStream_t stream, const uint32_t *at, uint32_t value,
+                                 tuttiValueCondition_t condition)
 {
   const tt_value v = {.at = (void *)(uintptr_t)at, .value = value, .bytes = 4};
   return wait_value("tuttiStreamWaitValue32", stream, &v, condition);
 }
 
-TUTTI_API tuttiStreamWaitValue64(cudaStream_t stream, const uint64_t *at, uint64_t value, tuttiValueCondition_t condition)
+TUTTI_API tuttiStreamWaitValue64(cudaStream_t stream, const uint64_t *at, uint64_t value,
+                                 tuttiValueCondition_t condition)
 {
   const tt_value v = {.at = (void *)(uintptr_t)at, .value = value, .bytes = 8};
   return wait_value("tuttiStreamWaitValue64", stream, &v, condition);

@@ -17,15 +17,16 @@ static ncclResult_t later(const char *name)
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 LATER(ncclCommRevoke, ncclComm_t comm, int revokeFlags)
-LATER(ncclCommShrink, ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm, ncclConfig_t *config,
-      int shrinkFlags)
+LATER(ncclCommShrink, ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+      ncclConfig_t *config, int shrinkFlags)
 LATER(ncclCommGetUniqueId, ncclComm_t comm, ncclUniqueId *uniqueId)
-LATER(ncclCommGrow, ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+LATER(ncclCommGrow, ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+      ncclConfig_t *config)
 LATER(ncclCommSuspend, ncclComm_t comm, int flags)
 LATER(ncclCommResume, ncclComm_t comm)
 LATER(ncclCommMemStats, ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
-LATER(ncclPutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin, size_t peerWinOffset,
-      int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
+LATER(ncclPutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
+      size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclSignal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 LATER(ncclWaitSignal, int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream)
 
@@ -34,9 +35,10 @@ struct ncclGinOutboxHandle;
 struct ncclGinInboxA2AHandle;
 ncclResult_t ncclGinOutboxCreateRequirement(int nBlocks, int size_log2, struct ncclGinOutboxHandle *outHandle,
                                             ncclDevResourceRequirements_t *outReq);
-ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t peers, int nBlocks, int size_log2, struct ncclGinInboxA2AHandle *outHandle,
+ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t peers, int nBlocks, int size_log2,
+                                              struct ncclGinInboxA2AHandle *outHandle,
                                               ncclDevResourceRequirements_t *outReq);
 LATER(ncclGinOutboxCreateRequirement, int nBlocks, int size_log2, struct ncclGinOutboxHandle *outHandle,
       ncclDevResourceRequirements_t *outReq)
-LATER(ncclGinInboxA2ACreateRequirement, ncclTeam_t peers, int nBlocks, int size_log2, struct ncclGinInboxA2AHandle *outHandle,
-      ncclDevResourceRequirements_t *outReq)
+LATER(ncclGinInboxA2ACreateRequirement, ncclTeam_t peers, int nBlocks, int size_log2,
+      struct ncclGinInboxA2AHandle *outHandle, ncclDevResourceRequirements_t *outReq)

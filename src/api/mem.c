@@ -26,7 +26,8 @@ TT_EXPORT ncclResult_t ncclMemFree(void *ptr)
 static ncclResult_t take_buffer(struct ncclComm *comm, void *buff, size_t size, void **handle)
 {
   if (buff == NULL || size == 0 || handle == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank,
+    return tt_fail(ncclInvalidArgument,
+                   "ncclCommRegister on rank %d: buff is %p, size is %zu, handle is %p; all must be given", comm->rank,
                    buff, size, (void *)handle);
   }
   return tt_comm_register(comm, buff, size, false, handle);
@@ -36,12 +37,13 @@ static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, 
 {
   void *handle;
   if (buff == NULL || size == 0 || win == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given",
+    return tt_fail(ncclInvalidArgument,
+                   "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given",
                    comm->rank, buff, size, (void *)win);
   }
   if ((winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)) != 0) {
-    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x", comm->rank,
-                   (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
+    return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x",
+                   comm->rank, (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
   TT_TRY(tt_comm_register(comm, buff, size, true, &handle));
   const tt_window window = {.handle = handle, .base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks};
@@ -81,7 +83,8 @@ TT_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
   INSIDE(comm, "ncclCommDeregister", false, tt_comm_deregister(comm, handle, false));
 }
 
-// A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to exchange.
+// A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to
+// exchange.
 TT_TWIN(ncclCommWindowRegister);
 TT_EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 {
@@ -136,13 +139,16 @@ static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *
                             ncclScalarResidence_t residence)
 {
   size_t size = tt_type_size((int)datatype);
-  if (op == NULL || scalar == NULL || size == 0 || (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
-    return tt_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
+  if (op == NULL || scalar == NULL || size == 0 ||
+      (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
+    return tt_fail(ncclInvalidArgument,
+                   "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
                    comm->rank, (void *)op, scalar, (int)datatype, (int)residence);
   }
   int slot = userop_take_slot(comm);
   if (slot < 0) {
-    return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank, comm->userops.n);
+    return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank,
+                   comm->userops.n);
   }
   tt_userop *u = &comm->userops.ops[slot];
   *u = (tt_userop){.live = true, .type = datatype};
@@ -159,7 +165,8 @@ static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
 {
   int slot = (int)op - ncclNumOps;
   if (slot < 0 || slot >= comm->userops.n || !comm->userops.ops[slot].live) {
-    return tt_fail(ncclInvalidArgument, "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
+    return tt_fail(ncclInvalidArgument,
+                   "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
                    (int)op);
   }
   comm->userops.ops[slot] = (tt_userop){.next_free = comm->userops.first_free};
@@ -168,8 +175,8 @@ static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
 }
 
 TT_TWIN(ncclRedOpCreatePreMulSum);
-TT_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-                                                ncclComm_t comm)
+TT_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                                ncclScalarResidence_t residence, ncclComm_t comm)
 {
   INSIDE(comm, "ncclRedOpCreatePreMulSum", true, make_op(comm, op, scalar, datatype, residence));
 }

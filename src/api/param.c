@@ -7,8 +7,8 @@
 #include "base/result.h"
 #include "base/util.h"
 
-// Texts that were handed out stay valid until the thread's next call of the same function. A text longer than this comes back cut; no
-// value can be that long but one from the environment.
+// Texts that were handed out stay valid until the thread's next call of the same function. A text longer than this
+// comes back cut; no value can be that long but one from the environment.
 enum { TEXT_BYTES = 4096 };
 
 static const tt_param_row *param_row_of(ncclParamHandle_t h)
@@ -25,7 +25,8 @@ static ncclResult_t param_find(const char *key, const tt_param_row **out)
   const tt_param_row *row = tt_param_find(key);
   if (row == NULL) {
     const char *nearest = tt_param_nearest(key);
-    return tt_fail(ncclInvalidArgument, "there is no parameter %s%s%s", key, nearest ? "; did you mean " : "", nearest ? nearest : "");
+    return tt_fail(ncclInvalidArgument, "there is no parameter %s%s%s", key, nearest ? "; did you mean " : "",
+                   nearest ? nearest : "");
   }
   *out = row;
   return ncclSuccess;
@@ -54,7 +55,8 @@ static ncclResult_t get_number(ncclParamHandle_t h, const void *out, int64_t min
     return tt_fail(ncclInvalidArgument, "%s is a text: read it with ncclParamGetStr", param_row_of(h)->name);
   }
   if (number < min || number > max) {
-    return tt_fail(ncclInvalidArgument, "%s = %lld does not fit: read it with ncclParamGetI64", param_row_of(h)->name, (long long)number);
+    return tt_fail(ncclInvalidArgument, "%s = %lld does not fit: read it with ncclParamGetI64", param_row_of(h)->name,
+                   (long long)number);
   }
   *value = number;
   return ncclSuccess;
@@ -99,7 +101,10 @@ TT_EXPORT ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, 
   const void *bytes = text;
   size_t size;
   if (h == NULL || out == NULL || len == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclParamGet: %s is NULL", h == NULL ? "the handle" : out == NULL ? "out" : "len");
+    return tt_fail(ncclInvalidArgument, "ncclParamGet: %s is NULL",
+                   h == NULL     ? "the handle"
+                   : out == NULL ? "out"
+                                 : "len");
   }
   if (tt_param_int(param_row_of(h), &number)) {
     bytes = &number;
@@ -108,7 +113,8 @@ TT_EXPORT ncclResult_t ncclParamGet(ncclParamHandle_t h, void *out, int maxLen, 
     size = TT_MIN(tt_param_text(param_row_of(h), text, sizeof text), sizeof text - 1) + 1;
   }
   if (maxLen < 0 || (size_t)maxLen < size) {
-    return tt_fail(ncclInvalidArgument, "ncclParamGet: %s has %zu bytes, the buffer %d", param_row_of(h)->name, size, maxLen);
+    return tt_fail(ncclInvalidArgument, "ncclParamGet: %s has %zu bytes, the buffer %d", param_row_of(h)->name, size,
+                   maxLen);
   }
   memcpy(out, bytes, size);
   *len = (int)size;
@@ -152,11 +158,12 @@ static int list_keys(const char **table, bool all)
 TT_TWIN(ncclParamGetAllParameterKeys);
 TT_EXPORT ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *tableLen)
 {
-  // The choice never changes in a process, so that one table serves all threads. Built at the first call; a thread that loses the race
-  // to publish it throws its own away.
+  // The choice never changes in a process, so that one table serves all threads. Built at the first call; a thread that
+  // loses the race to publish it throws its own away.
   static const char **keys;
   if (table == NULL || tableLen == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclParamGetAllParameterKeys: %s is NULL", table == NULL ? "table" : "tableLen");
+    return tt_fail(ncclInvalidArgument, "ncclParamGetAllParameterKeys: %s is NULL",
+                   table == NULL ? "table" : "tableLen");
   }
   bool all = tt_params_get()->param_dump_all != 0;
   const char **have = __atomic_load_n(&keys, __ATOMIC_ACQUIRE);

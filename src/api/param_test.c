@@ -31,7 +31,8 @@ static void reads_numbers(void **unused)
   assert_int_equal(ncclParamGetI8(h, &i8), ncclInvalidArgument);
   assert_int_equal(ncclParamGetU8(h, &u8), ncclInvalidArgument);
   assert_int_equal(i8 + u8, 10);
-  assert_int_equal(ncclParamGetI16(h, &i16) + ncclParamGetU16(h, &u16) + ncclParamGetI32(h, &i32) + ncclParamGetU32(h, &u32), 0);
+  assert_int_equal(
+      ncclParamGetI16(h, &i16) + ncclParamGetU16(h, &u16) + ncclParamGetI32(h, &i32) + ncclParamGetU32(h, &u32), 0);
   assert_int_equal(ncclParamGetI64(h, &i64) + ncclParamGetU64(h, &u64), 0);
   assert_true(i16 == 300 && u16 == 300 && i32 == 300 && u32 == 300 && i64 == 300 && u64 == 300);
   assert_int_equal(pncclParamGetI8(bind_key("NCCL_IB_TIMEOUT"), &i8), ncclSuccess);

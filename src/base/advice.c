@@ -46,8 +46,8 @@ static void write_out(const advice *a)
   tt_log_stderr(line, (size_t)size);
 }
 
-// A keeper stores KEPT and then looks at `speaks`; tt_advice_speak stores `speaks` and then looks at the states. One of the two sees the
-// other, and the change to SAID lets one of them write.
+// A keeper stores KEPT and then looks at `speaks`; tt_advice_speak stores `speaks` and then looks at the states. One of
+// the two sees the other, and the change to SAID lets one of them write.
 static void say_if_due(advice *a)
 {
   if (__atomic_load_n(&speaks, __ATOMIC_SEQ_CST) && advance_advice(a, KEPT, SAID)) {

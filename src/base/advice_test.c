@@ -63,8 +63,8 @@ static void who_speaks_says_each_fault_once(void **unused)
 {
   (void)unused;
   char out[8192];
-  child_run(CHILD_ENV("NCCL_DEBG=INFO", "TUTTI_TRACE_DRI=/tmp", "TUTTI_BUILD=x", "NCCL_BUFFSIZE=abc", "NCCL_XYZZY=1"), reads_and_speaks,
-            out, sizeof out);
+  child_run(CHILD_ENV("NCCL_DEBG=INFO", "TUTTI_TRACE_DRI=/tmp", "TUTTI_BUILD=x", "NCCL_BUFFSIZE=abc", "NCCL_XYZZY=1"),
+            reads_and_speaks, out, sizeof out);
   assert_contains(out, "NCCL WARN NCCL_DEBG (environment) is not known; did you mean NCCL_DEBUG?\n");
   assert_contains(out, "NCCL WARN TUTTI_TRACE_DRI (environment) is not known; did you mean TUTTI_TRACE_DIR?\n");
   assert_contains(out, "NCCL WARN NCCL_BUFFSIZE=abc (environment): expected a whole number");

@@ -25,8 +25,8 @@
 
 enum { LINE_BYTES = 4096 }; // a pipe takes this much in one piece (PIPE_BUF)
 
-// What the environment made of the log. Immutable once published; a reset publishes another and keeps this one, since another thread
-// may be reading it.
+// What the environment made of the log. Immutable once published; a reset publishes another and keeps this one, since
+// another thread may be reading it.
 typedef struct log_config {
   struct log_config *older;
   tt_log_level level;
@@ -40,12 +40,14 @@ typedef struct log_config {
 
 uint64_t tt_log_state = UINT64_MAX;
 
-static const log_config *current;                              // NULL: to be read
-static log_config *history;                                    // all that there ever were, newest first
-static pthread_mutex_t build_lock = PTHREAD_MUTEX_INITIALIZER; // held while a configuration is built, never while a line is written
-static log_config first[2]; // these need no memory: a program that unloads the library leaves none behind
-static size_t made;         // configurations so far
-static int file_fd = -1;    // descriptor of NCCL_DEBUG_FILE: once open, its number stays, so that no thread writes to a stranger
+static const log_config *current; // NULL: to be read
+static log_config *history;       // all that there ever were, newest first
+static pthread_mutex_t build_lock =
+    PTHREAD_MUTEX_INITIALIZER; // held while a configuration is built, never while a line is written
+static log_config first[2];    // these need no memory: a program that unloads the library leaves none behind
+static size_t made;            // configurations so far
+static int file_fd =
+    -1; // descriptor of NCCL_DEBUG_FILE: once open, its number stays, so that no thread writes to a stranger
 static __thread int thread_device;
 
 // For the case that there is not even memory for a configuration.
@@ -95,8 +97,8 @@ static void read_levels(log_config *c, complaints *bad)
     snprintf(bad->level, sizeof bad->level, "%s", level);
   }
   c->mask = read_mask(text_or(tt_param_now("NCCL_DEBUG_SUBSYS"), ""), bad);
-  c->stamp_levels =
-      tt_log_parse_levels(text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), bad->stamp_level, sizeof bad->stamp_level);
+  c->stamp_levels = tt_log_parse_levels(text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), bad->stamp_level,
+                                        sizeof bad->stamp_level);
   snprintf(c->stamp_format, sizeof c->stamp_format, "%s", text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_FORMAT"), ""));
 }
 
@@ -147,10 +149,13 @@ static void say_complaints(const log_config *c, const complaints *bad)
     tt_advise_job("NCCL_DEBUG=%s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", bad->level);
   }
   if (bad->subsys[0] != '\0') {
-    tt_advise_job("NCCL_DEBUG_SUBSYS: there is no subsystem %s; use names such as INIT, COLL, P2P, SHM, NET, ENV or ALL", bad->subsys);
+    tt_advise_job(
+        "NCCL_DEBUG_SUBSYS: there is no subsystem %s; use names such as INIT, COLL, P2P, SHM, NET, ENV or ALL",
+        bad->subsys);
   }
   if (bad->stamp_level[0] != '\0') {
-    tt_advise_job("NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL", bad->stamp_level);
+    tt_advise_job("NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL",
+                  bad->stamp_level);
   }
   if (bad->open_why[0] != '\0') {
     tt_advise_job("NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, bad->open_why);
@@ -279,15 +284,16 @@ static void put_level(line_buf *b, tt_log_level level, bool call, const char *fi
     if (call) {
       log_put(b, "NCCL CALL ");
     } else {
-      log_put(b, "%.6f %s:%d NCCL TRACE ", (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6, short_file(file), line);
+      log_put(b, "%.6f %s:%d NCCL TRACE ", (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6, short_file(file),
+              line);
     }
     break;
   default: break;
   }
 }
 
-// One write, so that lines of several threads and processes do not mix. A line that a signal or a full disk keeps back is lost: the log
-// must not hold up the program, and there is nowhere to report it.
+// One write, so that lines of several threads and processes do not mix. A line that a signal or a full disk keeps back
+// is lost: the log must not hold up the program, and there is nowhere to report it.
 static void write_line(int fd, const char *text, size_t size)
 {
   tt_quiet q;
@@ -334,8 +340,8 @@ void tt_log_version(void)
   }
   // At INFO the line says where it comes from, as every other does.
   tt_log_level level = c->level >= TT_LOG_INFO ? TT_LOG_INFO : TT_LOG_VERSION;
-  tt_log_line(level, TT_ALL, __FILE__, __LINE__, "NCCL version %d.%d.%d%s (Tutti %s)", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX,
-              TUTTI_VERSION);
+  tt_log_line(level, TT_ALL, __FILE__, __LINE__, "NCCL version %d.%d.%d%s (Tutti %s)", NCCL_MAJOR, NCCL_MINOR,
+              NCCL_PATCH, NCCL_SUFFIX, TUTTI_VERSION);
 }
 
 void tt_log_raw(const char *text, size_t size)

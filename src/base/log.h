@@ -32,8 +32,8 @@ enum {
   TT_ALL = ~0
 };
 
-// Current level and subsystem mask in one word: level << 32 | mask. Written at first use and by tt_log_reset() only; read without a lock.
-// All bits are set until the first line reads the environment.
+// Current level and subsystem mask in one word: level << 32 | mask. Written at first use and by tt_log_reset() only;
+// read without a lock. All bits are set until the first line reads the environment.
 extern uint64_t tt_log_state;
 
 // True when a line of this level and subsystem would be written. Cheap enough for any path.
@@ -43,8 +43,8 @@ static inline bool tt_log_on(tt_log_level level, unsigned subsys)
   return (s >> 32) >= (uint64_t)level && (s & subsys) != 0;
 }
 
-// Writes one line "host:pid:tid [device] NCCL LEVEL text" where the level and subsystem are on. Use the macros below. Any thread, and the
-// child of a fork; one write(2) per line, cut at 4096 bytes. Leaves errno alone.
+// Writes one line "host:pid:tid [device] NCCL LEVEL text" where the level and subsystem are on. Use the macros below.
+// Any thread, and the child of a fork; one write(2) per line, cut at 4096 bytes. Leaves errno alone.
 void tt_log_line(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void tt_log_line_v(tt_log_level level, unsigned subsys, const char *file, int line, const char *fmt, va_list args)
@@ -53,8 +53,8 @@ void tt_log_line_v(tt_log_level level, unsigned subsys, const char *file, int li
 // Tells the log which device number stands in the calling thread's lines (-1: none; 0 at first).
 void tt_log_device(int device);
 
-// Makes the next line read the environment again (ncclResetDebugInit); NCCL_DEBUG_FILE is opened again when its name changed.
-// Any thread. Needs no call at start: the first line reads the environment by itself.
+// Makes the next line read the environment again (ncclResetDebugInit); NCCL_DEBUG_FILE is opened again when its name
+// changed. Any thread. Needs no call at start: the first line reads the environment by itself.
 void tt_log_reset(void);
 
 // Makes the log's lock usable in a forked child; what it guards is whole at any moment.
@@ -66,7 +66,8 @@ void tt_log_version(void);
 // Writes `size` bytes to wherever the log goes, whatever NCCL_DEBUG says. Any thread.
 void tt_log_raw(const char *text, size_t size);
 
-// Writes `size` bytes to standard error, under the same rules as a line of the log: nothing holds up the program. Any thread.
+// Writes `size` bytes to standard error, under the same rules as a line of the log: nothing holds up the program. Any
+// thread.
 void tt_log_stderr(const char *text, size_t size);
 
 #define tt_warn(...) tt_log_line(TT_LOG_WARN, TT_ALL, __FILE__, __LINE__, __VA_ARGS__)

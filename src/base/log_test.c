@@ -93,7 +93,8 @@ static void bad_settings_are_named(void **unused)
       {"NCCL_DEBUG_SUBSYS=INIT,COL", "NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem COL;"},
       {"NCCL_DEBUG_SUBSYS=FOO", "NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem FOO;"},
       {"NCCL_DEBUG_TIMESTAMP_LEVELS=FOO", "NCCL WARN NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level FOO;"},
-      {"NCCL_DEBUG_FILE=/nonexistent/x", "NCCL WARN NCCL_DEBUG_FILE: cannot open /nonexistent/x (No such file or directory)"},
+      {"NCCL_DEBUG_FILE=/nonexistent/x",
+       "NCCL WARN NCCL_DEBUG_FILE: cannot open /nonexistent/x (No such file or directory)"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char out[4096];

@@ -22,7 +22,12 @@ extern char **environ;
 // The rows, in the order of params.def.
 static const tt_param_row rows[] = {
 #define P(field_, TYPE_, name_, def_, flags_, doc_) \
-  {.name = name_, .doc = doc_, .def_text = #def_, .type = TT_PARAM_TYPE_##TYPE_, .flags = (flags_), .offset = offsetof(tt_params, field_)},
+  {.name = name_,                                   \
+   .doc = doc_,                                     \
+   .def_text = #def_,                               \
+   .type = TT_PARAM_TYPE_##TYPE_,                   \
+   .flags = (flags_),                               \
+   .offset = offsetof(tt_params, field_)},
 #include "base/params.def"
 #undef P
 };
@@ -60,7 +65,8 @@ typedef struct note_list {
 } note_list;
 static note_list *pending;
 
-// Who stands in place of the environment (an environment plugin), and who finds that out. The opener is set before main.
+// Who stands in place of the environment (an environment plugin), and who finds that out. The opener is set before
+// main.
 static tt_param_opener *opener;
 static const tt_param_source *source;
 static _Thread_local bool loading; // this thread is reading the parameters just now
@@ -171,7 +177,8 @@ static bool starts_with(const char *text, const char *prefix)
   return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-// Names that somebody else reads and that are like none of ours are not this library's business: those of the perf programs, all of TUTTI_.
+// Names that somebody else reads and that are like none of ours are not this library's business: those of the perf
+// programs, all of TUTTI_.
 static void note_unknown(const char *name, const char *where)
 {
   if (pending == NULL || pending->count == NOTES) {
@@ -265,7 +272,8 @@ static void conf_apply(void *arg, const tt_conf_line *line)
   }
 }
 
-// Reads up to `size` bytes. Returns how many, or -1 with errno. A short read is the end of a file: only regular files get here.
+// Reads up to `size` bytes. Returns how many, or -1 with errno. A short read is the end of a file: only regular files
+// get here.
 static ssize_t read_whole(int fd, char *buf, size_t size)
 {
   size_t used = 0;
@@ -374,7 +382,8 @@ static void forget(void)
   texts.used = 0;
 }
 
-// With an environment plugin everything is read again: it may be named in a file, and what it logs while it is opened goes where the environment says.
+// With an environment plugin everything is read again: it may be named in a file, and what it logs while it is opened
+// goes where the environment says.
 static void load_params(void)
 {
   int saved = errno;
@@ -408,7 +417,8 @@ const tt_params *tt_params_get(void)
     return &state.values;
   }
   pthread_once(&state.once, load_params);
-  if (TT_UNLIKELY(!__atomic_load_n(&state.reported, __ATOMIC_RELAXED)) && !__atomic_exchange_n(&state.reported, 1, __ATOMIC_ACQ_REL)) {
+  if (TT_UNLIKELY(!__atomic_load_n(&state.reported, __ATOMIC_RELAXED)) &&
+      !__atomic_exchange_n(&state.reported, 1, __ATOMIC_ACQ_REL)) {
     notes_say();
   }
   return &state.values;
@@ -506,5 +516,6 @@ const char *tt_param_now(const char *name)
   }
   tt_params_get();
   // A value of the first reading that has left the environment counts no more.
-  return state.origin[row - rows] == TT_PARAM_FROM_ENV ? *(const char *const *)((const char *)&defaults + row->offset) : text_value(row);
+  return state.origin[row - rows] == TT_PARAM_FROM_ENV ? *(const char *const *)((const char *)&defaults + row->offset)
+                                                       : text_value(row);
 }

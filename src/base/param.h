@@ -1,10 +1,11 @@
 // param.h: every NCCL_… variable, read once into one immutable struct.
 //
-// params.def holds one row per variable: P(field, TYPE, "NCCL_NAME", default, flags, "doc"). From it come the struct below, the parser,
-// docs/params.md, the ncclParam… API and the warning with the nearest name for an unknown NCCL_… variable.
-// Value order: environment, then configuration file (NCCL_CONF_FILE, or ~/.nccl.conf without it; then /etc/nccl.conf), then
-// ncclConfig_t, then default. An empty value counts as not set.
-// This is the only module that calls getenv. An environment plugin (plugin/env.h) takes the environment's place, but for NCCL_ENV_PLUGIN and NCCL_CONF_FILE.
+// params.def holds one row per variable: P(field, TYPE, "NCCL_NAME", default, flags, "doc"). From it come the struct
+// below, the parser, docs/params.md, the ncclParam… API and the warning with the nearest name for an unknown NCCL_…
+// variable. Value order: environment, then configuration file (NCCL_CONF_FILE, or ~/.nccl.conf without it; then
+// /etc/nccl.conf), then ncclConfig_t, then default. An empty value counts as not set. This is the only module that
+// calls getenv. An environment plugin (plugin/env.h) takes the environment's place, but for NCCL_ENV_PLUGIN and
+// NCCL_CONF_FILE.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,13 +25,15 @@ typedef struct tt_params {
 
 // Flags of a row.
 enum {
-  TT_PARAM_PUBLIC = 1,     // documented by NCCL or by us
-  TT_PARAM_HIDDEN = 2,     // shown only with NCCL_PARAM_DUMP_ALL
-  TT_PARAM_IGNORED = 4,    // accepted, means nothing here; said at INFO when set
-  TT_PARAM_EMPTY = 8,      // an empty text is a value; elsewhere it counts as not set
-  TT_PARAM_ELSEWHERE = 16, // a plugin reads it from the environment; the row is for the nearest name and for docs/params.md
-  TT_PARAM_PROFILER = 64,  // beside ELSEWHERE: the plugin is a profiler; said when the variable is set and there is none
-  TT_PARAM_SECRET = 32,    // a text that is never shown: TT_PARAM_NOT_SHOWN stands in its place in the log, in dumps and in tt_param_text
+  TT_PARAM_PUBLIC = 1,  // documented by NCCL or by us
+  TT_PARAM_HIDDEN = 2,  // shown only with NCCL_PARAM_DUMP_ALL
+  TT_PARAM_IGNORED = 4, // accepted, means nothing here; said at INFO when set
+  TT_PARAM_EMPTY = 8,   // an empty text is a value; elsewhere it counts as not set
+  TT_PARAM_ELSEWHERE =
+      16, // a plugin reads it from the environment; the row is for the nearest name and for docs/params.md
+  TT_PARAM_PROFILER = 64, // beside ELSEWHERE: the plugin is a profiler; said when the variable is set and there is none
+  TT_PARAM_SECRET = 32,   // a text that is never shown: TT_PARAM_NOT_SHOWN stands in its place in the log, in dumps and
+                          // in tt_param_text
 };
 
 #define TT_PARAM_NOT_SHOWN "(not shown)"
@@ -74,27 +77,29 @@ tt_param_origin tt_param_origin_of(const tt_param_row *row);
 // Value of an INT or BOOL row. Returns false for a STR row.
 bool tt_param_int(const tt_param_row *row, int64_t *out);
 
-// Value as text in a buffer of `size` bytes: a number in decimal, "" for a text that is not set, TT_PARAM_NOT_SHOWN for a secret that is. Returns the length of the whole text,
-// which may be `size` or more, as snprintf.
+// Value as text in a buffer of `size` bytes: a number in decimal, "" for a text that is not set, TT_PARAM_NOT_SHOWN for
+// a secret that is. Returns the length of the whole text, which may be `size` or more, as snprintf.
 size_t tt_param_text(const tt_param_row *row, char *out, size_t size);
 
 // Writes name, value and origin of the documented rows, or of all rows, one line each, to where the log goes.
 void tt_param_dump(bool all);
 
-// What the environment says now, else what a file said, else the default; NULL when there is none. For the log, which can be reset while
-// the process runs; all others use tt_params_get(). The text is valid until the environment changes.
+// What the environment says now, else what a file said, else the default; NULL when there is none. For the log, which
+// can be reset while the process runs; all others use tt_params_get(). The text is valid until the environment changes.
 const char *tt_param_now(const char *name);
 
 // ---- Something that stands in place of the process's environment ----
 
-// `get`: the value of a variable or NULL; called by one thread at a time, its text is copied or used up before the next call. `name` is for messages.
+// `get`: the value of a variable or NULL; called by one thread at a time, its text is copied or used up before the next
+// call. `name` is for messages.
 typedef struct tt_param_source {
   const char *(*get)(const char *name);
   const char *name;
 } tt_param_source;
 
-// Finds out whether there is such a source, from what NCCL_ENV_PLUGIN says (NULL: nothing). Called once, by the first reader; what it logs goes where the environment
-// and the files say. NULL: there is none. The answer is good until tt_param_end_source.
+// Finds out whether there is such a source, from what NCCL_ENV_PLUGIN says (NULL: nothing). Called once, by the first
+// reader; what it logs goes where the environment and the files say. NULL: there is none. The answer is good until
+// tt_param_end_source.
 typedef const tt_param_source *tt_param_opener(const char *wish);
 
 // Before main.
@@ -110,15 +115,16 @@ enum {
   TT_CONF_MAX_LINE = 4096,     // longest line in it, without its end
 };
 
-// Reads a value: INT decimal or 0x… with one of k, m, g (1024, 1024², 1024³) behind it, 0x… up to 64 bits as they stand; BOOL also
-// yes/no, true/false, on/off, and any number but 0 is 1. Blanks around it are allowed. False, *out untouched, when malformed.
-// STR: true when the text has no control characters; *out untouched.
+// Reads a value: INT decimal or 0x… with one of k, m, g (1024, 1024², 1024³) behind it, 0x… up to 64 bits as they
+// stand; BOOL also yes/no, true/false, on/off, and any number but 0 is 1. Blanks around it are allowed. False, *out
+// untouched, when malformed. STR: true when the text has no control characters; *out untouched.
 bool tt_param_parse_value(tt_param_type type, const char *text, int64_t *out);
 
 enum { TT_PARAM_EXPECTED = 96 };
 
-// False: the row has a range or a list of words, and the value is outside of it. `number`: of a row of numbers, whose default is always good (the caller knows it);
-// `text`: of a row of texts. `expected` (written only where the row has one) says what is wanted, for messages.
+// False: the row has a range or a list of words, and the value is outside of it. `number`: of a row of numbers, whose
+// default is always good (the caller knows it); `text`: of a row of texts. `expected` (written only where the row has
+// one) says what is wanted, for messages.
 bool tt_param_means(const tt_param_row *row, const char *text, int64_t number, char expected[TT_PARAM_EXPECTED]);
 
 // What a value of that type has to look like, for messages.
@@ -134,12 +140,14 @@ typedef struct tt_conf_line {
 } tt_conf_line;
 typedef void tt_conf_fn(void *arg, const tt_conf_line *line);
 
-// Splits `len` bytes of text (any bytes, no final 0 needed) into NAME=VALUE lines and calls fn for each, and for each malformed one.
-// Empty lines and lines that begin with # are skipped; blanks around name and value too; lines end in LF or CRLF.
-// Returns ncclInvalidArgument when a line was malformed or len is above TT_CONF_MAX_BYTES (then fn gets one call, line 0). Logs nothing.
+// Splits `len` bytes of text (any bytes, no final 0 needed) into NAME=VALUE lines and calls fn for each, and for each
+// malformed one. Empty lines and lines that begin with # are skipped; blanks around name and value too; lines end in LF
+// or CRLF. Returns ncclInvalidArgument when a line was malformed or len is above TT_CONF_MAX_BYTES (then fn gets one
+// call, line 0). Logs nothing.
 ncclResult_t tt_param_parse_conf(const char *text, size_t len, tt_conf_fn *fn, void *arg);
 
-// The known name with the same prefix (NCCL_ or TUTTI_) that is nearest to `name`, the first of several; NULL when it is more than three and a half letters
-// away, or more than a third of the name without the prefix and half a letter. A letter that differs, is missing or is too many counts one. A whole word between
-// underscores counts two and a half where it is missing, three and a half where it is one too many at the end.
+// The known name with the same prefix (NCCL_ or TUTTI_) that is nearest to `name`, the first of several; NULL when it
+// is more than three and a half letters away, or more than a third of the name without the prefix and half a letter. A
+// letter that differs, is missing or is too many counts one. A whole word between underscores counts two and a half
+// where it is missing, three and a half where it is one too many at the end.
 const char *tt_param_nearest(const char *name);

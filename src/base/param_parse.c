@@ -45,7 +45,8 @@ static bool read_digits(const char **text, uint64_t base, uint64_t *out)
   const char *p = *text;
   uint64_t value = 0;
   for (; (uint64_t)digit_value(*p) < base; p++) {
-    if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, (uint64_t)digit_value(*p), &value)) {
+    if (__builtin_mul_overflow(value, base, &value) ||
+        __builtin_add_overflow(value, (uint64_t)digit_value(*p), &value)) {
       return false;
     }
   }
@@ -267,7 +268,8 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
   return row[nb];
 }
 
-// The cost from a list of words to the one that was meant: a word can become another, letter by letter, or be missing, or be too many at the end.
+// The cost from a list of words to the one that was meant: a word can become another, letter by letter, or be missing,
+// or be too many at the end.
 static size_t words_distance(const name_words *a, const name_words *meant)
 {
   size_t row[NAME_MAX_WORDS + 1];
@@ -278,8 +280,8 @@ static size_t words_distance(const name_words *a, const name_words *meant)
     size_t diagonal = row[0];
     row[0] = NEVER; // all names begin alike
     for (int j = 1; j <= meant->n; j++) {
-      size_t change =
-          diagonal + LETTER * edit_distance(a->word[i - 1].at, a->word[i - 1].len, meant->word[j - 1].at, meant->word[j - 1].len);
+      size_t change = diagonal + LETTER * edit_distance(a->word[i - 1].at, a->word[i - 1].len, meant->word[j - 1].at,
+                                                        meant->word[j - 1].len);
       size_t extra = row[j] + (j == meant->n ? EXTRA_WORD : NEVER);
       diagonal = row[j];
       row[j] = TT_MIN(change, TT_MIN(extra, row[j - 1] + MISSING_WORD));

@@ -117,7 +117,8 @@ static void nearest_names(void **unused)
   };
   for (size_t i = 0; i < TT_COUNT(cases); i++) {
     const char *nearest = tt_param_nearest(cases[i].name);
-    bool same = nearest == NULL || cases[i].nearest == NULL ? nearest == cases[i].nearest : strcmp(nearest, cases[i].nearest) == 0;
+    bool same = nearest == NULL || cases[i].nearest == NULL ? nearest == cases[i].nearest
+                                                            : strcmp(nearest, cases[i].nearest) == 0;
     if (!same) {
       fail_msg("%s: %s", cases[i].name, nearest != NULL ? nearest : "none");
     }
@@ -128,7 +129,8 @@ static void collect(void *arg, const tt_conf_line *line)
 {
   char *out = arg;
   size_t used = strlen(out);
-  snprintf(out + used, 1024 - used, "%d:%s=%s%s|", line->number, line->key, line->value, line->problem != NULL ? "!" : "");
+  snprintf(out + used, 1024 - used, "%d:%s=%s%s|", line->number, line->key, line->value,
+           line->problem != NULL ? "!" : "");
 }
 
 static void parses_files(void **unused)
@@ -199,10 +201,12 @@ static void defaults_and_environment(void **unused)
 static void print_plugins(void)
 {
   const tt_params *p = tt_params_get();
-  printf("net %s; tuner %s", p->net_plugin != NULL ? p->net_plugin : "NULL", p->tuner_plugin != NULL ? p->tuner_plugin : "NULL");
+  printf("net %s; tuner %s", p->net_plugin != NULL ? p->net_plugin : "NULL",
+         p->tuner_plugin != NULL ? p->tuner_plugin : "NULL");
 }
 
-// An empty list of network plugins is none; without the variable there may be an installed one. Other plugins have no such difference.
+// An empty list of network plugins is none; without the variable there may be an installed one. Other plugins have no
+// such difference.
 static void an_empty_text_can_be_a_value(void **unused)
 {
   (void)unused;
@@ -217,9 +221,9 @@ static void complaints(void **unused)
 {
   (void)unused;
   char out[8192];
-  child_run(
-      CHILD_ENV("NCCL_DEBUG=INFO", "NCCL_BUFFSIZE=big", "NCCL_SHM_DISABL=1", "NCCL_TESTS_DEVICE=0", "NCCL_IB_TIMEOUT=22", "NCCL_XYZZY=1"),
-      print_some, out, sizeof out);
+  child_run(CHILD_ENV("NCCL_DEBUG=INFO", "NCCL_BUFFSIZE=big", "NCCL_SHM_DISABL=1", "NCCL_TESTS_DEVICE=0",
+                      "NCCL_IB_TIMEOUT=22", "NCCL_XYZZY=1"),
+            print_some, out, sizeof out);
   assert_contains(out, "NCCL WARN NCCL_BUFFSIZE=big (environment): expected a whole number");
   assert_contains(out, "using the default -1");
   assert_contains(out, "NCCL WARN NCCL_SHM_DISABL (environment) is not known; did you mean NCCL_SHM_DISABLE?");
@@ -250,7 +254,8 @@ static void bad_values_are_named(void **unused)
       {"NCCL_COLLNET_ENABLE=2", ": expected a number from 0 to 1; it counts as not set\n"},
       {"NCCL_NET_MERGE_POLICY=SOME", ": expected one of ALL, RAIL; using the default \"ALL\"\n"},
       {"NCCL_NET_MERGE_POLICY=rail", NULL},
-      {"NCCL_NET_GDR_LEVEL=NEAR", ": expected one of LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, n; it counts as not set\n"},
+      {"NCCL_NET_GDR_LEVEL=NEAR",
+       ": expected one of LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, n; it counts as not set\n"},
       {"NCCL_NET_GDR_LEVEL=0", NULL},
       {"NCCL_NET_GDR_LEVEL=pxb", NULL},
       {"NCCL_P2P_LEVEL=-1", ": expected one of LOC"},
@@ -264,7 +269,8 @@ static void bad_values_are_named(void **unused)
   for (size_t i = 0; i < TT_COUNT(cases); i++) {
     char out[4096], line[256];
     child_run(CHILD_ENV("NCCL_DEBUG=WARN", cases[i].setting), read_now, out, sizeof out);
-    snprintf(line, sizeof line, "NCCL WARN %s (environment)%s", cases[i].setting, cases[i].said != NULL ? cases[i].said : "");
+    snprintf(line, sizeof line, "NCCL WARN %s (environment)%s", cases[i].setting,
+             cases[i].said != NULL ? cases[i].said : "");
     if (cases[i].said != NULL) {
       assert_contains(out, line);
     }
@@ -272,7 +278,8 @@ static void bad_values_are_named(void **unused)
   }
 }
 
-// Every other value of a text means something, or the module that it is for finds out: it refuses it with an error, or says what is missing.
+// Every other value of a text means something, or the module that it is for finds out: it refuses it with an error, or
+// says what is missing.
 static bool is_free(const tt_param_row *row)
 {
   static const char *const names[] = {
@@ -343,7 +350,8 @@ static void file_values(void **unused)
   (void)unused;
   char out[8192];
   char conf[128];
-  const char *env = write_file("conf", "NCCL_BUFFSIZE=1m\nNCCL_HOSTID=fromfile\nNCCL_HOSTID=again\nPATH=/x\n", conf, sizeof conf);
+  const char *env =
+      write_file("conf", "NCCL_BUFFSIZE=1m\nNCCL_HOSTID=fromfile\nNCCL_HOSTID=again\nPATH=/x\n", conf, sizeof conf);
   child_run(CHILD_ENV(env, "NCCL_BUFFSIZE=2m"), print_some, out, sizeof out);
   assert_contains(out, "buffsize 2097152 set 1; spin -1; hostid fromfile set 1");
   env = write_file("bad", "NCCL_DEBUG=WARN\nrubbish\nNCCL_BUFFSIZE=x\nNCCL_HOST_ID=1\n", conf, sizeof conf);

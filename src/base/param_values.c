@@ -1,5 +1,6 @@
-// param_values.c: which values of a variable mean something, where its type alone does not say it. One table: a wrong value is named when it is read, whether
-// or not the job comes to use it. Not here: names and paths, and values that the module concerned refuses with an error.
+// param_values.c: which values of a variable mean something, where its type alone does not say it. One table: a wrong
+// value is named when it is read, whether or not the job comes to use it. Not here: names and paths, and values that
+// the module concerned refuses with an error.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-// quiet.h: a system call that writes, without the signals that would end the program for it: SIGPIPE and SIGXFSZ. It fails with EPIPE or EFBIG instead.
+// quiet.h: a system call that writes, without the signals that would end the program for it: SIGPIPE and SIGXFSZ. It
+// fails with EPIPE or EFBIG instead.
 #pragma once
 #include <signal.h>
 #include <stdbool.h>

@@ -1,8 +1,9 @@
 // ranks_rig.h: runs N ranks as processes, for tests of every folder. It needs nothing but the C library.
 //
-// Every rank is a process, the leader of a process group of its own, and dies with the test program. What it writes to stdout and stderr is
-// kept, and printed only if the rank ends otherwise than the test expects. RANKS_OUTPUT=1 in the environment shows everything at once.
-// At the time limit all are killed. After the end of the last rank, what ranks have started and left behind is killed too.
+// Every rank is a process, the leader of a process group of its own, and dies with the test program. What it writes to
+// stdout and stderr is kept, and printed only if the rank ends otherwise than the test expects. RANKS_OUTPUT=1 in the
+// environment shows everything at once. At the time limit all are killed. After the end of the last rank, what ranks
+// have started and left behind is killed too.
 #pragma once
 #include <signal.h>
 #include <stdbool.h>
@@ -111,7 +112,8 @@ RANKS_RIG void ranks_report(const ranks_set *r, int rank)
   ssize_t n;
   int end = r->end[rank], expected = r->expected[rank];
   fprintf(stderr, "rank %d: %s %d, expected %s %d%s (limit %d s)\n", rank, end < 0 ? "signal" : "exit status", abs(end),
-          expected < 0 ? "signal" : "exit status", abs(expected), r->late[rank] ? ": killed, as its time was up" : "", r->seconds);
+          expected < 0 ? "signal" : "exit status", abs(expected), r->late[rank] ? ": killed, as its time was up" : "",
+          r->seconds);
   for (off_t at = 0; r->output[rank] >= 0 && (n = pread(r->output[rank], text, sizeof text, at)) > 0; at += n) {
     fwrite(text, 1, (size_t)n, stderr);
   }

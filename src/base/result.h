@@ -24,10 +24,11 @@
     }                                                                   \
   } while (0)
 
-// Records an error: logs it as a WARN line, makes it the calling thread's and the process's last error text, returns `code`.
-// Any thread. `fmt` as printf; no newline at the end.
+// Records an error: logs it as a WARN line, makes it the calling thread's and the process's last error text, returns
+// `code`. Any thread. `fmt` as printf; no newline at the end.
 #define tt_fail(code, ...) tt_fail_at((code), __FILE__, __LINE__, __VA_ARGS__)
-ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5), cold));
+ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), cold));
 
 // Text of the last error recorded by the calling thread, or else by any thread; "" when there was none.
 // Valid until the calling thread records another. Source: ncclGetLastError.

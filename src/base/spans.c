@@ -1,5 +1,6 @@
-// spans.c: see spans.h. A treap: a search tree by start and size that is also a heap by a random number, the hash of each member's address. So its depth is
-// logarithmic whatever the order of insertion. Each node knows the largest end below it, which lets a search leave out subtrees that end too early.
+// spans.c: see spans.h. A treap: a search tree by start and size that is also a heap by a random number, the hash of
+// each member's address. So its depth is logarithmic whatever the order of insertion. Each node knows the largest end
+// below it, which lets a search leave out subtrees that end too early.
 #include "base/spans.h"
 
 #include <stdbool.h>
@@ -23,7 +24,9 @@ static uint64_t heap_key(const tt_span *s)
 // Of spans that are the same, the one at the smaller address.
 static bool comes_before(const tt_span *a, const tt_span *b)
 {
-  return a->start != b->start ? a->start < b->start : a->size != b->size ? a->size < b->size : (uintptr_t)a < (uintptr_t)b;
+  return a->start != b->start ? a->start < b->start
+         : a->size != b->size ? a->size < b->size
+                              : (uintptr_t)a < (uintptr_t)b;
 }
 
 static void find_end(tt_span *s)
@@ -107,7 +110,8 @@ tt_span *tt_spans_holder(tt_span *root, uintptr_t start, size_t size)
     if (t->start <= start && end_of(t->start, t->size) >= end) {
       return t;
     }
-    // All to the left of one that does not start too late start early enough: when one of them ends late enough, it is a holder.
+    // All to the left of one that does not start too late start early enough: when one of them ends late enough, it is
+    // a holder.
     t = t->start > start || (t->less != NULL && t->less->end >= end) ? t->less : t->more;
   }
   return NULL;

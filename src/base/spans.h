@@ -1,7 +1,8 @@
-// spans.h: a set of spans of addresses (or other numbers), which may overlap. Every function takes time in proportion to the logarithm of their number.
+// spans.h: a set of spans of addresses (or other numbers), which may overlap. Every function takes time in proportion
+// to the logarithm of their number.
 //
-// The set is a tree of members that stand in the caller's objects: it allocates nothing, so nothing here fails. `root` is NULL for the empty set. No locks: the
-// caller's.
+// The set is a tree of members that stand in the caller's objects: it allocates nothing, so nothing here fails. `root`
+// is NULL for the empty set. No locks: the caller's.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -40,7 +40,8 @@ static bool is_same(const tt_span *s, uintptr_t start, size_t size)
 }
 
 // What a search finds must be in the set and fit; it finds nothing only when nothing fits.
-static void compare(tt_span *found, bool (*fits)(const tt_span *s, uintptr_t start, size_t size), uintptr_t start, size_t size)
+static void compare(tt_span *found, bool (*fits)(const tt_span *s, uintptr_t start, size_t size), uintptr_t start,
+                    size_t size)
 {
   bool some = false;
   for (int i = 0; i < SPANS; i++) {
@@ -143,7 +144,7 @@ static void many_stay_shallow(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(searches_find_what_a_list_finds), cmocka_unit_test(ends_do_not_wrap),
-                                     cmocka_unit_test(many_stay_shallow)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(searches_find_what_a_list_finds),
+                                     cmocka_unit_test(ends_do_not_wrap), cmocka_unit_test(many_stay_shallow)};
   return cmocka_run_group_tests_name("spans", tests, NULL, NULL);
 }

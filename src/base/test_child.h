@@ -1,5 +1,5 @@
-// test_child.h: runs a function in a child with an environment of its own, and gives what it wrote to standard output. For tests of what
-// a process does once: the parameters and the log.
+// test_child.h: runs a function in a child with an environment of its own, and gives what it wrote to standard output.
+// For tests of what a process does once: the parameters and the log.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// The child's side of child_run: environment without any NCCL_ variable of ours, then `env` ("NAME=VALUE", ends with NULL).
+// The child's side of child_run: environment without any NCCL_ variable of ours, then `env` ("NAME=VALUE", ends with
+// NULL).
 static inline void child_environment(const char *const *env)
 {
   clearenv();
@@ -22,8 +23,8 @@ static inline void child_environment(const char *const *env)
   }
 }
 
-// Runs fn() in a child. Its standard output goes to `out`, cut at `size` bytes with the final 0. Fails the test when the child does not
-// exit with 0.
+// Runs fn() in a child. Its standard output goes to `out`, cut at `size` bytes with the final 0. Fails the test when
+// the child does not exit with 0.
 static inline void child_run(const char *const *env, void (*fn)(void), char *out, size_t size)
 {
   int fds[2];

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Puts the calling thread into the C locale; returns the locale before it. The C library has this locale as a constant: nothing is allocated.
+// Puts the calling thread into the C locale; returns the locale before it. The C library has this locale as a constant:
+// nothing is allocated.
 static locale_t enter_c_locale(void)
 {
   return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));

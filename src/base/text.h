@@ -1,6 +1,7 @@
-// text.h: numbers and words in the C locale, whatever locale the program has set (setlocale, uselocale). A library cannot change the
-// program's locale, and files, variables and log lines must not depend on it. In src/ these replace strtod, strtof, atof, strcasecmp,
-// strncasecmp, and every printf with %e, %f or %g; scripts/check_locale looks for the others.
+// text.h: numbers and words in the C locale, whatever locale the program has set (setlocale, uselocale). A library
+// cannot change the program's locale, and files, variables and log lines must not depend on it. In src/ these replace
+// strtod, strtof, atof, strcasecmp, strncasecmp, and every printf with %e, %f or %g; scripts/check_locale looks for the
+// others.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>

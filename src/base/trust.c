@@ -17,7 +17,8 @@ static bool is_owned_by_user(uid_t owner)
 
 static bool refuse_owner(const char *what, uid_t owner, char why[TT_TRUST_WHY])
 {
-  snprintf(why, TT_TRUST_WHY, "%s belongs to user %u, this process runs as %u", what, (unsigned)owner, (unsigned)geteuid());
+  snprintf(why, TT_TRUST_WHY, "%s belongs to user %u, this process runs as %u", what, (unsigned)owner,
+           (unsigned)geteuid());
   return false;
 }
 

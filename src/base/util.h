@@ -36,7 +36,8 @@
 void *tt_calloc(size_t n, size_t size);
 // As tt_calloc, aligned to a cache line.
 void *tt_calloc_line(size_t size);
-// Makes room for `more` elements behind the `used` ones of the array that *array points to (a pointer of any type): twice the room, at least
+// Makes room for `more` elements behind the `used` ones of the array that *array points to (a pointer of any type):
+// twice the room, at least
 // 64. False without memory; nothing has changed then.
 bool tt_grow(void *array, int used, int more, int *room, size_t size);
 // What elements that begin with such a struct are sorted by: the key, then the place. tt_order_compare is for qsort.
@@ -49,8 +50,8 @@ int tt_order_compare(const void *a, const void *b);
 char *tt_strdup(const char *s);
 // Frees what tt_calloc, tt_calloc_line and tt_strdup gave. NULL is allowed.
 void tt_free(void *p);
-// The k-th allocation from now (1 = the next) returns NULL, once; 0 switches that off. Returns how many were left until the failure ordered before:
-// above 0, when it never came to that. Tests only; any thread.
+// The k-th allocation from now (1 = the next) returns NULL, once; 0 switches that off. Returns how many were left until
+// the failure ordered before: above 0, when it never came to that. Tests only; any thread.
 long tt_alloc_fail_at(long k);
 
 // 64-bit hash of bytes (FNV-1a with a final mix); the same on every machine.

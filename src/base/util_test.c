@@ -98,8 +98,12 @@ static void types_and_names(void **unused)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(arithmetic),    cmocka_unit_test(allocations_are_zeroed_and_aligned), cmocka_unit_test(kth_allocation_fails),
-      cmocka_unit_test(strdup_copies), cmocka_unit_test(hash_is_stable_and_spreads),         cmocka_unit_test(types_and_names),
+      cmocka_unit_test(arithmetic),
+      cmocka_unit_test(allocations_are_zeroed_and_aligned),
+      cmocka_unit_test(kth_allocation_fails),
+      cmocka_unit_test(strdup_copies),
+      cmocka_unit_test(hash_is_stable_and_spreads),
+      cmocka_unit_test(types_and_names),
   };
   return cmocka_run_group_tests_name("util", tests, NULL, NULL);
 }

@@ -28,16 +28,17 @@ static ncclResult_t start_fixed_root(const tt_id *id, int rank)
   return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_lobby_add(id, &bound) : ncclSuccess;
 }
 
-// How a connection runs: between an own address and another one. `list`: what the listener of the two had told the other
-// side. Every row stands for itself, because ranks of one process write theirs at the same time.
-static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, const tt_addr *other, const tt_addrs *list)
+// How a connection runs: between an own address and another one. `list`: what the listener of the two had told the
+// other side. Every row stands for itself, because ranks of one process write theirs at the same time.
+static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, const tt_addr *other,
+                    const tt_addrs *list)
 {
   char to[TT_ADDR_TEXT], from[TT_ADDR_TEXT], name[16];
   bool mine = list == &b->own;
   const tt_addr *at = mine ? own : other;
-  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s %s %-27s %s %u of %u, over %-8s from %s", b->rank, b->nranks, who,
-          mine ? "to" : "at", tt_addr_text(at, to), mine ? "my address " : "its address", tt_addrs_find(list, at, true), list->n,
-          tt_netif_name(own, name), tt_addr_text(mine ? other : own, from));
+  tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s %s %-27s %s %u of %u, over %-8s from %s", b->rank, b->nranks,
+          who, mine ? "to" : "at", tt_addr_text(at, to), mine ? "my address " : "its address",
+          tt_addrs_find(list, at, true), list->n, tt_netif_name(own, name), tt_addr_text(mine ? other : own, from));
 }
 
 // How the root and the neighbours were reached: once for each communicator and rank.
@@ -71,7 +72,8 @@ static ncclResult_t check_roots(const tt_join *j, bool *rootless)
   for (int i = 0; i < j->nids && !*rootless; i++) {
     if (j->ids[i].root.n == 0) {
       return tt_fail(ncclSystemError,
-                     "rank %d: unique id %d has no address, because no network interface was up where it was made: it is for one rank, and "
+                     "rank %d: unique id %d has no address, because no network interface was up where it was made: it "
+                     "is for one rank, and "
                      "there are %d. Set an interface up (ip link set lo up) before ncclGetUniqueId",
                      j->b->rank, i, j->b->nranks);
     }
@@ -87,7 +89,8 @@ static ncclResult_t check_ids_differ(const ncclUniqueId *ids, int n, tt_span *na
     names[i] = (tt_span){.start = tt_hash(&ids[i], sizeof(ids[i]), 0), .size = 1};
     const tt_span *same = tt_spans_same(set, names[i].start, names[i].size);
     if (same != NULL && memcmp(&ids[same - names], &ids[i], sizeof(ids[i])) == 0) {
-      return tt_fail(ncclInvalidArgument, "unique ids %d and %d are the same: make each with ncclGetUniqueId", (int)(same - names), i);
+      return tt_fail(ncclInvalidArgument, "unique ids %d and %d are the same: make each with ncclGetUniqueId",
+                     (int)(same - names), i);
     }
     tt_spans_add(&set, &names[i]);
   }
@@ -109,12 +112,13 @@ static ncclResult_t parse_each(const ncclUniqueId *ids, int n, tt_id *parsed)
 static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id **out)
 {
   if (*n < 1 || *n > nranks) {
-    return tt_fail(ncclInvalidArgument, "%d unique ids for %d ranks: at least one, at most as many as ranks", *n, nranks);
+    return tt_fail(ncclInvalidArgument, "%d unique ids for %d ranks: at least one, at most as many as ranks", *n,
+                   nranks);
   }
   tt_id *parsed = *out = tt_calloc((size_t)*n, sizeof(parsed[0]));
   tt_span *names = tt_calloc((size_t)*n, sizeof(names[0]));
-  ncclResult_t res =
-      parsed != NULL && names != NULL ? parse_each(ids, *n, parsed) : tt_fail(ncclSystemError, "no memory for %d unique ids", *n);
+  ncclResult_t res = parsed != NULL && names != NULL ? parse_each(ids, *n, parsed)
+                                                     : tt_fail(ncclSystemError, "no memory for %d unique ids", *n);
   if (res == ncclSuccess && (parsed[0].flags & TT_ID_FIXED) == 0) {
     res = check_ids_differ(ids, *n, names);
   } else if (res == ncclSuccess && *n > 1) {
@@ -145,12 +149,13 @@ static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
   return ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank, const volatile uint32_t *abort_flag,
-                               tt_bootstrap **out)
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank,
+                               const volatile uint32_t *abort_flag, tt_bootstrap **out)
 {
   tt_id *parsed = NULL;
   if (nranks < 1 || nranks > TT_BOOTSTRAP_MAX_RANKS) {
-    return tt_fail(ncclInvalidArgument, "a communicator of %d ranks is not possible (from 1 to %d)", nranks, TT_BOOTSTRAP_MAX_RANKS);
+    return tt_fail(ncclInvalidArgument, "a communicator of %d ranks is not possible (from 1 to %d)", nranks,
+                   TT_BOOTSTRAP_MAX_RANKS);
   }
   ncclResult_t res = parse_ids(ids, &nids, nranks, &parsed);
   if (res != ncclSuccess) {
@@ -188,7 +193,9 @@ static_assert(sizeof(split_card) == 216, "cards are sent as they are");
 static ncclResult_t check_members(const tt_bootstrap *parent, const int *members, int count, int *own)
 {
   bool *seen = tt_calloc((size_t)parent->nranks, sizeof(bool));
-  ncclResult_t res = seen != NULL ? ncclSuccess : tt_fail(ncclSystemError, "%s: no memory for %d ranks", parent->doing, parent->nranks);
+  ncclResult_t res = seen != NULL
+                         ? ncclSuccess
+                         : tt_fail(ncclSystemError, "%s: no memory for %d ranks", parent->doing, parent->nranks);
   *own = -1;
   for (int i = 0; i < count && res == ncclSuccess; i++) {
     if (members[i] < 0 || members[i] >= parent->nranks) {
@@ -202,7 +209,9 @@ static ncclResult_t check_members(const tt_bootstrap *parent, const int *members
   }
   tt_free(seen);
   TT_TRY(res);
-  return count == 0 || *own >= 0 ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: this rank is not among its members", parent->doing);
+  return count == 0 || *own >= 0
+             ? ncclSuccess
+             : tt_fail(ncclInvalidArgument, "%s: this rank is not among its members", parent->doing);
 }
 
 // The child's key: no process outside the parent can know it, and no other child has it.
@@ -213,7 +222,8 @@ static tt_key child_key(const tt_bootstrap *parent, const int *members, int coun
 }
 
 // Makes the child with its socket; *child stays NULL when this rank is in none.
-static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int count, uint64_t tag, tt_bootstrap **child)
+static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int count, uint64_t tag,
+                                  tt_bootstrap **child)
 {
   int own = -1;
   TT_TRY(check_members(parent, members, count, &own));
@@ -239,7 +249,8 @@ static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int 
 }
 
 // Looks at what the other members say.
-static ncclResult_t check_cards(const tt_bootstrap *parent, const tt_bootstrap *child, const int *members, const split_card *cards)
+static ncclResult_t check_cards(const tt_bootstrap *parent, const tt_bootstrap *child, const int *members,
+                                const split_card *cards)
 {
   const split_card *own = &cards[parent->rank];
   for (int i = 0; i < child->nranks; i++) {
@@ -248,7 +259,8 @@ static ncclResult_t check_cards(const tt_bootstrap *parent, const tt_bootstrap *
       return tt_fail(ncclRemoteError, "%s: rank %d could not take part", parent->doing, members[i]);
     }
     if (c->group != own->group) {
-      return tt_fail(ncclInvalidUsage, "%s: rank %d and rank %d list different members", parent->doing, parent->rank, members[i]);
+      return tt_fail(ncclInvalidUsage, "%s: rank %d and rank %d list different members", parent->doing, parent->rank,
+                     members[i]);
     }
   }
   return ncclSuccess;
@@ -267,14 +279,16 @@ static ncclResult_t exchange_cards(tt_bootstrap *parent, tt_bootstrap *child, nc
   return prepared != ncclSuccess ? prepared : res;
 }
 
-static ncclResult_t connect_child(const tt_bootstrap *parent, tt_bootstrap *child, const int *members, const split_card *cards)
+static ncclResult_t connect_child(const tt_bootstrap *parent, tt_bootstrap *child, const int *members,
+                                  const split_card *cards)
 {
   TT_TRY(check_cards(parent, child, members, cards));
-  return child->nranks > 1 ? tt_ring_form(child, &cards[members[(child->rank + 1) % child->nranks]].addrs) : ncclSuccess;
+  return child->nranks > 1 ? tt_ring_form(child, &cards[members[(child->rank + 1) % child->nranks]].addrs)
+                           : ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
-                                tt_bootstrap **out)
+ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag,
+                                const volatile uint32_t *abort_flag, tt_bootstrap **out)
 {
   TT_TRY(tt_bs_begin(parent, "split into %d ranks, tag %llu", count, (unsigned long long)tag));
   tt_bootstrap *child = NULL;

@@ -25,22 +25,24 @@ typedef struct tt_bootstrap tt_bootstrap;
 // interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID), ncclInvalidUsage (NCCL_SOCKET_FAMILY).
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 
-// Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with tt_bootstrap_destroy.
-// `nids` ids, the same on all ranks, at most nranks: the ranks are divided among their roots as evenly as possible, in order, so that many
-// ranks do not wait for one root. With NCCL_COMM_ID there is one root, whatever nids is.
-// Errors, each naming ranks and values: ncclInvalidArgument (not an id made by tt_bootstrap_id, nids or nranks out of range, an id twice),
-// ncclInvalidUsage (two ranks with one number, a rank outside 0..nranks-1, ranks that disagree about nranks or the ids, id already used),
-// ncclSystemError (root unreachable), ncclRemoteError (a peer or a root went away; ranks that did not come within NCCL_BOOTSTRAP_TIMEOUT).
-// What is wrong with one rank is told to all, of all roots: a rank number out of range is reported to the root like any other.
-ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank, const volatile uint32_t *abort_flag,
-                               tt_bootstrap **out);
+// Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with
+// tt_bootstrap_destroy. `nids` ids, the same on all ranks, at most nranks: the ranks are divided among their roots as
+// evenly as possible, in order, so that many ranks do not wait for one root. With NCCL_COMM_ID there is one root,
+// whatever nids is. Errors, each naming ranks and values: ncclInvalidArgument (not an id made by tt_bootstrap_id, nids
+// or nranks out of range, an id twice), ncclInvalidUsage (two ranks with one number, a rank outside 0..nranks-1, ranks
+// that disagree about nranks or the ids, id already used), ncclSystemError (root unreachable), ncclRemoteError (a peer
+// or a root went away; ranks that did not come within NCCL_BOOTSTRAP_TIMEOUT). What is wrong with one rank is told to
+// all, of all roots: a rank number out of range is reported to the root like any other.
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank,
+                               const volatile uint32_t *abort_flag, tt_bootstrap **out);
 
-// A smaller ring from an existing one: `members` are ranks of the parent in the order of the child's ranks; the caller is one of them.
-// Collective over the *parent* (ranks not in any child pass count = 0 and get *out = NULL). `tag` distinguishes splits in time: members
-// that pass different tags or lists are told so (ncclInvalidUsage). `abort_flag` is the child's; the parent's is watched as well. A rank
-// that cannot take part (wrong members: ncclInvalidArgument) still answers, and its fellow members get ncclRemoteError.
-ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag, const volatile uint32_t *abort_flag,
-                                tt_bootstrap **out);
+// A smaller ring from an existing one: `members` are ranks of the parent in the order of the child's ranks; the caller
+// is one of them. Collective over the *parent* (ranks not in any child pass count = 0 and get *out = NULL). `tag`
+// distinguishes splits in time: members that pass different tags or lists are told so (ncclInvalidUsage). `abort_flag`
+// is the child's; the parent's is watched as well. A rank that cannot take part (wrong members: ncclInvalidArgument)
+// still answers, and its fellow members get ncclRemoteError.
+ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag,
+                                const volatile uint32_t *abort_flag, tt_bootstrap **out);
 
 // Fills `data` (nranks blocks of `size` bytes, own block already in place) with every rank's block. Errors:
 // ncclRemoteError on every survivor, naming the rank that has gone, or from which nothing has come for
@@ -50,10 +52,11 @@ ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size);
 // Returns when every rank has called it.
 ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
 
-// From now on ncclCommAbort of another communicator ends the waits of `b` as well: `also` is its flag, and `what` (a literal) names the call
-// in messages. NULL and NULL: no more. The thread that uses `b`.
+// From now on ncclCommAbort of another communicator ends the waits of `b` as well: `also` is its flag, and `what` (a
+// literal) names the call in messages. NULL and NULL: no more. The thread that uses `b`.
 void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what);
-// Ends the ring: the neighbours are told that this rank has aborted a call. NULL, and a ring that has ended, are allowed.
+// Ends the ring: the neighbours are told that this rank has aborted a call. NULL, and a ring that has ended, are
+// allowed.
 void tt_bootstrap_stop(tt_bootstrap *b);
 
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.

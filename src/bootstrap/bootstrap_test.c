@@ -1,5 +1,5 @@
-// bootstrap_test.c: ranks as threads and as processes: forming, all-gather, splits, NCCL_COMM_ID, and that nothing is left behind.
-// Uses the machine's network interfaces, only to itself. faults_test.c has what goes wrong.
+// bootstrap_test.c: ranks as threads and as processes: forming, all-gather, splits, NCCL_COMM_ID, and that nothing is
+// left behind. Uses the machine's network interfaces, only to itself. faults_test.c has what goes wrong.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -92,8 +92,9 @@ static void split_and_use(tt_bootstrap *b, int rank, int n)
   gather_once(b, rank, n, 10);
   // Alone, and wrongly.
   child = NULL;
-  check_rank_good(tt_bootstrap_split(b, &rank, 1, 6, NULL, &child) == ncclSuccess && tt_bootstrap_barrier(child) == ncclSuccess, "alone",
-                  rank);
+  check_rank_good(tt_bootstrap_split(b, &rank, 1, 6, NULL, &child) == ncclSuccess &&
+                      tt_bootstrap_barrier(child) == ncclSuccess,
+                  "alone", rank);
   tt_bootstrap_destroy(child);
   child = NULL;
   int bad[2] = {0, rank == 1 ? 9999 : 1};
@@ -142,7 +143,7 @@ static void test_nothing_left(void **state)
   }
   await_no_roots();
   assert_int_equal(await_new_threads(old, nold, 0), 0);
-  assert_int_equal(count_folder("/proc/self/fd"), fds);
+  assert_int_equal(await_fds(fds), fds);
 }
 
 // One rank of three, whose id is NCCL_COMM_ID: two communicators one after the other, and rank 0 comes last.
@@ -151,7 +152,8 @@ static void live_with_comm_id(int rank, void *arg)
   (void)arg;
   ncclUniqueId id;
   tt_sleep_ns(rank == 0 ? 150 * TT_NS_PER_MS : 0);
-  bool good = tt_bootstrap_id(&id) == ncclSuccess && live_as_process(&id, rank, 3) == 0 && live_as_process(&id, rank, 3) == 0;
+  bool good =
+      tt_bootstrap_id(&id) == ncclSuccess && live_as_process(&id, rank, 3) == 0 && live_as_process(&id, rank, 3) == 0;
   fflush(NULL);
   _exit(!good);
 }
@@ -163,7 +165,8 @@ static int comm_id_main(void)
   return ranks_run(&job) != 0 || ranks_run(&job) != 0;
 }
 
-// Takes a port that nobody else is given as long as the descriptor is open: bound, and not listening, so that a listener may still have it.
+// Takes a port that nobody else is given as long as the descriptor is open: bound, and not listening, so that a
+// listener may still have it.
 static int reserve_port(const tt_addr *any, uint16_t *port)
 {
   struct sockaddr_in v4 = {.sin_family = AF_INET};
@@ -254,7 +257,8 @@ static void test_comm_ids_differ(void **state)
   assert_int_equal(start_comm_id("comm_id_differs", "127.0.0.1", &any), 0);
 }
 
-// Another user's process of this machine takes rank 1's place, or rank 0's: both sides refuse it, and it is told so at once. A secret lets it in.
+// Another user's process of this machine takes rank 1's place, or rank 0's: both sides refuse it, and it is told so at
+// once. A secret lets it in.
 static int comm_id_stranger(bool has_root)
 {
   ncclUniqueId id;
@@ -265,9 +269,11 @@ static int comm_id_stranger(bool has_root)
   if (child == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) {
     _exit(1);
   }
-  ncclResult_t res = tt_bootstrap_id(&id) == ncclSuccess ? tt_bootstrap_init(&id, 1, 2, own, NULL, &b) : ncclInternalError;
+  ncclResult_t res =
+      tt_bootstrap_id(&id) == ncclSuccess ? tt_bootstrap_init(&id, 1, 2, own, NULL, &b) : ncclInternalError;
   const char *text = own == 1 ? "is another user's process" : "ranks 1 of 2"; // rank 0 waits for the right one
-  bool good = shares ? res == ncclSuccess : res == (own == 1 ? ncclInvalidUsage : ncclRemoteError) && strstr(tt_last_error(), text) != NULL;
+  bool good = shares ? res == ncclSuccess
+                     : res == (own == 1 ? ncclInvalidUsage : ncclRemoteError) && strstr(tt_last_error(), text) != NULL;
   tt_bootstrap_destroy(b);
   if (!good) {
     print_error("rank %d, user %u: %d %s\n", own, (unsigned)geteuid(), res, tt_last_error());
@@ -310,7 +316,8 @@ static ncclResult_t id_with(const char *path, const char *secret, mode_t mode, n
   return res;
 }
 
-// The same secret gives the same id, another one, or none, another id: ids that differ do not meet, as the test above shows.
+// The same secret gives the same id, another one, or none, another id: ids that differ do not meet, as the test above
+// shows.
 static void test_comm_id_secret(void **state)
 {
   (void)state;
@@ -358,9 +365,11 @@ int main(int argc, char **argv)
     return comm_id_stranger(strcmp(argv[1], "comm_id_strange_root") == 0);
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_threads),         cmocka_unit_test(test_init_is_quick),  cmocka_unit_test(test_processes),
-      cmocka_unit_test(test_split),           cmocka_unit_test(test_nothing_left),   cmocka_unit_test(test_comm_id),
-      cmocka_unit_test(test_comm_ids_differ), cmocka_unit_test(test_comm_id_secret), cmocka_unit_test(test_comm_id_strangers),
+      cmocka_unit_test(test_threads),           cmocka_unit_test(test_init_is_quick),
+      cmocka_unit_test(test_processes),         cmocka_unit_test(test_split),
+      cmocka_unit_test(test_nothing_left),      cmocka_unit_test(test_comm_id),
+      cmocka_unit_test(test_comm_ids_differ),   cmocka_unit_test(test_comm_id_secret),
+      cmocka_unit_test(test_comm_id_strangers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,8 @@ int tt_conn_start(tt_conn *c, const tt_addr *to)
 static bool is_itself(int fd)
 {
   tt_addr own, other;
-  return tt_sock_local(fd, &own) == 0 && tt_sock_peer(fd, &other) == 0 && own.port == other.port && tt_addr_same_ip(&own, &other);
+  return tt_sock_local(fd, &own) == 0 && tt_sock_peer(fd, &other) == 0 && own.port == other.port &&
+         tt_addr_same_ip(&own, &other);
 }
 
 static int await_connected(const tt_conn *c)
@@ -86,7 +87,8 @@ static int await_connected(const tt_conn *c)
 
 static int hear_greeting(tt_conn *c, const tt_key *key)
 {
-  int e = tt_sock_pass(c->fd, &c->greeting, sizeof(c->greeting), &c->at, false), wrong = tt_greeting_check(&c->greeting, c->at);
+  int e = tt_sock_pass(c->fd, &c->greeting, sizeof(c->greeting), &c->at, false),
+      wrong = tt_greeting_check(&c->greeting, c->at);
   return wrong != 0 ? wrong : e == 1 && key->is_public && tt_sock_is_strangers(c->fd) ? -EKEYREJECTED : e;
 }
 

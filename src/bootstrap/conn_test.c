@@ -124,7 +124,8 @@ static void test_changes(void **state)
     record_notes(&p, bytes, &one);
     bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     int e = first_answer(&p, bytes, one);
-    assert_true(e == -EBADMSG || (e == 0 && bit / 8 >= offsetof(tt_frame, size) && bit / 8 < sizeof(tt_frame))); // waits for more
+    // Waits for more.
+    assert_true(e == -EBADMSG || (e == 0 && bit / 8 >= offsetof(tt_frame, size) && bit / 8 < sizeof(tt_frame)));
   }
   make_tapped(&p, 1);
   record_notes(&p, bytes, &one);

@@ -77,11 +77,12 @@ static void dial_close(tt_dial *d)
 }
 
 // How much a failure says about the whole: the right one may be where this process could not even try, or where nothing
-// answers; a process was there and refused, or was not ours; none was. (-EADDRNOTAVAIL is also what an address of a family
-// that this machine has not got says.)
+// answers; a process was there and refused, or was not ours; none was. (-EADDRNOTAVAIL is also what an address of a
+// family that this machine has not got says.)
 static int weight_of_error(int e)
 {
-  static const int says_more[] = {0, -ECONNRESET, -ECONNREFUSED, -EPROTO, -EPROTONOSUPPORT, -EACCES, -EKEYREJECTED, -ETIMEDOUT};
+  static const int says_more[] = {0,       -ECONNRESET,   -ECONNREFUSED, -EPROTO, -EPROTONOSUPPORT,
+                                  -EACCES, -EKEYREJECTED, -ETIMEDOUT};
   int weight = TT_COUNT(says_more) - 1;
   if (e == -EMFILE || e == -ENFILE || e == -ENOBUFS || e == -ENOMEM) {
     return weight + 1;
@@ -124,7 +125,8 @@ static int begin_try(tt_dial *d, uint32_t i)
   dial_try *t = &d->tries[i];
   int e = tt_conn_start(&t->conn, &d->to.a[i]);
   t->state = DIAL_BUSY;
-  if (e == 0 && d->events >= 0 && tt_events_watch(d->events, t->conn.fd, TT_EVENTS_IN | TT_EVENTS_OUT | TT_EVENTS_EDGE, d->owner) != 0) {
+  if (e == 0 && d->events >= 0 &&
+      tt_events_watch(d->events, t->conn.fd, TT_EVENTS_IN | TT_EVENTS_OUT | TT_EVENTS_EDGE, d->owner) != 0) {
     e = -ENOMEM;
   }
   return e;

@@ -5,7 +5,8 @@
 #include "bootstrap/dial.h"
 
 // 0 and *fd, *at, or -errno as tt_dial_step; -ECANCELED: the abort flag.
-static inline int rig_dial(const tt_addrs *to, const tt_key *key, const tt_hello *hello, const tt_until *until, int *fd, tt_addr *at)
+static inline int rig_dial(const tt_addrs *to, const tt_key *key, const tt_hello *hello, const tt_until *until, int *fd,
+                           tt_addr *at)
 {
   tt_dial *d = NULL;
   int e = tt_dial_start(to, key, hello, until->deadline_ns, &d);

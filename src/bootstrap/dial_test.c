@@ -1,5 +1,5 @@
-// dial_test.c: both sides of the handshake: who gets in, who does not, which address is taken, and that strangers disturb nobody. Loopback
-// only.
+// dial_test.c: both sides of the handshake: who gets in, who does not, which address is taken, and that strangers
+// disturb nobody. Loopback only.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,7 +21,8 @@
 enum { LONG_MS = 100000 }; // only a hang takes longer
 
 static const tt_key key = {.b = {7, 7, 7}}, other_key = {.b = {8}};
-static const tt_hello usual = {.kind = TT_HELLO_NET, .rank = 3, .to = 5, .nranks = 8, .tag = 0x1122334455667788, .cookie = 42};
+static const tt_hello usual = {
+    .kind = TT_HELLO_NET, .rank = 3, .to = 5, .nranks = 8, .tag = 0x1122334455667788, .cookie = 42};
 
 static tt_addr loopback(uint8_t last)
 {
@@ -152,7 +153,8 @@ static void test_meet(void **state)
     open_greeter(&g, n);
     meeting m = {.fd = {-1, -1}};
     bool plain = false;
-    for (int tries = 0; tries < 100 && !plain; tries++) { // another address than the first is tried only if this thread is late
+    for (int tries = 0; tries < 100 && !plain;
+         tries++) { // another address than the first is tried only if this thread is late
       uint32_t strangers = (uint32_t)g.strangers;
       close_meeting(&m);
       m = run_meeting(&g, &g.addrs, &key, &usual, soon(LONG_MS));
@@ -289,7 +291,8 @@ static void test_no_way(void **state)
   close_deaf(&d);
 }
 
-// A listener that ends while somebody connects: the kernel may leave that end connected with nobody, and tell it nothing.
+// A listener that ends while somebody connects: the kernel may leave that end connected with nobody, and tell it
+// nothing.
 enum { ENDINGS = 400 };
 
 typedef struct {

@@ -1,4 +1,5 @@
-// faults_test.c: wrong usage, strangers, deaths, aborts and forks: every survivor is told what happened, and nobody waits for ever.
+// faults_test.c: wrong usage, strangers, deaths, aborts and forks: every survivor is told what happened, and nobody
+// waits for ever.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -117,7 +118,8 @@ static void test_missing_ranks_are_named(void **state)
   assert_non_null(strstr(log, "rank 6 of 7: asking the root for the next rank: still waiting for ranks 1-5 of 7"));
 }
 
-// Second start of this program, with TUTTI_ID_TIMEOUT: the roots of unused ids end by themselves, those of used ones do not.
+// Second start of this program, with TUTTI_ID_TIMEOUT: the roots of unused ids end by themselves, those of used ones do
+// not.
 static void test_unused_ids_end(void **state)
 {
   (void)state;
@@ -282,7 +284,8 @@ static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
   if (!named) {
     fprintf(stderr, "rank %d: %d %s\n", rank, res, tt_last_error());
   }
-  bool heard = count_and_await(&shared->said, (unsigned)n - 1); // a process that ends at once may take its STOP frame with it
+  // A process that ends at once may take its STOP frame with it.
+  bool heard = count_and_await(&shared->said, (unsigned)n - 1);
   tt_bootstrap_destroy(b);
   return !(ready && named && stays && heard);
 }
@@ -316,7 +319,8 @@ static int join_without_rank_1(const ncclUniqueId *id, int rank, int n)
   return !(began && named);
 }
 
-// A rank that dies between joining and the end of init. Rank 0 comes after that: it hears the same, as the root waits for it.
+// A rank that dies between joining and the end of init. Rank 0 comes after that: it hears the same, as the root waits
+// for it.
 static void test_death_in_init(void **state)
 {
   (void)state;
@@ -422,8 +426,8 @@ static void test_door_closes(void **state)
     assert_true(tt_addrs_good(own));
     assert_int_equal(p[i].b->door.addrs.n, 0);
     int e = tt_tcp_connect(&own->a[0], &until, &fd);
-    bool to_itself =
-        e == 0 && tt_sock_local(fd, &mine) == 0 && mine.port == own->a[0].port; // a free port may be given to who connects to it
+    // A free port may be given to who connects to it.
+    bool to_itself = e == 0 && tt_sock_local(fd, &mine) == 0 && mine.port == own->a[0].port;
     assert_true(e == -ECONNREFUSED || to_itself);
     tt_sock_close(&fd);
   }
@@ -483,7 +487,8 @@ static bool door_without_descriptors(void)
   tt_dial *d = NULL;
   tt_addr at;
   int fd = -1, pair[2];
-  bool good = tt_greeter_open(&b->door, &here, &key, TT_HELLO_RING, 0) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0;
+  bool good =
+      tt_greeter_open(&b->door, &here, &key, TT_HELLO_RING, 0) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0;
   next = b->door.addrs;
   b->next = pair[0];
   good = good && tt_dial_start(&next, &key, &h, 0, &d) == 0 && tt_dial_step(d, &fd, &at) == 0;
@@ -508,7 +513,8 @@ static void test_no_descriptors(void **state)
 
 enum { FEW_FILES = 64 };
 
-// Starts a root in a process that may have FEW_FILES files open; it says on the board how many ranks have joined, and ends when the root has.
+// Starts a root in a process that may have FEW_FILES files open; it says on the board how many ranks have joined, and
+// ends when the root has.
 static pid_t start_poor_root(ncclUniqueId *id)
 {
   int pipes[2];
@@ -539,8 +545,8 @@ static void await_root(pid_t child)
   munmap(shared, sizeof(*shared));
 }
 
-// Seats that are still empty cost nothing: the root hears those who have come, although seats and doors are more than it may have files
-// open.
+// Seats that are still empty cost nothing: the root hears those who have come, although seats and doors are more than
+// it may have files open.
 static void test_root_with_few_files(void **state)
 {
   (void)state;

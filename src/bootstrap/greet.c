@@ -23,7 +23,8 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
   return g->addrs.n > 0 ? 0 : first;
 }
 
-// When there is no room, newcomers wait in the kernel's queue until the oldest pending connection has had its time. 0: now.
+// When there is no room, newcomers wait in the kernel's queue until the oldest pending connection has had its time. 0:
+// now.
 static uint64_t greet_admits_from(const tt_greeter *g)
 {
   return g->npending < TT_GREET_MAX ? 0 : g->pending[0].came_ns + TT_GREET_STAY_NS;
@@ -54,7 +55,8 @@ static void greet_forget(tt_greeter *g, int i)
   memmove(&g->pending[i], &g->pending[i + 1], (size_t)(g->npending - i) * sizeof(g->pending[0]));
 }
 
-// A connection that closed without a word may be a port scan, or one of ours that has got through by another address: no warning.
+// A connection that closed without a word may be a port scan, or one of ours that has got through by another address:
+// no warning.
 static void greet_drop(tt_greeter *g, int i, const char *why, bool quiet)
 {
   char at[TT_ADDR_TEXT], from[TT_ADDR_TEXT];
@@ -66,7 +68,8 @@ static void greet_drop(tt_greeter *g, int i, const char *why, bool quiet)
   if (!*logged) {
     *logged = true;
     tt_log_line(quiet ? TT_LOG_INFO : TT_LOG_WARN, quiet ? TT_BOOTSTRAP : TT_ALL, __FILE__, __LINE__,
-                "bootstrap: dropped a connection from %s to %s: %s. Further ones are dropped without a line; none of them does harm",
+                "bootstrap: dropped a connection from %s to %s: %s. Further ones are dropped without a line; none of "
+                "them does harm",
                 tt_addr_text(&p->from, from), tt_addr_text(&to, at), why);
   }
   tt_sock_close(&p->conn.fd);
@@ -154,7 +157,8 @@ static void greet_admit_some(tt_greeter *g, uint64_t now)
   }
 }
 
-// Reads what pending connections have sent, the newest first, and drops those whose time is over. True: that at *at has proved itself.
+// Reads what pending connections have sent, the newest first, and drops those whose time is over. True: that at *at has
+// proved itself.
 static bool greet_hear(tt_greeter *g, uint64_t now, int *at)
 {
   struct pollfd fds[TT_GREET_MAX];

@@ -25,21 +25,21 @@ typedef struct tt_greeter {
   unsigned strangers; // dropped so far
   bool logged;        // the first stranger was
   bool quiet_logged;  // the first one that closed without a word was
-  int shortage;       // -errno of the first connection that it could not accept (descriptors, memory), logged once; 0: none
+  int shortage; // -errno of the first connection that it could not accept (descriptors, memory), logged once; 0: none
   int npending, room;
   tt_pending *pending; // oldest first; room for `room`
 } tt_greeter;
 
 // Listens on as many of `at` as possible (port 0: any); g->addrs says where. 0, or, when it is none, the first one's
-// -errno, but -EADDRINUSE if it is that of any (the caller knows the purpose). `key`, `kinds` and `to` as in tt_welcome;
-// a listener with several keys sets g->welcome.find next.
+// -errno, but -EADDRINUSE if it is that of any (the caller knows the purpose). `key`, `kinds` and `to` as in
+// tt_welcome; a listener with several keys sets g->welcome.find next.
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to);
-// Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered to
-// the time of the next tt_greeter_next that is due in any case.
+// Writes what to poll for into `fds` (room for TT_GREET_POLL) and returns how many. `wake_ns` (0: none yet) is lowered
+// to the time of the next tt_greeter_next that is due in any case.
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns);
 // Accepts and reads what is there without waiting, in bounded time whatever comes. When a connection has proved itself,
 // writes its hello and the socket (now the caller's) and returns true; call again until false.
 bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd);
-// Stops listening (also in forked copies when `kill` is set: only the process that opened it may do so) and drops what is
-// pending.
+// Stops listening (also in forked copies when `kill` is set: only the process that opened it may do so) and drops what
+// is pending.
 void tt_greeter_close(tt_greeter *g, bool kill);

@@ -11,12 +11,14 @@
 #include "os/proc.h"
 #include "os/random.h"
 
-static_assert(sizeof(((tt_key *)0)->b) <= crypto_generichash_KEYBYTES_MAX && TT_SECRET_BYTES >= crypto_generichash_KEYBYTES_MIN,
+static_assert(sizeof(((tt_key *)0)->b) <= crypto_generichash_KEYBYTES_MAX &&
+                  TT_SECRET_BYTES >= crypto_generichash_KEYBYTES_MIN,
               "keys fit");
-static_assert(sizeof(tt_seal) <= crypto_generichash_BYTES_MAX && sizeof(tt_seal) >= crypto_generichash_BYTES_MIN, "seals fit");
+static_assert(sizeof(tt_seal) <= crypto_generichash_BYTES_MAX && sizeof(tt_seal) >= crypto_generichash_BYTES_MIN,
+              "seals fit");
 
-// One per process: is libsodium set up? libsodium does that under a lock of its own, which a child forked meanwhile would
-// find taken for ever. So it happens under our lock, which forks wait for. The flag is read without it.
+// One per process: is libsodium set up? libsodium does that under a lock of its own, which a child forked meanwhile
+// would find taken for ever. So it happens under our lock, which forks wait for. The flag is read without it.
 static pthread_mutex_t sodium_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool sodium_started;
 
@@ -147,7 +149,9 @@ const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, con
     return NULL;
   }
   tt_seal want = hello_seal(h, key, g);
-  return tt_seal_same(&want, &h->seal) ? NULL : "a rank of another job, or with a unique id that is used up (its secret is not ours)";
+  return tt_seal_same(&want, &h->seal)
+             ? NULL
+             : "a rank of another job, or with a unique id that is used up (its secret is not ours)";
 }
 
 tt_seal tt_proof_make(const tt_hello *h, const tt_key *key, const tt_greeting *g)

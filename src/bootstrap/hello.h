@@ -1,11 +1,13 @@
-// hello.h: keys, and the three messages by which both ends of a connection prove that they know one (conn.h sends them).
+// hello.h: keys, and the three messages by which both ends of a connection prove that they know one (conn.h sends
+// them).
 //
 //   greeting   accepting side, at once: a nonce that has never been used before
 //   hello      connecting side: its rank, a nonce of its own, and a seal (keyed hash) over greeting and hello
 //   proof      accepting side: a seal over greeting and hello under another label
 //
-// All three have a fixed size. The secret itself never travels. A process without it can neither make nor change a hello
-// or a proof. A recording is worthless, because nonces differ. Hashes are BLAKE2b (libsodium's crypto_generichash).
+// All three have a fixed size. The secret itself never travels. A process without it can neither make nor change a
+// hello or a proof. A recording is worthless, because nonces differ. Hashes are BLAKE2b (libsodium's
+// crypto_generichash).
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
@@ -78,12 +80,13 @@ bool tt_seal_same(const tt_seal *a, const tt_seal *b);
 
 // A new greeting.
 void tt_greeting_make(tt_greeting *g);
-// 0 when the first `got` bytes may be (or, complete, are) a greeting; -EPROTO: of something else, -EPROTONOSUPPORT: of another version.
-// Pure.
+// 0 when the first `got` bytes may be (or, complete, are) a greeting; -EPROTO: of something else, -EPROTONOSUPPORT: of
+// another version. Pure.
 int tt_greeting_check(const tt_greeting *g, size_t got);
 // Fills magic, version, nonce and, last, the seal; everything else stays as it is.
 void tt_hello_seal(tt_hello *h, const tt_key *key, const tt_greeting *g);
-// NULL when the first `got` bytes of `h` may be (or, complete, are) an answer to `g` under `key`; otherwise why not. Pure.
+// NULL when the first `got` bytes of `h` may be (or, complete, are) an answer to `g` under `key`; otherwise why not.
+// Pure.
 const char *tt_hello_check(const tt_hello *h, size_t got, const tt_key *key, const tt_greeting *g);
 // The proof that answers a hello. Pure.
 tt_seal tt_proof_make(const tt_hello *h, const tt_key *key, const tt_greeting *g);

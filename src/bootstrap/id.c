@@ -57,19 +57,22 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
   id_layout l;
   memcpy(&l, id, sizeof(l));
   if (all_zero(id)) {
-    return tt_fail(ncclInvalidArgument, "the unique id is all zero: not an id made by ncclGetUniqueId. Was it sent to this rank?");
+    return tt_fail(ncclInvalidArgument,
+                   "the unique id is all zero: not an id made by ncclGetUniqueId. Was it sent to this rank?");
   }
   if (l.magic != ID_MAGIC) {
     return tt_fail(ncclInvalidArgument, "not an id made by ncclGetUniqueId of this library (it begins with %016llx)",
                    (unsigned long long)l.magic);
   }
   if (l.version != ID_VERSION) {
-    return tt_fail(ncclInvalidArgument,
-                   "the unique id is of version %u, this library makes and reads version %d: use one library for all ranks", l.version,
-                   ID_VERSION);
+    return tt_fail(
+        ncclInvalidArgument,
+        "the unique id is of version %u, this library makes and reads version %d: use one library for all ranks",
+        l.version, ID_VERSION);
   }
   if (l.check != id_check(&l)) {
-    return tt_fail(ncclInvalidArgument, "not an id made by ncclGetUniqueId: it was changed on its way. Send all %d bytes as they are",
+    return tt_fail(ncclInvalidArgument,
+                   "not an id made by ncclGetUniqueId: it was changed on its way. Send all %d bytes as they are",
                    NCCL_UNIQUE_ID_BYTES);
   }
   tt_id says = {.flags = l.flags};
@@ -86,32 +89,39 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
 static int wanted_family(void)
 {
   const char *f = tt_params_get()->socket_family;
-  return f == NULL ? AF_UNSPEC : strcmp(f, "AF_INET6") == 0 ? AF_INET6 : strcmp(f, "AF_INET") == 0 ? AF_INET : AF_UNSPEC;
+  return f == NULL                    ? AF_UNSPEC
+         : strcmp(f, "AF_INET6") == 0 ? AF_INET6
+         : strcmp(f, "AF_INET") == 0  ? AF_INET
+                                      : AF_UNSPEC;
 }
 
 // No error: in a container with files of mode 644 there may be no other user.
 static void warn_if_open(const char *path)
 {
   if (tt_own_file_is_open(path)) {
-    tt_warn("TUTTI_COMM_ID_SECRET_FILE=%s: every user of this machine may read this file and can then join as a rank. Give it mode 600",
+    tt_warn("TUTTI_COMM_ID_SECRET_FILE=%s: every user of this machine may read this file and can then join as a rank. "
+            "Give it mode 600",
             path);
   }
 }
 
-// Mixes what only the job knows into the key: the variable's text, or the bytes of the file. Nothing where neither is given.
+// Mixes what only the job knows into the key: the variable's text, or the bytes of the file. Nothing where neither is
+// given.
 static ncclResult_t add_secret(const tt_id_secret *secret, tt_key *key)
 {
   char bytes[SECRET_FILE_MAX], why[TT_OWN_FILE_WHY];
   const void *data = secret->text;
   size_t size = secret->text != NULL ? strlen(secret->text) : 0;
   if (secret->text != NULL && secret->file != NULL) {
-    return tt_fail(ncclInvalidArgument, "both TUTTI_COMM_ID_SECRET and TUTTI_COMM_ID_SECRET_FILE=%s are set: unset one of them",
+    return tt_fail(ncclInvalidArgument,
+                   "both TUTTI_COMM_ID_SECRET and TUTTI_COMM_ID_SECRET_FILE=%s are set: unset one of them",
                    secret->file);
   }
   if (secret->file != NULL) {
     long n = tt_own_file_read(secret->file, bytes, sizeof(bytes), NULL, why);
     if (n <= 0) {
-      return tt_fail(ncclInvalidArgument, "TUTTI_COMM_ID_SECRET_FILE=%s: %s", secret->file, n == 0 ? "it is empty" : why);
+      return tt_fail(ncclInvalidArgument, "TUTTI_COMM_ID_SECRET_FILE=%s: %s", secret->file,
+                     n == 0 ? "it is empty" : why);
     }
     data = bytes;
     size = (size_t)n;
@@ -130,7 +140,8 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret,
   static const uint8_t none[TT_SECRET_BYTES];
   // A numeric address of the other family is meant as it stands.
   if (tt_addrs_parse(text, wanted_family(), &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
-    return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
+    return tt_fail(ncclInvalidArgument,
+                   "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }
   // Without a secret every process with the address may join, but for other users of one machine.
   tt_key public = tt_key_of(none), derived = tt_key_derive(&public, "NCCL_COMM_ID", text, strlen(text));

@@ -57,27 +57,31 @@ static ncclResult_t unreachable(const talk *t, const join_line *l, int e)
   tt_addrs_text(&l->id->root, at);
   if (is_gone(l, e)) {
     return tt_fail(ncclInvalidUsage,
-                   "rank %d: nobody listens at %s for this unique id: it was already used by a communicator (each needs a new one from "
+                   "rank %d: nobody listens at %s for this unique id: it was already used by a communicator (each "
+                   "needs a new one from "
                    "ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process that made it has ended",
                    t->b->rank, at);
   }
   if (e == -EKEYREJECTED) {
-    return tt_fail(
-        ncclInvalidUsage,
-        "rank %d: the listener at %s, which NCCL_COMM_ID names, is another user's process. Choose another port, or let the ranks of "
-        "several users share a secret (TUTTI_COMM_ID_SECRET)",
-        t->b->rank, at);
-  }
-  if (e == -EACCES && is_fixed(l)) {
     return tt_fail(ncclInvalidUsage,
-                   "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks, or the "
-                   "secret of TUTTI_COMM_ID_SECRET or TUTTI_COMM_ID_SECRET_FILE is another one",
+                   "rank %d: the listener at %s, which NCCL_COMM_ID names, is another user's process. Choose another "
+                   "port, or let the ranks of "
+                   "several users share a secret (TUTTI_COMM_ID_SECRET)",
                    t->b->rank, at);
   }
-  if (tt_sock_is_shortage(e)) {
-    return tt_fail(ncclSystemError, "rank %d cannot connect to the bootstrap root at %s: %s", t->b->rank, at, tt_sock_error_text(e));
+  if (e == -EACCES && is_fixed(l)) {
+    return tt_fail(
+        ncclInvalidUsage,
+        "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks, or the "
+        "secret of TUTTI_COMM_ID_SECRET or TUTTI_COMM_ID_SECRET_FILE is another one",
+        t->b->rank, at);
   }
-  return tt_fail(ncclSystemError, "rank %d cannot reach the bootstrap root at %s: %s. Check that this machine can connect there%s",
+  if (tt_sock_is_shortage(e)) {
+    return tt_fail(ncclSystemError, "rank %d cannot connect to the bootstrap root at %s: %s", t->b->rank, at,
+                   tt_sock_error_text(e));
+  }
+  return tt_fail(ncclSystemError,
+                 "rank %d cannot reach the bootstrap root at %s: %s. Check that this machine can connect there%s",
                  t->b->rank, at, strerror(-e),
                  is_fixed(l) ? ", and that rank 0 runs where NCCL_COMM_ID says" : " (NCCL_SOCKET_IFNAME on rank 0)");
 }
@@ -88,15 +92,15 @@ static ncclResult_t rest_line(const talk *t, join_line *l, int e)
   const tt_params *p = tt_params_get();
   uint64_t now = tt_now_ns(), pause = tt_span_ns(p->socket_retry_sleep_msec, (uint64_t)++l->dials * TT_NS_PER_MS);
   uint64_t end = is_gone(l, e) ? t->began_ns + REFUSED_NS : t->deadline_ns;
-  bool final =
-      e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || e == -EKEYREJECTED || (e == -EACCES && is_fixed(l));
+  bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || e == -EKEYREJECTED ||
+               (e == -EACCES && is_fixed(l));
   l->rest_ns = now + pause;
   return final || l->dials > p->socket_retry_cnt || l->rest_ns > end ? unreachable(t, l, e) : ncclSuccess;
 }
 
-// Listens for the peers of this rank: on every usable address, that from which it has reached the root first (which cannot
-// lead nowhere), unless the user has named interfaces. A link-local address means nothing to other machines, so it stays
-// behind.
+// Listens for the peers of this rank: on every usable address, that from which it has reached the root first (which
+// cannot lead nowhere), unless the user has named interfaces. A link-local address means nothing to other machines, so
+// it stays behind.
 static ncclResult_t open_door(const talk *t, const join_line *l)
 {
   tt_addrs own;
@@ -112,13 +116,15 @@ static ncclResult_t open_door(const talk *t, const join_line *l)
   tt_netif_tell_left_out(&own);
   int e = tt_greeter_open(&t->b->door, &own, &t->b->key, TT_HELLO_RING, t->b->rank);
   return e == 0 ? ncclSuccess
-                : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->b->rank, tt_addrs_text(&own, text), tt_sock_error_text(e));
+                : tt_fail(ncclSystemError, "rank %d cannot listen on %s: %s", t->b->rank, tt_addrs_text(&own, text),
+                          tt_sock_error_text(e));
 }
 
 // Begins to connect to the root of a line.
 static int dial_root(const talk *t, join_line *l, uint64_t deadline_ns)
 {
-  tt_hello h = {.kind = TT_HELLO_JOIN, .rank = t->b->rank, .to = -1, .nranks = t->b->nranks, .tag = tt_key_name(&l->id->key)};
+  tt_hello h = {
+      .kind = TT_HELLO_JOIN, .rank = t->b->rank, .to = -1, .nranks = t->b->nranks, .tag = tt_key_name(&l->id->key)};
   return tt_dial_start(&l->id->root, &l->id->key, &h, deadline_ns, &l->dial);
 }
 
@@ -134,7 +140,11 @@ static ncclResult_t send_card(const talk *t, join_line *l, int fd)
   (void)tt_sock_local(fd, &l->way.own);
   tt_conn_open(&l->conn, fd, &l->id->key, tt_dial_hello(l->dial), false);
   TT_TRY(open_door(t, l));
-  tt_join_card card = {.peer = t->b->door.addrs, .ids = t->j->ids_name, .nroots = t->j->nids, .share = l->share, .pid = (uint32_t)getpid()};
+  tt_join_card card = {.peer = t->b->door.addrs,
+                       .ids = t->j->ids_name,
+                       .nroots = t->j->nids,
+                       .share = l->share,
+                       .pid = (uint32_t)getpid()};
   (void)tt_note_send(&l->conn, TT_NOTE_JOIN, &card, sizeof(card)); // if it is lost, the end of the connection shows
   return ncclSuccess;
 }
@@ -157,7 +167,8 @@ static ncclResult_t go_on_dialing(const talk *t, join_line *l)
   return res;
 }
 
-// What the root before says is for the own root, as soon as this rank has joined it. The own root's end is seen elsewhere.
+// What the root before says is for the own root, as soon as this rank has joined it. The own root's end is seen
+// elsewhere.
 static void carry(talk *t)
 {
   join_line *own = &t->lines[0];
@@ -203,12 +214,14 @@ static ncclResult_t gave_up(const talk *t, const join_line *l)
 {
   char at[TT_ADDR_TEXT], all[TT_ADDRS_TEXT];
   if (l->joined && l->conn.fd < 0) {
-    return tt_fail(ncclRemoteError,
-                   "rank %d: the bootstrap root at %s went away before all %d ranks had joined: see the process that made the id",
-                   t->b->rank, tt_addr_text(&l->way.at, at), t->b->nranks);
+    return tt_fail(
+        ncclRemoteError,
+        "rank %d: the bootstrap root at %s went away before all %d ranks had joined: see the process that made the id",
+        t->b->rank, tt_addr_text(&l->way.at, at), t->b->nranks);
   }
-  return tt_fail(ncclRemoteError, "rank %d: the bootstrap root at %s %s for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", t->b->rank,
-                 tt_addrs_text(&l->id->root, all), l->joined ? "is silent" : "accepts connections but does not answer",
+  return tt_fail(ncclRemoteError, "rank %d: the bootstrap root at %s %s for %llu s (NCCL_BOOTSTRAP_TIMEOUT)",
+                 t->b->rank, tt_addrs_text(&l->id->root, all),
+                 l->joined ? "is silent" : "accepts connections but does not answer",
                  (unsigned long long)(tt_bs_patience_ns() / TT_NS_PER_S));
 }
 
@@ -223,7 +236,8 @@ static ncclResult_t go_on_listening(talk *t, join_line *l)
     return ncclSuccess;
   }
   tt_conn_close(&l->conn);
-  return l->joined ? gave_up(t, l) : rest_line(t, l, e); // the root had not taken notice of this rank: it may come again
+  // The root had not taken notice of this rank: it may come again.
+  return l->joined ? gave_up(t, l) : rest_line(t, l, e);
 }
 
 static ncclResult_t step_line(talk *t, join_line *l)
@@ -251,7 +265,8 @@ static size_t poll_line(const join_line *l, struct pollfd *fds, uint64_t *wake_n
   return 1;
 }
 
-// Strangers at the own door are heard meanwhile: when the roots have spoken, the predecessor must not stand behind them.
+// Strangers at the own door are heard meanwhile: when the roots have spoken, the predecessor must not stand behind
+// them.
 static ncclResult_t wait_talk(const talk *t)
 {
   struct pollfd fds[TT_BS_WANTS];
@@ -284,8 +299,8 @@ static ncclResult_t talk_to_roots(talk *t)
   }
 }
 
-// The init has failed before this line stood: its root shall hear of it all the same. Quietly; what goes wrong now is no
-// news.
+// The init has failed before this line stood: its root shall hear of it all the same. Quietly; what goes wrong now is
+// no news.
 static void connect_late(const talk *t, join_line *l)
 {
   int fd = -1, e = 0;
@@ -295,8 +310,8 @@ static void connect_late(const talk *t, join_line *l)
   }
 }
 
-// What ends this rank's init ends that of all shares: the roots hear of it, unless they have said it themselves. After an abort they see
-// the connection end.
+// What ends this rank's init ends that of all shares: the roots hear of it, unless they have said it themselves. After
+// an abort they see the connection end.
 static void pass_failure(talk *t)
 {
   bool said = t->failure != ncclSuccess;

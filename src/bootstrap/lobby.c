@@ -1,9 +1,9 @@
 // lobby.c: the thread and the listening sockets behind the unique ids of a process. A rank's hello names the id
-// (tt_hello.tag), whose root (root.c) takes the rank. All ids that listen on the same addresses share one lobby; an id of
-// NCCL_COMM_ID, whose port is given, has its own. A lobby ends with its last id.
+// (tt_hello.tag), whose root (root.c) takes the rank. All ids that listen on the same addresses share one lobby; an id
+// of NCCL_COMM_ID, whose port is given, has its own. A lobby ends with its last id.
 //
-// A wake-up costs what there is to do: the thread goes to the ids whose connections are ready (an event set) or whose time
-// has come (timers), and settles those alone.
+// A wake-up costs what there is to do: the thread goes to the ids whose connections are ready (an event set) or whose
+// time has come (timers), and settles those alone.
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
@@ -45,13 +45,14 @@ typedef struct lobby {
   struct pollfd fds[1 + TT_GREET_POLL];
 } lobby;
 
-// One per process. The lock is held across forks, and so for a short while only: nothing is logged, opened or started under
-// it. A forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets and of the
-// sets: when the parent ends, nothing shall listen any more.
+// One per process. The lock is held across forks, and so for a short while only: nothing is logged, opened or started
+// under it. A forked child, which has none of the threads, begins anew, and closes its copies of the listening sockets
+// and of the sets: when the parent ends, nothing shall listen any more.
 static pthread_mutex_t lobbies_lock = PTHREAD_MUTEX_INITIALIZER;
 static lobby *lobbies; // under the lock: those that listen
-static bool opening;   // under the lock: a thread opens a shared one; one at a time, so that there is one for the same addresses
-static int live_ids;   // atomic
+// Under the lock: a thread opens a shared one; one at a time, so that there is one for the same addresses.
+static bool opening;
+static int live_ids; // atomic
 
 static void forget_lobbies(void)
 {
@@ -145,8 +146,8 @@ static void free_id(lobby *l, id_entry *e)
   tt_free(e);
 }
 
-// No rank can join `e` any more. With the last such id the lobby stops listening: before the ranks have their answers, so
-// that the next root of NCCL_COMM_ID finds the port free, and no rank of its communicator finds this one.
+// No rank can join `e` any more. With the last such id the lobby stops listening: before the ranks have their answers,
+// so that the next root of NCCL_COMM_ID finds the port free, and no rank of its communicator finds this one.
 static void close_id(lobby *l, id_entry *e)
 {
   e->is_closed = true;
@@ -195,8 +196,8 @@ static void let_ranks_in(lobby *l)
   }
 }
 
-// Waits for the next thing to do, and returns the time at which that was due at the latest. An id that is added meanwhile
-// does not end before an idle time has passed.
+// Waits for the next thing to do, and returns the time at which that was due at the latest. An id that is added
+// meanwhile does not end before an idle time has passed.
 static uint64_t await_event(lobby *l)
 {
   uint64_t wake_ns = l->timeout_ns == 0 ? 0 : tt_now_ns() + l->timeout_ns;
@@ -208,7 +209,8 @@ static uint64_t await_event(lobby *l)
   l->fds[0] = (struct pollfd){.fd = l->shared.events, .events = POLLIN};
   int e = tt_sock_poll(l->fds, n, &(tt_until){.deadline_ns = wake_ns});
   if (e < 0 && e != -ETIMEDOUT) {
-    tt_sleep_ns(10 * TT_NS_PER_MS); // the limit of open files is below `n` by now, or the kernel has no memory: not a busy loop
+    // The limit of open files is below `n` by now, or the kernel has no memory: not a busy loop.
+    tt_sleep_ns(10 * TT_NS_PER_MS);
   }
   return wake_ns;
 }
@@ -274,7 +276,8 @@ static void *lobby_main(void *arg)
 
 // ---- Ids are added
 
-// A root of the job's communicator before this one may be about to leave the port of NCCL_COMM_ID; one of this process may be late.
+// A root of the job's communicator before this one may be about to leave the port of NCCL_COMM_ID; one of this process
+// may be late.
 static int listen_patiently(lobby *l, const tt_id *in)
 {
   tt_key unknown_key = {.is_public = false};
@@ -294,8 +297,10 @@ static int listen_patiently(lobby *l, const tt_id *in)
 static ncclResult_t listen_failed(const tt_id *in, int e)
 {
   char at[TT_ADDRS_TEXT];
-  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at), tt_sock_error_text(e),
-                 (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)" : "");
+  return tt_fail(ncclSystemError, "the bootstrap root cannot listen on %s: %s%s", tt_addrs_text(&in->root, at),
+                 tt_sock_error_text(e),
+                 (in->flags & TT_ID_FIXED) != 0 ? " (NCCL_COMM_ID must name a free port of the machine of rank 0)"
+                                                : "");
 }
 
 static ncclResult_t no_memory_for_id(void)

@@ -1,4 +1,5 @@
-// lobby_test.c: what unique ids cost while nobody uses them, that they stay usable, and that they do not get into each other's way.
+// lobby_test.c: what unique ids cost while nobody uses them, that they stay usable, and that they do not get into each
+// other's way.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -32,7 +33,8 @@ static void use_id(const ncclUniqueId *id, int n)
   free(p);
 }
 
-// Threads and descriptors of this process before it makes ids. A sanitizer's own thread begins with the first one of the program.
+// Threads and descriptors of this process before it makes ids. A sanitizer's own thread begins with the first one of
+// the program.
 typedef struct {
   int threads[2 * MAX], nthreads, fds;
 } costs;
@@ -78,7 +80,7 @@ static void test_unused_ids_share_one_lobby(void **state)
   int fds = count_folder("/proc/self/fd");
   make_unique_ids(ids + 1, IDS - 1);
   expect_costs_of_one(&before, ids);
-  assert_int_equal(count_folder("/proc/self/fd"), fds);
+  assert_int_equal(await_fds(fds), fds);
   assert_int_equal(tt_lobby_count(), IDS);
   for (int i = 0; i < 4; i++) {
     use_id(&ids[used[i]], 1 + i);
@@ -89,7 +91,7 @@ static void test_unused_ids_share_one_lobby(void **state)
   free(again);
   assert_int_equal(tt_lobby_count(), IDS - 4);
   expect_costs_of_one(&before, ids);
-  assert_int_equal(count_folder("/proc/self/fd"), fds);
+  assert_int_equal(await_fds(fds), fds);
   assert_int_equal(wrong, 0);
 }
 
@@ -113,7 +115,7 @@ static void test_all_unused_ids_end(void **state)
     make_unique_ids(ids, IDS);
     await_no_roots();
     assert_true(tt_now_ns() - began >= ID_TIMEOUT_S * TT_NS_PER_S);
-    assert_int_equal(count_folder("/proc/self/fd"), before.fds);
+    assert_int_equal(await_fds(before.fds), before.fds);
     assert_int_equal(await_new_threads(before.threads, before.nthreads, 0), 0);
   }
 }
@@ -165,8 +167,8 @@ static void test_names_and_keys_belong_together(void **state)
 
 enum { HELD = 200 };
 
-// Connections that are silent, and members of one job who say who they are and then nothing: another id's ranks meet meanwhile, and those
-// of the same id, too.
+// Connections that are silent, and members of one job who say who they are and then nothing: another id's ranks meet
+// meanwhile, and those of the same id, too.
 static void test_ids_do_not_wait_for_each_other(void **state)
 {
   (void)state;
@@ -181,7 +183,8 @@ static void test_ids_do_not_wait_for_each_other(void **state)
   await_joined(before, 1);
   for (; n < HELD; n++) {
     tt_until until = {.deadline_ns = tt_now_ns() + LONG_S * TT_NS_PER_S};
-    int e = n % 4 == 0 ? say_hello_to(&id, &id.key, tt_key_name(&id.key), &fds[n]) : tt_tcp_connect(&id.root.a[0], &until, &fds[n]);
+    int e = n % 4 == 0 ? say_hello_to(&id, &id.key, tt_key_name(&id.key), &fds[n])
+                       : tt_tcp_connect(&id.root.a[0], &until, &fds[n]);
     assert_int_equal(e, 0);
   }
   use_id(&ids[1], 4);
@@ -208,7 +211,8 @@ static void *make_some(void *arg)
   return NULL;
 }
 
-// Threads that make ids at the same time: all of them lead to the same sockets. Each is used once, while others are still there.
+// Threads that make ids at the same time: all of them lead to the same sockets. Each is used once, while others are
+// still there.
 static void test_threads_make_ids(void **state)
 {
   (void)state;
@@ -246,7 +250,8 @@ const char *__tsan_default_options(void)
   return "die_after_fork=0";
 }
 
-// A child has no thread for its parent's ids: its own ones have a lobby of their own, and both sides can use the parent's.
+// A child has no thread for its parent's ids: its own ones have a lobby of their own, and both sides can use the
+// parent's.
 static void test_forked_child_makes_ids(void **state)
 {
   (void)state;
@@ -256,7 +261,8 @@ static void test_forked_child_makes_ids(void **state)
   if (child == 0) {
     ncclUniqueId own;
     tt_bootstrap *b = NULL;
-    bool good = tt_lobby_count() == 0 && tt_bootstrap_id(&own) == ncclSuccess && tt_bootstrap_init(&own, 1, 1, 0, NULL, &b) == ncclSuccess;
+    bool good = tt_lobby_count() == 0 && tt_bootstrap_id(&own) == ncclSuccess &&
+                tt_bootstrap_init(&own, 1, 1, 0, NULL, &b) == ncclSuccess;
     tt_bootstrap_destroy(b);
     _exit(!good || live_as_process(&id, 1, 2) != 0);
   }

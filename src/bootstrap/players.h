@@ -1,4 +1,5 @@
-// players.h: ranks of the bootstrap tests, as threads ("players") and as processes. Included by the tests of this folder only.
+// players.h: ranks of the bootstrap tests, as threads ("players") and as processes. Included by the tests of this
+// folder only.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -151,6 +152,17 @@ static UNUSED_OK int count_folder(const char *dir)
   return n;
 }
 
+// Descriptors of this process: waits until they are `n`, or it takes too long. Returns how many they are: the lobby
+// closes a connection only after its peer has heard the last word.
+static UNUSED_OK int await_fds(int n)
+{
+  uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S;
+  while (count_folder("/proc/self/fd") != n && tt_now_ns() < end) {
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  return count_folder("/proc/self/fd");
+}
+
 // The numbers of this process's threads. How many.
 static UNUSED_OK int list_threads(int *ids, int room)
 {
@@ -179,8 +191,8 @@ static UNUSED_OK int count_new_threads(const int *old, int n)
   return found;
 }
 
-// A thread is listed for a moment after its last line: waits until `n` are there that are not among the old ones, or it takes too long. How
-// many there are.
+// A thread is listed for a moment after its last line: waits until `n` are there that are not among the old ones, or it
+// takes too long. How many there are.
 static UNUSED_OK int await_new_threads(const int *old, int nold, int n)
 {
   uint64_t end = tt_now_ns() + LONG_S * TT_NS_PER_S;
@@ -211,7 +223,8 @@ static UNUSED_OK void await_joined(unsigned before, unsigned n)
   }
 }
 
-// What ranks do with a bootstrap. Failures of threads are collected as a count: cmocka's asserts belong to the main thread.
+// What ranks do with a bootstrap. Failures of threads are collected as a count: cmocka's asserts belong to the main
+// thread.
 static int wrong UNUSED_OK;
 
 // Counts and prints what is not good.

@@ -1,9 +1,9 @@
 // ring.c: the ring of ranks, and the all-gather that runs on it.
 //
-// Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. Before each block goes a
-// frame, so that a wrong size or a skipped call is named, and so that a rank that must stop can say which rank is the
-// cause: STOP frames go both ways round the ring, and every rank names the same culprit. Blocks are passed on as soon as
-// they are complete; under load many go in one system call.
+// Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. Before each block goes
+// a frame, so that a wrong size or a skipped call is named, and so that a rank that must stop can say which rank is the
+// cause: STOP frames go both ways round the ring, and every rank names the same culprit. Blocks are passed on as soon
+// as they are complete; under load many go in one system call.
 #include <errno.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
 
-// Kinds of frames. A BLOCK has the operation's number and the size of the block that follows. A STOP has the rank that is
-// the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
+// Kinds of frames. A BLOCK has the operation's number and the size of the block that follows. A STOP has the rank that
+// is the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
 enum { FRAME_BLOCK = 0x626c6f63, FRAME_STOP = 0x73746f70, STAGE = 8192, PIECES = 64 };
 
 // Why a rank is the cause, beside ncclRemoteError.
@@ -50,8 +50,8 @@ static tt_frame stop_frame(int cause, ncclResult_t code, uint32_t reason)
   return (tt_frame){.kind = FRAME_STOP, .number = (uint32_t)cause, .size = (uint64_t)code | (uint64_t)reason << 32};
 }
 
-// Ends the ring: both neighbours hear which rank is the cause, the successor only between two blocks, and then that nothing
-// more comes. `g`: the all-gather under way, or NULL.
+// Ends the ring: both neighbours hear which rank is the cause, the successor only between two blocks, and then that
+// nothing more comes. `g`: the all-gather under way, or NULL.
 static void end_ring(tt_bootstrap *b, const gather *g, tt_frame stop)
 {
   if (b->next >= 0 && (g == NULL || g->out % (sizeof(tt_frame) + g->size) == 0)) {
@@ -88,7 +88,8 @@ static ncclResult_t neighbour_ended(tt_bootstrap *b, const gather *g, int neighb
   if (code != ncclRemoteError) {
     return tt_fail(code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, cause, tt_result_string(code));
   }
-  return tt_fail(code, "%s: rank %d %s%s", b->doing, cause, reasons[reason], cause == neighbour ? "" : " (told by a neighbour)");
+  return tt_fail(code, "%s: rank %d %s%s", b->doing, cause, reasons[reason],
+                 cause == neighbour ? "" : " (told by a neighbour)");
 }
 
 static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
@@ -104,8 +105,8 @@ static uint64_t stream_size(const gather *g)
   return (uint64_t)(g->b->nranks - 1) * (sizeof(tt_frame) + g->size);
 }
 
-// Where byte `at` of a stream stands: in the frame, or in a rank's block. *n: how many bytes follow there. `first`: the rank
-// whose block leads the stream.
+// Where byte `at` of a stream stands: in the frame, or in a rank's block. *n: how many bytes follow there. `first`: the
+// rank whose block leads the stream.
 static char *stream_place(const gather *g, uint64_t at, int first, tt_frame *frame, size_t *n)
 {
   uint64_t unit = sizeof(*frame) + g->size;
@@ -156,8 +157,9 @@ static ncclResult_t check_frame(const gather *g)
     return ncclSuccess;
   }
   end_ring(b, g, stop_frame(b->rank, ncclInvalidUsage, GONE));
-  return tt_fail(ncclInvalidUsage, "%s: rank %d calls all-gather %u with %llu bytes, rank %d calls all-gather %u with %zu bytes", b->doing,
-                 predecessor_of(b), f->number, (unsigned long long)f->size, b->rank, b->sequence, g->size);
+  return tt_fail(ncclInvalidUsage,
+                 "%s: rank %d calls all-gather %u with %llu bytes, rank %d calls all-gather %u with %zu bytes",
+                 b->doing, predecessor_of(b), f->number, (unsigned long long)f->size, b->rank, b->sequence, g->size);
 }
 
 // Spreads received bytes over frames and blocks.
@@ -214,8 +216,8 @@ static ncclResult_t check_patience(gather *g, uint64_t since_ns)
   }
   int late = late_rank(g);
   end_ring(g->b, g, stop_frame(late, ncclRemoteError, LATE));
-  return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", g->b->doing, late,
-                 (unsigned long long)(patience_ns / TT_NS_PER_S));
+  return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", g->b->doing,
+                 late, (unsigned long long)(patience_ns / TT_NS_PER_S));
 }
 
 // The successor matters only as long as it has to get something: afterwards it may finish and leave.
@@ -223,7 +225,8 @@ static ncclResult_t wait_gather(gather *g, bool sending)
 {
   tt_bootstrap *b = g->b;
   short out = (short)(g->out < ready_to_send(g) ? POLLOUT | POLLIN : POLLIN);
-  struct pollfd want[2] = {{.fd = g->in < stream_size(g) ? b->prev : -1, .events = POLLIN}, {.fd = sending ? b->next : -1, .events = out}};
+  struct pollfd want[2] = {{.fd = g->in < stream_size(g) ? b->prev : -1, .events = POLLIN},
+                           {.fd = sending ? b->next : -1, .events = out}};
   uint64_t now = tt_now_ns();
   tt_bs_awaits(b, "rank %d", late_rank(g));
   ncclResult_t res = tt_bs_wait(b, want, 2, now + PATIENCE_SLICE_NS);
@@ -300,8 +303,9 @@ static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t
     return res;
   }
   bool ours = tt_sock_is_shortage(e);
-  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing, successor_of(b),
-                 tt_addrs_text(next, at), tt_sock_error_text(e), ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
+  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing,
+                 successor_of(b), tt_addrs_text(next, at), tt_sock_error_text(e),
+                 ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
@@ -317,7 +321,8 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
       return b->door.shortage != 0
                  ? tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, predecessor_of(b),
                            tt_sock_error_text(b->door.shortage))
-                 : tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing, predecessor_of(b));
+                 : tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing,
+                           predecessor_of(b));
     }
   }
   return ncclSuccess;

@@ -22,10 +22,10 @@
 #define LATE_NS (5 * TT_NS_PER_S)      // a root that has all its ranks leaves it to the others to give up first
 #define HELD_UP_NS (50 * TT_NS_PER_MS) // a thread that wakes up so late was held up (a stopped process, a busy machine)
 #define PUT_OFF_NS (5 * TT_NS_PER_S)   // and then puts an end off by as long as it was away, but at most by this
-enum { NOTES_AT_ONCE = 8 };            // that one step takes from one rank: a rank that never stops must not hold up the other ids
+enum { NOTES_AT_ONCE = 8 }; // that one step takes from one rank: a rank that never stops must not hold up the other ids
 
-// The connection of a rank that has proved itself. It stays open while the root lives: each side sees by it that the other
-// has died.
+// The connection of a rank that has proved itself. It stays open while the root lives: each side sees by it that the
+// other has died.
 typedef struct tt_root_line {
   tt_root *root;
   tt_conn conn;
@@ -54,8 +54,8 @@ struct tt_root {
     tt_root_line **lines; // NULL: not joined, or gone
     int begin, own, n, joined;
   } seats;
-  // Complete shares in a row, as far as is known: those before this one (-1: the first is not), and what the next root was
-  // told. From nroots on all ranks have joined.
+  // Complete shares in a row, as far as is known: those before this one (-1: the first is not), and what the next root
+  // was told. From nroots on all ranks have joined.
   struct {
     int before, passed;
   } shares;
@@ -135,8 +135,8 @@ static void missing_text(const tt_root *r, char *buf, size_t room)
       snprintf(buf + used, room - used, ", ...");
       return;
     }
-    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "", rank_of_seat(r, i),
-                             rank_of_seat(r, last));
+    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "",
+                             rank_of_seat(r, i), rank_of_seat(r, last));
     i = last;
   }
 }
@@ -181,8 +181,8 @@ static void set_end(tt_root *r, uint64_t end_ns)
 }
 
 static void fail_root(tt_root *r, ncclResult_t code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-// All ranks so far get code and text. A rank that comes within TELL_NS gets it too, until as many as there should be have
-// been told.
+// All ranks so far get code and text. A rank that comes within TELL_NS gets it too, until as many as there should be
+// have been told.
 static void fail_root(tt_root *r, ncclResult_t code, const char *fmt, ...)
 {
   va_list ap;
@@ -202,8 +202,8 @@ static void fail_root(tt_root *r, ncclResult_t code, const char *fmt, ...)
 
 // ---- Is what a rank says right? If not, all ranks that should come are told.
 
-// What the first rank says holds for the others. A rank keeps its line until all have come, so there must be a descriptor
-// for each.
+// What the first rank says holds for the others. A rank keeps its line until all have come, so there must be a
+// descriptor for each.
 static void take_first(tt_root *r, const tt_hello *h, const tt_join_card *card)
 {
   int begin = tt_share_begin(h->nranks, card->nroots, card->share);
@@ -212,14 +212,16 @@ static void take_first(tt_root *r, const tt_hello *h, const tt_join_card *card)
   uint64_t limit = r->shared->file_limit;
   if ((uint64_t)most >= limit) {
     fail_root(r, ncclRemoteError,
-              "the process that made the unique id may have %llu files open, and needs a connection to each of %d ranks: raise its limit "
+              "the process that made the unique id may have %llu files open, and needs a connection to each of %d "
+              "ranks: raise its limit "
               "(ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
               (unsigned long long)limit, most);
     return;
   }
   r->seats.lines = tt_calloc((size_t)n, sizeof(r->seats.lines[0]));
   if (r->seats.lines == NULL) { // remote to the ranks that are told
-    fail_root(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks", h->nranks);
+    fail_root(r, ncclRemoteError, "the process that made the unique id has no memory for a root of %d ranks",
+              h->nranks);
     return;
   }
   r->job.nranks = h->nranks;
@@ -240,17 +242,19 @@ static void check_numbers(tt_root *r, const tt_root_line *l)
   const tt_hello *h = &l->conn.hello;
   const tt_join_card *card = &l->card;
   if (h->nranks < 1 || h->nranks > TT_BOOTSTRAP_MAX_RANKS) {
-    fail_root(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks, TT_BOOTSTRAP_MAX_RANKS);
+    fail_root(r, ncclInvalidUsage, "a rank reports %d ranks; from 1 to %d are possible", h->nranks,
+              TT_BOOTSTRAP_MAX_RANKS);
     return;
   }
   if (card->nroots < 1 || card->nroots > h->nranks || card->share < 0 || card->share >= card->nroots) {
-    fail_root(r, ncclInternalError, "rank %d of %d speaks of root %d of %d", h->rank, h->nranks, card->share, card->nroots);
+    fail_root(r, ncclInternalError, "rank %d of %d speaks of root %d of %d", h->rank, h->nranks, card->share,
+              card->nroots);
     return;
   }
   r->failure.to_send = TT_DIV_UP(h->nranks, card->nroots) + (card->nroots > 1);
   if (h->rank < 0 || h->rank >= h->nranks) {
-    fail_root(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d", tt_addr_text(&l->from, from),
-              card->pid, h->rank, h->nranks, h->nranks - 1);
+    fail_root(r, ncclInvalidUsage, "%s (process %u) calls itself rank %d of %d: ranks go from 0 to %d",
+              tt_addr_text(&l->from, from), card->pid, h->rank, h->nranks, h->nranks - 1);
   } else if (r->job.nranks == 0) {
     take_first(r, h, card);
   }
@@ -262,13 +266,14 @@ static void check_agreement(tt_root *r, const tt_root_line *l)
   int first = r->job.first, rank = l->conn.hello.rank, nranks = l->conn.hello.nranks, nroots = l->card.nroots;
   r->failure.to_send = r->job.nroots > 1 || nroots > 1 ? r->seats.n + 1 : TT_MAX(r->job.nranks, nranks);
   if (nranks != r->job.nranks) {
-    fail_root(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks", first, r->job.nranks,
-              rank, nranks);
+    fail_root(r, ncclInvalidUsage, "ranks disagree about their number: rank %d says %d ranks, rank %d says %d ranks",
+              first, r->job.nranks, rank, nranks);
   } else if (nroots != r->job.nroots) {
-    fail_root(r, ncclInvalidUsage, "ranks disagree about the number of unique ids: rank %d has %d, rank %d has %d", first, r->job.nroots,
-              rank, nroots);
+    fail_root(r, ncclInvalidUsage, "ranks disagree about the number of unique ids: rank %d has %d, rank %d has %d",
+              first, r->job.nroots, rank, nroots);
   } else if (l->card.ids != r->job.ids || l->card.share != r->job.share || root_seat_of(r, rank) < 0) {
-    fail_root(r, ncclInvalidUsage, "rank %d and rank %d have different unique ids, or the same in another order", first, rank);
+    fail_root(r, ncclInvalidUsage, "rank %d and rank %d have different unique ids, or the same in another order", first,
+              rank);
   }
 }
 
@@ -279,10 +284,13 @@ static void check_seat(tt_root *r, const tt_root_line *l)
   const tt_root_line *other = r->seats.lines[root_seat_of(r, rank)];
   r->failure.to_send = 0;
   if (other != NULL) {
-    fail_root(r, ncclInvalidUsage, "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
-              rank, r->job.nranks, tt_addr_text(&other->from, a), other->card.pid, tt_addr_text(&l->from, b), l->card.pid);
+    fail_root(r, ncclInvalidUsage,
+              "two ranks call themselves rank %d of %d: %s (process %u) and %s (process %u). Give each its own number",
+              rank, r->job.nranks, tt_addr_text(&other->from, a), other->card.pid, tt_addr_text(&l->from, b),
+              l->card.pid);
   } else if (r->job.nranks > 1 && !tt_addrs_good(&l->card.peer)) {
-    fail_root(r, ncclInternalError, "rank %d (%s, process %u) has sent no usable address", rank, tt_addr_text(&l->from, a), l->card.pid);
+    fail_root(r, ncclInternalError, "rank %d (%s, process %u) has sent no usable address", rank,
+              tt_addr_text(&l->from, a), l->card.pid);
   }
 }
 
@@ -325,8 +333,8 @@ void tt_root_take(tt_root *r, const tt_hello *h, int fd)
   tt_conn_open(&l->conn, fd, r->key, h, true);
 }
 
-// Once the shares before are complete and all ranks are here, the next root may know. What it hears last, when all shares
-// are complete, is its answer.
+// Once the shares before are complete and all ranks are here, the next root may know. What it hears last, when all
+// shares are complete, is its answer.
 static void pass_shares(tt_root *r)
 {
   if (has_all_ranks(r) && r->shares.before >= r->shares.passed) {
@@ -430,8 +438,8 @@ static void hear_seat(tt_root *r, tt_root_line *l)
   }
   if (e < 0) {
     if (!done) {
-      fail_root(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined", l->conn.hello.rank,
-                tt_addr_text(&l->from, at), l->card.pid, r->job.nranks);
+      fail_root(r, ncclRemoteError, "rank %d (%s, process %u) went away before all %d ranks had joined",
+                l->conn.hello.rank, tt_addr_text(&l->from, at), l->card.pid, r->job.nranks);
     }
     end_line(l);
   }
@@ -451,7 +459,8 @@ void *tt_root_hear(void *line)
 
 // ---- Time
 
-// Names the missing ranks, here and to the waiting ones, which learn that the root lives; the neighbour tells the next root.
+// Names the missing ranks, here and to the waiting ones, which learn that the root lives; the neighbour tells the next
+// root.
 static void name_missing(tt_root *r)
 {
   char missing[256], text[320];
@@ -482,17 +491,19 @@ static void time_out(tt_root *r)
   missing_text(r, missing, sizeof(missing));
   if (has_all_ranks(r)) {
     fail_root(r, ncclRemoteError,
-              "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined (NCCL_BOOTSTRAP_TIMEOUT)",
+              "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined "
+              "(NCCL_BOOTSTRAP_TIMEOUT)",
               seconds, r->seats.begin, r->seats.begin + r->seats.own - 1);
   } else {
-    fail_root(r, ncclRemoteError, "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s",
+    fail_root(r, ncclRemoteError,
+              "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s",
               missing, r->job.nranks, seconds, shortage != 0 ? ". The root could not take all that came: " : "",
               shortage != 0 ? tt_sock_error_text(shortage) : "");
   }
 }
 
-// Is the time over? A thread that was held up has not heard the ranks that came meanwhile: the end is put off for as long
-// as it was away, once.
+// Is the time over? A thread that was held up has not heard the ranks that came meanwhile: the end is put off for as
+// long as it was away, once.
 static bool root_is_over(tt_root *r, uint64_t wake_ns)
 {
   uint64_t now = tt_now_ns();

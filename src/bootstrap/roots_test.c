@@ -1,5 +1,5 @@
-// roots_test.c: several unique ids, hence several roots; and addresses that lead nowhere. Uses the machine's network interfaces, only to
-// itself.
+// roots_test.c: several unique ids, hence several roots; and addresses that lead nowhere. Uses the machine's network
+// interfaces, only to itself.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -373,8 +373,8 @@ static int unread_bytes(int fd)
 
 enum { FLOOD = 100 };
 
-// A rank of several roots sends notes faster than its root reads them: the root takes a part of them and comes back, for the sake of other
-// ids. No note is lost.
+// A rank of several roots sends notes faster than its root reads them: the root takes a part of them and comes back,
+// for the sake of other ids. No note is lost.
 static void expect_bounded_steps(tt_root *r, int events, int fd, tt_conn *rank)
 {
   int32_t share = 1;
@@ -397,7 +397,8 @@ static void test_flood_of_notes(void **state)
   const tt_greeter door = {.npending = 0};
   const tt_key key = {.b = {7}};
   const tt_hello hello = {.kind = TT_HELLO_JOIN, .rank = 0, .to = -1, .nranks = 4};
-  const tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 2};
+  const tt_join_card card = {.peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}),
+                             .nroots = 2};
   const int32_t code = ncclSystemError;
   tt_root_shared shared = {.door = &door, .events = -1, .file_limit = 1024};
   tt_conn rank;

@@ -52,18 +52,21 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
 {
   va_list ap;
-  int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: %s%s", b->rank, b->nranks, b->what == NULL ? "" : b->what,
-                      b->what == NULL ? "" : ": ");
+  int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: %s%s", b->rank, b->nranks,
+                      b->what == NULL ? "" : b->what, b->what == NULL ? "" : ": ");
   va_start(ap, fmt);
   tt_vformat(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
   va_end(ap);
   b->awaits[0] = '\0';
   b->line_ns = next_line_ns();
   if (getpid() != b->owner) {
-    return tt_fail(ncclInvalidUsage, "%s: a forked child cannot use its parent's communicator; create one in the child", b->doing);
+    return tt_fail(ncclInvalidUsage, "%s: a forked child cannot use its parent's communicator; create one in the child",
+                   b->doing);
   }
   if (b->broken != ncclSuccess) {
-    return tt_fail(b->broken, "%s: an earlier call of this kind failed or was aborted, and ended the ring of these ranks", b->doing);
+    return tt_fail(b->broken,
+                   "%s: an earlier call of this kind failed or was aborted, and ended the ring of these ranks",
+                   b->doing);
   }
   return ncclSuccess;
 }

@@ -111,7 +111,8 @@ static tt_step *build_add_ref(tt_build *b, tt_ref ref)
   }
   tt_step *step = b->s->nsteps > 0 ? &b->s->steps[b->s->nsteps - 1] : NULL;
   if (!step || step->nsrc == UINT16_MAX || step->ndst == UINT16_MAX) {
-    b->res = tt_fail(ncclInternalError, "schedule of rank %d: a reference outside of a step, or more than 65535 in one", b->s->rank);
+    b->res = tt_fail(ncclInternalError, "schedule of rank %d: a reference outside of a step, or more than 65535 in one",
+                     b->s->rank);
     return NULL;
   }
   if (ref.peer < 0) {

@@ -1,7 +1,7 @@
 // build.h: the builder that every algorithm file uses to write its schedule.
 //
-// A builder lives on the stack. Its calls may be made whatever happened before: after the first failure they do nothing, and
-// tt_build_end tells it. Within a step all sources are named before the first destination.
+// A builder lives on the stack. Its calls may be made whatever happened before: after the first failure they do
+// nothing, and tt_build_end tells it. Within a step all sources are named before the first destination.
 //
 //   tt_build b;
 //   tt_build_begin(&b, shape, 1);
@@ -20,7 +20,8 @@ typedef struct tt_build {
   ncclResult_t res;                     // first failure
 } tt_build;
 
-// Starts a schedule for the shape with `nsub` chunks per block and pass; blocks of the buffers follow from the function.
+// Starts a schedule for the shape with `nsub` chunks per block and pass; blocks of the buffers follow from the
+// function.
 void tt_build_begin(tt_build *b, const tt_shape *shape, int nsub);
 
 // Asks for `nslots` scratch slots (the largest number asked for counts).
@@ -29,8 +30,8 @@ void tt_build_tmp(tt_build *b, int nslots);
 // Opens a strand: the steps that follow belong to it. A strand left empty is dropped.
 void tt_build_strand(tt_build *b);
 
-// Opens a step of the current strand. flags: TT_STEP_…; sub: the sub-chunk that all references share. A step left without references
-// is dropped.
+// Opens a step of the current strand. flags: TT_STEP_…; sub: the sub-chunk that all references share. A step left
+// without references is dropped.
 void tt_build_step(tt_build *b, unsigned flags, uint32_t sub);
 
 // Adds a source or a destination to the current step.

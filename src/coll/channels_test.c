@@ -1,5 +1,5 @@
-// channels_test.c: operations over several channels of any ring orders and trees: rows of schedules, by the verifier; and rows that are
-// wrong, all of which it must notice.
+// channels_test.c: operations over several channels of any ring orders and trees: rows of schedules, by the verifier;
+// and rows that are wrong, all of which it must notice.
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,7 +57,8 @@ static void free_row(row *w)
 
 static tt_verify_options options_of(const row *w, tt_func f, int root, int slots, int loops, int in_place)
 {
-  return (tt_verify_options){.func = f, .root = root, .slots = slots, .loops = loops, .in_place = in_place, .stages = w->count};
+  return (tt_verify_options){
+      .func = f, .root = root, .slots = slots, .loops = loops, .in_place = in_place, .stages = w->count};
 }
 
 static void expect_row(const tt_algorithm *a, const tt_layout *l, tt_func f, int root, bool thorough)
@@ -68,8 +69,9 @@ static void expect_row(const tt_algorithm *a, const tt_layout *l, tt_func f, int
       tt_verify_options o = options_of(&w, f, root, slots, 1 + k / 2, k % 2);
       char why[700];
       if (tt_verify(w.all, &o, why, sizeof why) != ncclSuccess) {
-        fail_msg("%s %s, %d ranks, %d nodes, %d channels, root %d, %d slots, %d loops, %s: %s", a->name, tt_func_name(f), l->nranks,
-                 l->nnodes, w.count, root, slots, o.loops, o.in_place ? "in place" : "out of place", why);
+        fail_msg("%s %s, %d ranks, %d nodes, %d channels, root %d, %d slots, %d loops, %s: %s", a->name,
+                 tt_func_name(f), l->nranks, l->nnodes, w.count, root, slots, o.loops,
+                 o.in_place ? "in place" : "out of place", why);
       }
     }
   }
@@ -120,10 +122,12 @@ static bool same_schedule(const tt_schedule *a, const tt_schedule *b)
 {
   bool same = a->nsteps == b->nsteps && a->nrefs == b->nrefs;
   for (int i = 0; same && i < a->nsteps; i++) {
-    same = a->steps[i].flags == b->steps[i].flags && a->steps[i].nsrc == b->steps[i].nsrc && a->steps[i].sub == b->steps[i].sub;
+    same = a->steps[i].flags == b->steps[i].flags && a->steps[i].nsrc == b->steps[i].nsrc &&
+           a->steps[i].sub == b->steps[i].sub;
   }
   for (int i = 0; same && i < a->nrefs; i++) {
-    same = a->refs[i].kind == b->refs[i].kind && a->refs[i].peer == b->refs[i].peer && a->refs[i].chunk == b->refs[i].chunk;
+    same = a->refs[i].kind == b->refs[i].kind && a->refs[i].peer == b->refs[i].peer &&
+           a->refs[i].chunk == b->refs[i].chunk;
   }
   return same;
 }
@@ -184,8 +188,10 @@ static void test_only_given_hops(void **state)
   (void)state;
   for (int n = 2; n <= 20; n++) {
     tt_layout *l = layout_of(n, 1 + n / 5, 3, (uint64_t)n);
-    row rings = write_row(&tt_algorithms(NULL)[tt_algorithm_find("Ring")], (tt_shape){.func = TT_FUNC_ALLREDUCE, .nranks = n, .layout = l});
-    row trees = write_row(&tt_algorithms(NULL)[tt_algorithm_find("Tree")], (tt_shape){.func = TT_FUNC_ALLREDUCE, .nranks = n, .layout = l});
+    row rings = write_row(&tt_algorithms(NULL)[tt_algorithm_find("Ring")],
+                          (tt_shape){.func = TT_FUNC_ALLREDUCE, .nranks = n, .layout = l});
+    row trees = write_row(&tt_algorithms(NULL)[tt_algorithm_find("Tree")],
+                          (tt_shape){.func = TT_FUNC_ALLREDUCE, .nranks = n, .layout = l});
     for (int c = 0; c < 3; c++) {
       const int *ring = tt_layout_ring(l, c), *ups = tt_layout_ups(l, c);
       int edges = 0;
@@ -294,9 +300,10 @@ static void test_wrong_rows_are_noticed(void **state)
 {
   (void)state;
   each_row(break_row);
-  print_message("  %d wrong rows; deadlock %d, contents %d, leftover %d\n", tried, classes[TT_VERIFY_DEADLOCK], classes[TT_VERIFY_CONTENTS],
-                classes[TT_VERIFY_LEFTOVER]);
-  assert_true(tried > 300 && classes[TT_VERIFY_DEADLOCK] > 0 && classes[TT_VERIFY_CONTENTS] > 0 && classes[TT_VERIFY_LEFTOVER] > 0);
+  print_message("  %d wrong rows; deadlock %d, contents %d, leftover %d\n", tried, classes[TT_VERIFY_DEADLOCK],
+                classes[TT_VERIFY_CONTENTS], classes[TT_VERIFY_LEFTOVER]);
+  assert_true(tried > 300 && classes[TT_VERIFY_DEADLOCK] > 0 && classes[TT_VERIFY_CONTENTS] > 0 &&
+              classes[TT_VERIFY_LEFTOVER] > 0);
 }
 
 // Where the fault is, in words; and what a row may not be.
@@ -304,7 +311,8 @@ static void test_words_and_limits(void **state)
 {
   (void)state;
   tt_layout *l = layout_of(4, 1, 2, 9);
-  row w = write_row(&tt_algorithms(NULL)[tt_algorithm_find("Ring")], (tt_shape){.func = TT_FUNC_ALLGATHER, .nranks = 4, .layout = l});
+  row w = write_row(&tt_algorithms(NULL)[tt_algorithm_find("Ring")],
+                    (tt_shape){.func = TT_FUNC_ALLGATHER, .nranks = 4, .layout = l});
   char why[700] = "";
   tt_verify_options o = options_of(&w, TT_FUNC_ALLGATHER, 0, 1, 1, 0);
   uint32_t *chunk = &w.stage[1].s[0]->refs[w.stage[1].s[0]->steps[1].src].chunk, right = *chunk;
@@ -316,7 +324,8 @@ static void test_words_and_limits(void **state)
   o.stages = -1;
   assert_int_equal(tt_verify(w.all, &o, why, sizeof why), ncclInvalidArgument);
   free_row(&w);
-  ranks direct = write_shape(&tt_algorithms(NULL)[tt_algorithm_find("Direct")], (tt_shape){.func = TT_FUNC_ALLGATHER, .nranks = 4});
+  ranks direct = write_shape(&tt_algorithms(NULL)[tt_algorithm_find("Direct")],
+                             (tt_shape){.func = TT_FUNC_ALLGATHER, .nranks = 4});
   memcpy(w.all, direct.s, 4 * sizeof *w.all);
   memcpy(w.all + 4, direct.s, 4 * sizeof *w.all);
   o.stages = 2;
@@ -335,8 +344,10 @@ static void test_senseless_channels(void **state)
   for (int i = 0; i < count; i++) {
     tt_func any = (tt_func)__builtin_ctz(table[i].funcs);
     tt_schedule *s = NULL;
-    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = 3}, &s), ncclInvalidArgument);
-    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = -1}, &s), ncclInvalidArgument);
+    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = 3}, &s),
+                     ncclInvalidArgument);
+    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = -1}, &s),
+                     ncclInvalidArgument);
     assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .channel = 1}, &s), ncclInvalidArgument);
     assert_null(s);
   }

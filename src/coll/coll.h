@@ -1,7 +1,9 @@
-// coll.h: the collective algorithms as pure functions that write schedules, and the table of them. Front door of src/coll.
+// coll.h: the collective algorithms as pure functions that write schedules, and the table of them. Front door of
+// src/coll.
 //
-// An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in device/schedule.h; that the
-// schedules are right is proved by tools/verify.h for every number of ranks the tests ask for.
+// An algorithm is a function (shape) -> schedule: no I/O, no threads, no state. What a schedule says is in
+// device/schedule.h; that the schedules are right is proved by tools/verify.h for every number of ranks the tests ask
+// for.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,10 +30,11 @@ typedef enum {
 typedef struct tt_shape {
   tt_func func;
   int rank, nranks;
-  int root;         // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
-  const int *order; // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank; NULL = identity
-  const tt_layout *
-      layout; // who sits where, the same on every rank; its order is the ring order where it has no channels, so `order` is NULL. NULL = one node
+  int root; // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
+  const int *order; // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank;
+                    // NULL = identity
+  const tt_layout *layout; // who sits where, the same on every rank; its order is the ring order where it has no
+                           // channels, so `order` is NULL. NULL = one node
   int channel; // which of the layout's channels, for algorithms that follow them (tt_algorithm_channels); 0 for others
 } tt_shape;
 
@@ -56,8 +59,8 @@ typedef struct tt_algorithm {
   uint32_t funcs;   // functions it knows: bit 1 << tt_func
   uint32_t needs;   // TT_NEEDS_…
   int follows;      // TT_FOLLOWS_…
-  // Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a shape that makes no
-  // sense or a function that is not in `funcs`; ncclSystemError when out of memory.
+  // Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a
+  // shape that makes no sense or a function that is not in `funcs`; ncclSystemError when out of memory.
   ncclResult_t (*write)(const tt_shape *shape, tt_schedule **out);
   bool in_network; // on several nodes the network has to reduce (collnet.c)
 } tt_algorithm;
@@ -76,17 +79,20 @@ const tt_algorithm *tt_algorithms(int *count);
 // Row of the algorithm with this name (case does not matter), or -1.
 int tt_algorithm_find(const char *name);
 
-// The channels over which an algorithm can run: one schedule for each, written with `channel` in the shape. 0: the layout (NULL: none) has
-// given nothing that the algorithm follows, so that there is the one schedule of nodes and order, channel 0. Any thread.
+// The channels over which an algorithm can run: one schedule for each, written with `channel` in the shape. 0: the
+// layout (NULL: none) has given nothing that the algorithm follows, so that there is the one schedule of nodes and
+// order, channel 0. Any thread.
 //
-// An operation shares its message out to channels, which take their turns: a rank begins the schedule of a channel, for all passes of that
-// channel's part, when it has ended all strands of the one before. Any such row of schedules over the same connections is right if each of
-// them is: what a rank that is ahead has sent stands behind what others still have to read, and it has read all that they still had to
-// send before; so those least advanced find what they would find alone. tools/verify.h proves rows of schedules (`stages`).
+// An operation shares its message out to channels, which take their turns: a rank begins the schedule of a channel, for
+// all passes of that channel's part, when it has ended all strands of the one before. Any such row of schedules over
+// the same connections is right if each of them is: what a rank that is ahead has sent stands behind what others still
+// have to read, and it has read all that they still had to send before; so those least advanced find what they would
+// find alone. tools/verify.h proves rows of schedules (`stages`).
 int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout);
 
 enum { TT_COLLNET_HEADS = 8 }; // at most
-// Ranks of each node that speak to a network that reduces, in CollNetDirect (layout NULL: one node). In CollNetChain it is one.
+// Ranks of each node that speak to a network that reduces, in CollNetDirect (layout NULL: one node). In CollNetChain it
+// is one.
 int tt_collnet_heads(const tt_layout *layout, int nranks);
 
 // Frees a schedule and everything in it. NULL is allowed.
@@ -105,7 +111,7 @@ static inline int tt_func_reduces(tt_func f)
   return f == TT_FUNC_REDUCE || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLREDUCE;
 }
 
-// Blocks of the rank's input and output buffer, as schedule.h counts them. 0: the rank has no such buffer (the input of a rank that is not
-// the root of a broadcast, the output of a sender).
+// Blocks of the rank's input and output buffer, as schedule.h counts them. 0: the rank has no such buffer (the input of
+// a rank that is not the root of a broadcast, the output of a sender).
 int tt_func_in_blocks(const tt_shape *shape);
 int tt_func_out_blocks(const tt_shape *shape);

@@ -1,4 +1,5 @@
-// coll_priv.h: what the algorithm files share among themselves: their entry points and the arithmetic of places and flows.
+// coll_priv.h: what the algorithm files share among themselves: their entry points and the arithmetic of places and
+// flows.
 #pragma once
 #include <stdbool.h>
 
@@ -7,10 +8,12 @@
 struct tt_build;
 
 // The functions behind the rows of the table; contract in tt_algorithm.write.
-#define A(id, name, write, funcs, needs, follows, in_network, doc) ncclResult_t write(const tt_shape *shape, tt_schedule **out);
+#define A(id, name, write, funcs, needs, follows, in_network, doc) \
+  ncclResult_t write(const tt_shape *shape, tt_schedule **out);
 #include "coll/algorithms.def"
 
-// ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`: the algorithm's.
+// ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`:
+// the algorithm's.
 ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);
 
 // The ring order and the tree of the shape's channel; NULL where none was given.
@@ -32,11 +35,12 @@ int tt_shape_index_of(const tt_shape *shape, int rank);
 int tt_shape_node_size(const tt_shape *shape, int node);
 int tt_shape_member(const tt_shape *shape, int node, int index);
 
-// The schedule of a communicator of one rank: IN -> OUT, with the reduction's scaling and division where the function reduces.
+// The schedule of a communicator of one rank: IN -> OUT, with the reduction's scaling and division where the function
+// reduces.
 ncclResult_t tt_write_alone(const tt_shape *shape, tt_schedule **out);
 
-// Which chunk of `owner`'s input becomes which block of `reader`'s output in this function. False: `reader` needs nothing of `owner`'s.
-// Not for all-reduce. For SEND and RECV the only flow is from the sender to the receiver.
+// Which chunk of `owner`'s input becomes which block of `reader`'s output in this function. False: `reader` needs
+// nothing of `owner`'s. Not for all-reduce. For SEND and RECV the only flow is from the sender to the receiver.
 bool tt_flow(const tt_shape *shape, int reader, int owner, uint32_t *in_block, uint32_t *out_block);
 
 static inline int tt_mod(int a, int n)
@@ -45,8 +49,8 @@ static inline int tt_mod(int a, int n)
   return m < 0 ? m + n : m;
 }
 
-// Direct's reducing step, without its destinations: waits for a token from every other rank, then sums `chunk` of all inputs in rank order.
-// flags: TT_STEP_… besides those of a sum.
+// Direct's reducing step, without its destinations: waits for a token from every other rank, then sums `chunk` of all
+// inputs in rank order. flags: TT_STEP_… besides those of a sum.
 void tt_direct_sum_all(struct tt_build *b, const tt_shape *shape, unsigned flags, uint32_t sub, uint32_t chunk);
 
 // Destinations of the current step: `chunk` of every rank's output, the own one first.
@@ -62,6 +66,7 @@ typedef struct tt_team {
 // The steps of one participant in the current strand: what it gathers, summed over all of them, spread.
 void tt_team_allreduce(struct tt_build *b, const tt_team *team);
 
-// Sources of the current step: the own input, and a leader's followers' messages. Destinations: the own output, and a leader's followers.
+// Sources of the current step: the own input, and a leader's followers' messages. Destinations: the own output, and a
+// leader's followers.
 void tt_team_gather(struct tt_build *b, const tt_team *team);
 void tt_team_spread(struct tt_build *b, const tt_team *team);

@@ -1,11 +1,13 @@
-// collnet.c: "CollNetChain" and "CollNetDirect": all-reduce on several nodes whose network sums by itself (a collective network: NCCL's CollNet plugins).
+// collnet.c: "CollNetChain" and "CollNetDirect": all-reduce on several nodes whose network sums by itself (a collective
+// network: NCCL's CollNet plugins).
 //
-// A node's heads give what the node has summed to the network and take back the sum over all nodes, so everything crosses once each way, whatever the
-// number of nodes. Network h joins the ranks with number h of all nodes; to a schedule it is a peer, number nranks + h (schedule.h).
+// A node's heads give what the node has summed to the network and take back the sum over all nodes, so everything
+// crosses once each way, whatever the number of nodes. Network h joins the ranks with number h of all nodes; to a
+// schedule it is a peer, number nranks + h (schedule.h).
 //
-// Chain: one head per node, its first rank. Partial sums go up a chain of the node's ranks to it, the result comes down the same way.
-// Direct: several heads, each for its chunk of every pass; the others hand it their chunk and get it back summed.
-// On one node there is no network: the head's sum is the result.
+// Chain: one head per node, its first rank. Partial sums go up a chain of the node's ranks to it, the result comes down
+// the same way. Direct: several heads, each for its chunk of every pass; the others hand it their chunk and get it back
+// summed. On one node there is no network: the head's sum is the result.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -92,8 +94,8 @@ ncclResult_t tt_collnet_chain_write(const tt_shape *shape, tt_schedule **out)
 
 // ---- direct
 
-// The head's own chunk: everybody's, summed. A step of its own also on one node: a head takes what others gave it before it gives them the sum, or all
-// connections may be full.
+// The head's own chunk: everybody's, summed. A step of its own also on one node: a head takes what others gave it
+// before it gives them the sum, or all connections may be full.
 static void head_up(tt_build *b, const place *p)
 {
   uint32_t h = (uint32_t)p->me;
@@ -121,8 +123,8 @@ static void head_down(tt_build *b, const place *p)
   }
 }
 
-// With one head the way down is a strand of its own, as in the chain. Where there are several, heads are each other's followers, and one connection
-// carries both parts and results: one strand.
+// With one head the way down is a strand of its own, as in the chain. Where there are several, heads are each other's
+// followers, and one connection carries both parts and results: one strand.
 ncclResult_t tt_collnet_direct_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "CollNetDirect", 1u << TT_FUNC_ALLREDUCE));

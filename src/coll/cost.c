@@ -11,8 +11,9 @@
 
 enum { SAMPLES = 3 };
 
-// Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many chunks as it needs. Over a network one
-// thread makes the calls for both directions, and shorter messages overlap with nothing.
+// Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many
+// chunks as it needs. Over a network one thread makes the calls for both directions, and shorter messages overlap with
+// nothing.
 #define CHUNK_MIN 4096.0
 #define NET_CUT_MIN 16384.0
 #define MOST_CUTS 8
@@ -35,13 +36,17 @@ struct tt_cost {
   curve *curves;
 };
 
-// Estimates for memory shared by two cores and for TCP; choices depend on their ratios. Measurements: docs/notes/performance-log.md.
+// Estimates for memory shared by two cores and for TCP; choices depend on their ratios. Measurements:
+// docs/notes/performance-log.md.
 tt_cost_env tt_cost_env_default(int cores)
 {
   static const tt_cost_env table = {
-      .hop = {[TT_HOP_SELF] = {[TT_SIMPLE] = {0.0, 0.10, 0.00010}, [TT_LL] = {0.0, 0.05, 0.00010}, [TT_TOK] = {0.0, 0.05, 0}},
-              [TT_HOP_MEMORY] = {[TT_SIMPLE] = {0.6, 0.20, 0.00012}, [TT_LL] = {0.4, 0.08, 0.00015}, [TT_TOK] = {0.4, 0.08, 0}},
-              [TT_HOP_NETWORK] = {[TT_SIMPLE] = {6, 2.5, 0.00015}, [TT_LL] = {6, 2.2, 0.00020}, [TT_TOK] = {6, 2.2, 0}}},
+      .hop =
+          {[TT_HOP_SELF] =
+               {[TT_SIMPLE] = {0.0, 0.10, 0.00010}, [TT_LL] = {0.0, 0.05, 0.00010}, [TT_TOK] = {0.0, 0.05, 0}},
+           [TT_HOP_MEMORY] =
+               {[TT_SIMPLE] = {0.6, 0.20, 0.00012}, [TT_LL] = {0.4, 0.08, 0.00015}, [TT_TOK] = {0.4, 0.08, 0}},
+           [TT_HOP_NETWORK] = {[TT_SIMPLE] = {6, 2.5, 0.00015}, [TT_LL] = {6, 2.2, 0.00020}, [TT_TOK] = {6, 2.2, 0}}},
       .direct = {0, 0.5, 0.00012},
       .step = 0.05,
       .byte = 0.00005,
@@ -55,8 +60,8 @@ tt_cost_env tt_cost_env_default(int cores)
   return env;
 }
 
-// Cache lines that go from core to core, one after the other, until a receiver sees a message and the sender that it was taken: header and data of one
-// line, or each its own.
+// Cache lines that go from core to core, one after the other, until a receiver sees a message and the sender that it
+// was taken: header and data of one line, or each its own.
 enum { SLOT_LINES = 2, SIMPLE_LINES = 3 };
 
 // A figure that is a speed: how many times as long a byte takes.
@@ -65,13 +70,13 @@ static double slower(const tt_figures *f, tt_figure which)
   return 1 / tt_figures_ratio(f, which);
 }
 
-// The table, each entry as much larger or smaller as what it depends on. Steps and work per message are the library's own code: they stay,
-// and what of a message's latency is not the way of its lines.
+// The table, each entry as much larger or smaller as what it depends on. Steps and work per message are the library's
+// own code: they stay, and what of a message's latency is not the way of its lines.
 tt_cost_env tt_cost_env_of(const tt_figures *f, int cores)
 {
   tt_cost_env env = tt_cost_env_default(cores);
-  double later =
-      ((double)f->value[TT_FIG_LINE] - (double)tt_figures_default().value[TT_FIG_LINE]) / 1e6; // a cache line comes, in microseconds
+  // A cache line comes, in microseconds.
+  double later = ((double)f->value[TT_FIG_LINE] - (double)tt_figures_default().value[TT_FIG_LINE]) / 1e6;
   for (int p = 0; p < TT_COST_FIFOS; p++) {
     env.hop[TT_HOP_SELF][p].byte *= slower(f, TT_FIG_ADD);
     env.hop[TT_HOP_MEMORY][p].byte *= slower(f, TT_FIG_PASS);
@@ -95,8 +100,8 @@ ncclResult_t tt_cost_create(const tt_cost_env *env, int nranks, const tt_layout 
     good = good && env->slots[p] >= 1 && env->payload[p] >= 1;
   }
   if (!good) {
-    return tt_fail(ncclInvalidArgument, "cost model: %d ranks, a layout of %d, %d cores, or no slots or payload", nranks,
-                   layout ? layout->nranks : nranks, env->cores);
+    return tt_fail(ncclInvalidArgument, "cost model: %d ranks, a layout of %d, %d cores, or no slots or payload",
+                   nranks, layout ? layout->nranks : nranks, env->cores);
   }
   tt_cost *c = tt_calloc(1, sizeof *c);
   if (!c) {
@@ -186,20 +191,23 @@ static ncclResult_t find_curve(tt_cost *c, tt_func func, int algo, tt_proto prot
 
 static double time_of_passes(const tt_walk_times *t, double passes)
 {
-  return passes <= TT_WALK_PASSES ? t->end[(int)passes - 1] : t->end[TT_WALK_PASSES - 1] + (passes - TT_WALK_PASSES) * t->period;
+  return passes <= TT_WALK_PASSES ? t->end[(int)passes - 1]
+                                  : t->end[TT_WALK_PASSES - 1] + (passes - TT_WALK_PASSES) * t->period;
 }
 
 static double time_at(const curve *v, double chunk, double passes)
 {
   int i = chunk < v->chunk[1] ? 0 : 1;
-  double a = time_of_passes(&v->times[i], passes), b = time_of_passes(&v->times[i + 1], passes), width = v->chunk[i + 1] - v->chunk[i];
+  double a = time_of_passes(&v->times[i], passes), b = time_of_passes(&v->times[i + 1], passes),
+         width = v->chunk[i + 1] - v->chunk[i];
   double part = width > 0 ? fmin(fmax((chunk - v->chunk[i]) / width, 0), 1) : 0;
   return isinf(a) ? a : a + (b - a) * part;
 }
 
 static bool cost_has_blocks(tt_func f)
 {
-  return f == TT_FUNC_ALLGATHER || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLTOALL || f == TT_FUNC_GATHER || f == TT_FUNC_SCATTER;
+  return f == TT_FUNC_ALLGATHER || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLTOALL || f == TT_FUNC_GATHER ||
+         f == TT_FUNC_SCATTER;
 }
 
 // The best number of passes: as few as possible, or more of smaller chunks, which overlap.
@@ -223,7 +231,8 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
   const tt_algorithm *table = tt_algorithms(&count);
   if ((unsigned)func >= TT_NFUNCS || func == TT_FUNC_SEND || func == TT_FUNC_RECV || algo < 0 || algo >= count ||
       (unsigned)proto >= TT_TOK) {
-    return tt_fail(ncclInvalidArgument, "no cost of function %s, algorithm %d, protocol %d", tt_func_name(func), algo, (int)proto);
+    return tt_fail(ncclInvalidArgument, "no cost of function %s, algorithm %d, protocol %d", tt_func_name(func), algo,
+                   (int)proto);
   }
   tt_cost_choice best = {.algo = algo, .proto = table[algo].needs ? TT_TOK : proto, .us = HUGE_VAL};
   bool wrong = table[algo].in_network && proto == TT_LL; // networks that reduce get SIMPLE messages alone

@@ -1,12 +1,14 @@
 // cost.h: how long an operation will take, and which algorithm and protocol will be the fastest.
 //
-// Nothing is known here of algorithms: their schedules are walked. All ranks' schedules run for a few passes on a clock, each step taking
-// the time that the table of costs gives it: work of a core, waiting for messages, for room, for the node's network and for one of its
-// cores. That gives the time of the first passes and how much every further one adds. It is done once for each function, algorithm and
-// protocol, for three sizes of chunk, when first asked for; sizes between follow by interpolation.
+// Nothing is known here of algorithms: their schedules are walked. All ranks' schedules run for a few passes on a
+// clock, each step taking the time that the table of costs gives it: work of a core, waiting for messages, for room,
+// for the node's network and for one of its cores. That gives the time of the first passes and how much every further
+// one adds. It is done once for each function, algorithm and protocol, for three sizes of chunk, when first asked for;
+// sizes between follow by interpolation.
 //
-// Where an operation runs over several channels (coll.h), the first one's schedules are walked: a machine's channels are alike, and together
-// they take as many passes as one would; channels are few enough (comm/tuning.c) that changing from one to the next is a small part.
+// Where an operation runs over several channels (coll.h), the first one's schedules are walked: a machine's channels
+// are alike, and together they take as many passes as one would; channels are few enough (comm/tuning.c) that changing
+// from one to the next is a small part.
 //
 // The same numbers give the same answer on every rank: all ranks must pass equal tables and layouts.
 #pragma once
@@ -22,9 +24,10 @@ typedef enum { TT_HOP_SELF, TT_HOP_MEMORY, TT_HOP_NETWORK, TT_HOP_KINDS } tt_hop
 
 // Times in microseconds.
 typedef struct tt_cost_hop {
-  double latency; // from the end of the sender's step until the receiver sees the message, beyond the time its bytes take
-  double work;    // of the core, for each message, at each end
-  double byte;    // of the core, for each byte, at each end
+  // From the end of the sender's step until the receiver sees the message, beyond the time its bytes take.
+  double latency;
+  double work; // of the core, for each message, at each end
+  double byte; // of the core, for each byte, at each end
 } tt_cost_hop;
 
 enum { TT_COST_FIFOS = TT_TINY }; // geometries that the model knows: TINY is for ranks that share cores and memory
@@ -57,19 +60,21 @@ tt_cost_env tt_cost_env_default(int cores);
 // The same on a machine with these figures. With the library's own it is the table above.
 tt_cost_env tt_cost_env_of(const tt_figures *f, int cores);
 
-// Makes an empty model. `env` is copied; `layout` (NULL: one node) is used as long as the model lives. ncclInvalidArgument for a table or
-// layout that makes no sense, ncclSystemError when out of memory. A model is used by one thread at a time.
+// Makes an empty model. `env` is copied; `layout` (NULL: one node) is used as long as the model lives.
+// ncclInvalidArgument for a table or layout that makes no sense, ncclSystemError when out of memory. A model is used by
+// one thread at a time.
 ncclResult_t tt_cost_create(const tt_cost_env *env, int nranks, const tt_layout *layout, tt_cost **out);
 
 // Frees the model. NULL is allowed.
 void tt_cost_destroy(tt_cost *c);
 
-// The cost of `func` with row `algo` and a protocol (of no account for algorithms that need direct access), at the best size of chunk.
-// `bytes`: of the message; where buffers are n blocks, of all n together. out->algo is `algo`, and out->us HUGE_VAL when the algorithm
-// does not know the function or needs direct access between nodes. ncclInvalidArgument for send and receive, which depend on who they are
-// between, and for senseless numbers; ncclSystemError when out of memory.
+// The cost of `func` with row `algo` and a protocol (of no account for algorithms that need direct access), at the best
+// size of chunk. `bytes`: of the message; where buffers are n blocks, of all n together. out->algo is `algo`, and
+// out->us HUGE_VAL when the algorithm does not know the function or needs direct access between nodes.
+// ncclInvalidArgument for send and receive, which depend on who they are between, and for senseless numbers;
+// ncclSystemError when out of memory.
 ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto, size_t bytes, tt_cost_choice *out);
 
-// The cheapest among the rows in `algos` (bit i: row i) and the protocols in `protos` (TT_PROTO_…). Equal costs: the earlier row, SIMPLE.
-// out->algo -1 when none can do it. Errors as tt_cost_estimate.
+// The cheapest among the rows in `algos` (bit i: row i) and the protocols in `protos` (TT_PROTO_…). Equal costs: the
+// earlier row, SIMPLE. out->algo -1 when none can do it. Errors as tt_cost_estimate.
 ncclResult_t tt_cost_best(tt_cost *c, tt_func func, size_t bytes, uint32_t algos, uint32_t protos, tt_cost_choice *out);

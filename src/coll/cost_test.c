@@ -97,7 +97,8 @@ static void test_two_ranks_by_hand(void **state)
   free_model(&two);
 }
 
-// With one core both ranks' steps follow one another: rank 0's, a change, rank 1's, which has its message by then, a change, rank 0's.
+// With one core both ranks' steps follow one another: rank 0's, a change, rank 1's, which has its message by then, a
+// change, rank 0's.
 static void test_one_core_by_hand(void **state)
 {
   (void)state;
@@ -167,14 +168,16 @@ static void test_few_cores_cost(void **state)
     for (size_t bytes = 8; bytes <= 8 * MIB; bytes *= 64) {
       tt_cost_env many = tt_cost_env_default(8), one = tt_cost_env_default(1);
       model a = model_of(&many, 16, 2), b = model_of(&one, 16, 2);
-      assert_true(cost_of(&a, TT_FUNC_ALLREDUCE, names[i], TT_SIMPLE, bytes) < cost_of(&b, TT_FUNC_ALLREDUCE, names[i], TT_SIMPLE, bytes));
+      assert_true(cost_of(&a, TT_FUNC_ALLREDUCE, names[i], TT_SIMPLE, bytes) <
+                  cost_of(&b, TT_FUNC_ALLREDUCE, names[i], TT_SIMPLE, bytes));
       free_model(&a);
       free_model(&b);
     }
   }
 }
 
-// What every all-reduce has to move, however it is done: nearly the message out of and into every node, twice from three nodes on.
+// What every all-reduce has to move, however it is done: nearly the message out of and into every node, twice from
+// three nodes on.
 static void test_never_faster_than_the_network(void **state)
 {
   (void)state;
@@ -190,7 +193,8 @@ static void test_never_faster_than_the_network(void **state)
         assert_true(cost_of(&m, TT_FUNC_ALLREDUCE, table[i].name, TT_SIMPLE, 64 * MIB) >= least * 0.99);
       }
     }
-    static const char *const nets[] = {"CollNetChain", "CollNetDirect"}; // the message out of and into every node, whatever their number
+    static const char *const nets[] = {
+        "CollNetChain", "CollNetDirect"}; // the message out of and into every node, whatever their number
     for (int i = 0; i < 2; i++) {
       double once = 64.0 * (double)MIB * e.net_byte, us = cost_of(&m, TT_FUNC_ALLREDUCE, nets[i], TT_SIMPLE, 64 * MIB);
       assert_true(us >= once * 0.99 && us < once * (i == 0 ? 1.5 : 3)); // several heads: a pass at a time
@@ -248,7 +252,8 @@ static void test_what_cannot_be_done(void **state)
   assert_int_equal(c.algo, -1);
   assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 8, ~0u, 0, &c), ncclSuccess);
   assert_int_equal(c.algo, -1);
-  assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 8, rows("Direct", "DirectWrite", NULL), TT_PROTO_ALL, &c), ncclSuccess);
+  assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 8, rows("Direct", "DirectWrite", NULL), TT_PROTO_ALL, &c),
+                   ncclSuccess);
   assert_int_equal(c.algo, -1);
   assert_int_equal(tt_cost_best(m.cost, TT_FUNC_ALLREDUCE, 64 * MIB, ~0u, TT_PROTO_LL, &c), ncclSuccess);
   assert_int_equal(c.proto, TT_LL);

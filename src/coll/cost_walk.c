@@ -1,5 +1,6 @@
-// cost_walk.c: runs schedules on a clock. Steps are taken in the order of the times at which they could start; a step that waits for a
-// message or for room is looked at again when that comes. The same happens every time: equal times go by the number of the strand.
+// cost_walk.c: runs schedules on a clock. Steps are taken in the order of the times at which they could start; a step
+// that waits for a message or for room is looked at again when that comes. The same happens every time: equal times go
+// by the number of the strand.
 #include "coll/cost_priv.h"
 
 #include <math.h>
@@ -172,7 +173,8 @@ static bool cost_walk_look(walk *w, int id)
   const tt_ref *refs = w->all[a->rank]->refs;
   for (int i = 0; i < step->nsrc + step->ndst; i++) {
     bool source = i < step->nsrc;
-    double when = satisfied(w, id, source ? &refs[step->src + (uint32_t)i] : &refs[step->dst + (uint32_t)(i - step->nsrc)], source);
+    double when = satisfied(
+        w, id, source ? &refs[step->src + (uint32_t)i] : &refs[step->dst + (uint32_t)(i - step->nsrc)], source);
     if (when < 0) {
       return false;
     }
@@ -309,7 +311,8 @@ static void take_step(walk *w, int id)
   }
   for (int i = 0; i < step->ndst; i++) {
     const tt_ref *ref = &s->refs[step->dst + (uint32_t)i];
-    bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT); // taken for one that is not made: the peer will fetch it
+    // Taken for one that is not made: the peer will fetch it.
+    bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT);
     work += put ? 0 : work_of(w, ref, a->rank);
   }
   a->ready = use_core(w, a, work);
@@ -420,8 +423,8 @@ static void clean_up(walk *w)
   tt_free(w->rank_load);
 }
 
-// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for it: connections
-// that were still filling hide that from the first passes.
+// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for
+// it: connections that were still filling hide that from the first passes.
 static void find_period(walk *w)
 {
   double busiest = 0;
@@ -435,11 +438,17 @@ static void find_period(walk *w)
   w->times.period = fmax(w->times.end[TT_WALK_PASSES - 1] - w->times.end[TT_WALK_PASSES - 2], busiest / TT_WALK_PASSES);
 }
 
-ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all, tt_proto proto, double chunk,
-                          tt_walk_times *out)
+ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
+                          tt_proto proto, double chunk, tt_walk_times *out)
 {
   int n = all[0]->nranks;
-  walk w = {.env = env, .layout = layout, .all = all, .n = n, .nnodes = layout ? layout->nnodes : 1, .proto = proto, .chunk = chunk};
+  walk w = {.env = env,
+            .layout = layout,
+            .all = all,
+            .n = n,
+            .nnodes = layout ? layout->nnodes : 1,
+            .proto = proto,
+            .chunk = chunk};
   w.ncores = TT_MIN(env->cores, layout ? layout->largest : n);
   w.no_memory = !cost_walk_set_up(&w);
   bool done = !w.no_memory && cost_walk_run(&w);

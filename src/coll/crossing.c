@@ -39,7 +39,8 @@ static ncclResult_t time_of(const side *s, double bytes, double *us)
   return ncclSuccess;
 }
 
-// The size from which `large` is the cheaper one, up to MOST; between sizes that are looked at, where the two times' logarithms meet.
+// The size from which `large` is the cheaper one, up to MOST; between sizes that are looked at, where the two times'
+// logarithms meet.
 static ncclResult_t find_crossing(const side *small, const side *large, double *out)
 {
   double before = 0;
@@ -80,8 +81,8 @@ static double byte_at(const tt_figures *f, tt_figure which)
   return 1 / (double)f->value[which];
 }
 
-// The table of costs for these ways. Its own bytes and calls are estimates that stand for any machine; here they are what was measured: a byte through common
-// memory is half the sender's work, half the receiver's.
+// The table of costs for these ways. Its own bytes and calls are estimates that stand for any machine; here they are
+// what was measured: a byte through common memory is half the sender's work, half the receiver's.
 static tt_cost_env env_of(const tt_figures *f)
 {
   tt_cost_env env = tt_cost_env_of(f, RANKS);

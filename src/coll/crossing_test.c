@@ -11,7 +11,8 @@
 #include "coll/cost.h"
 #include "coll/crossing.h"
 
-static const tt_limits base = {.ll = 16 << 10, .direct_copy = 32 << 10, .direct_local = 8 << 10, .direct_chunk = 512 << 10};
+static const tt_limits base = {
+    .ll = 16 << 10, .direct_copy = 32 << 10, .direct_local = 8 << 10, .direct_chunk = 512 << 10};
 
 // The limits on a machine where one figure is `factor` times the library's own.
 static tt_limits with(tt_figure which, double factor)
@@ -41,12 +42,14 @@ static void limits_move_as_they_should(void **state)
   (void)state;
   tt_limits own = with(TT_FIG_LINE, 1);
   assert_true(own.direct_local == base.direct_local && own.direct_chunk == base.direct_chunk);
-  assert_true(with(TT_FIG_CALL_START, 2).direct_copy > own.direct_copy * 3 / 2); // a call that takes longer to begin pays later
+  // A call that takes longer to begin pays later.
+  assert_true(with(TT_FIG_CALL_START, 2).direct_copy > own.direct_copy * 3 / 2);
   assert_true(with(TT_FIG_CALL_START, 0.25).direct_copy < own.direct_copy);
   assert_true(with(TT_FIG_CALL_START, 4).direct_local == own.direct_local); // within a process nothing is called
   assert_true(with(TT_FIG_PASS, 0.5).direct_copy < own.direct_copy);        // messages are copied twice over this way
   assert_true(with(TT_FIG_CALL, 0.8).direct_copy > own.direct_copy);
-  assert_true(with(TT_FIG_LINE, 8).direct_local > own.direct_local); // meeting takes tokens, more of them than a message
+  // Meeting takes tokens, more of them than a message.
+  assert_true(with(TT_FIG_LINE, 8).direct_local > own.direct_local);
   assert_true(with(TT_FIG_L2, 0.5).direct_chunk == base.direct_chunk / 2);
   for (double factor = 2; factor <= 64; factor *= 2) { // outboxes do not grow with the cache
     tt_limits l = with(TT_FIG_L2, factor);
@@ -55,8 +58,9 @@ static void limits_move_as_they_should(void **state)
   assert_true(with(TT_FIG_NET_WAY, 4).direct_copy == own.direct_copy);
 }
 
-// Where direct access begins to pay was measured (docs/notes/performance-log.md) on one machine in two states: two cores that share caches,
-// two that do not. The model finds it within a factor of two. LL ends to pay where a message takes more than one of its slots.
+// Where direct access begins to pay was measured (docs/notes/performance-log.md) on one machine in two states: two
+// cores that share caches, two that do not. The model finds it within a factor of two. LL ends to pay where a message
+// takes more than one of its slots.
 static void measured_crossings(void **state)
 {
   (void)state;

@@ -1,10 +1,11 @@
-// direct.c: "Direct". The reader takes what it needs from the owner's memory, or gets it along with the owner's token (device/host/offer.h).
+// direct.c: "Direct". The reader takes what it needs from the owner's memory, or gets it along with the owner's token
+// (device/host/offer.h).
 //
-// An owner says "I am here" with a token, which opens its buffers to the reader. Whoever only copies gives the token back when it has read, which closes
-// them. An all-reduce is closed by tokens, sent in steps of their own, after everything that was to be read: a step that waited for a token and for room
-// for the answer could wait in a circle.
-// In place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a rank overwrites its input
-// chunk q with q's sum only after q's token has said that the sum is complete.
+// An owner says "I am here" with a token, which opens its buffers to the reader. Whoever only copies gives the token
+// back when it has read, which closes them. An all-reduce is closed by tokens, sent in steps of their own, after
+// everything that was to be read: a step that waited for a token and for room for the answer could wait in a circle. In
+// place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a
+// rank overwrites its input chunk q with q's sum only after q's token has said that the sum is complete.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -49,8 +50,8 @@ static void keep_own(tt_build *b, const tt_shape *shape)
   }
 }
 
-// Copies what this rank needs of every owner, in several strands: of those that come first in each, whoever shows up first is read first. With that the owner
-// has its token back.
+// Copies what this rank needs of every owner, in several strands: of those that come first in each, whoever shows up
+// first is read first. With that the owner has its token back.
 static void fetch_all(tt_build *b, const tt_shape *shape)
 {
   int peers = shape->nranks - 1, strands = TT_MIN(peers, FETCH_STRANDS);
@@ -88,8 +89,8 @@ void tt_direct_to_all(tt_build *b, const tt_shape *shape, uint32_t chunk)
   }
 }
 
-// Two shots: sum the own chunk of all inputs; then fetch the others' sums. Where this rank has mapped an output, it writes the sum there at once, and its
-// next token says so: every byte is then read once and written once.
+// Two shots: sum the own chunk of all inputs; then fetch the others' sums. Where this rank has mapped an output, it
+// writes the sum there at once, and its next token says so: every byte is then read once and written once.
 static void direct_allreduce(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
@@ -114,7 +115,8 @@ static void direct_allreduce(tt_build *b, const tt_shape *shape)
   tt_build_hear_all(b);
 }
 
-// What is copied only: open, fetch, wait until all have fetched. Sends and receives, too, of which several may share a connection.
+// What is copied only: open, fetch, wait until all have fetched. Sends and receives, too, of which several may share a
+// connection.
 static void direct_copies(tt_build *b, const tt_shape *shape)
 {
   tell_readers(b, shape);

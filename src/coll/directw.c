@@ -1,7 +1,9 @@
-// directw.c: "DirectWrite". As Direct, but results are written into the peers' outputs: every byte is read once and written once. Broadcast and reduce
-// among two ranks do so where the writer has mapped the output, or the kernel writes it and the peer does not want copies; else they hand the same chunk over.
+// directw.c: "DirectWrite". As Direct, but results are written into the peers' outputs: every byte is read once and
+// written once. Broadcast and reduce among two ranks do so where the writer has mapped the output, or the kernel writes
+// it and the peer does not want copies; else they hand the same chunk over.
 //
-// In place is safe: chunk r of what is summed or gathered is read and written by its owner r only, and in one step; a broadcast's input is only read.
+// In place is safe: chunk r of what is summed or gathered is read and written by its owner r only, and in one step; a
+// broadcast's input is only read.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -42,7 +44,8 @@ static void directw_signal_one(tt_build *b, int peer)
   tt_build_to(b, tt_ref_token(peer));
 }
 
-// The root's share of the copying: one chunk of n, into every output. The rest is fetched, so that no rank waits idly while others copy.
+// The root's share of the copying: one chunk of n, into every output. The rest is fetched, so that no rank waits idly
+// while others copy.
 static void broadcast_root(tt_build *b, const tt_shape *shape, uint32_t own)
 {
   tt_build_tell_all(b);
@@ -60,7 +63,8 @@ static void broadcast_root(tt_build *b, const tt_shape *shape, uint32_t own)
   tt_build_hear_all(b);
 }
 
-// Chunk 1 is fetched; chunk 0 the root writes at the same time, if it can. Until then the root waits for nobody, so it may run ahead.
+// Chunk 1 is fetched; chunk 0 the root writes at the same time, if it can. Until then the root waits for nobody, so it
+// may run ahead.
 static void pair_broadcast(tt_build *b, const tt_shape *shape)
 {
   int peer = 1 - shape->rank;
@@ -154,14 +158,15 @@ static void pair_reduce(tt_build *b, const tt_shape *shape)
   tt_build_from(b, tt_ref_drain(peer));
 }
 
-// Chunks per pass of a reduce. With two ranks the root sums two of three, because the other must also bring its sums back: two crossings instead of one.
+// Chunks per pass of a reduce. With two ranks the root sums two of three, because the other must also bring its sums
+// back: two crossings instead of one.
 static int reduce_chunks(const tt_shape *shape)
 {
   return shape->nranks == 2 ? 3 : shape->nranks;
 }
 
-// Every chunk is summed by one rank, into the root's output: all ranks share the work. In place at the root, a chunk of its input is read by that rank
-// alone, in the step that overwrites it.
+// Every chunk is summed by one rank, into the root's output: all ranks share the work. In place at the root, a chunk of
+// its input is read by that rank alone, in the step that overwrites it.
 static void directw_reduce(tt_build *b, const tt_shape *shape)
 {
   if (shape->nranks == 2) {
@@ -180,8 +185,8 @@ static void directw_reduce(tt_build *b, const tt_shape *shape)
 ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "DirectWrite",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE |
-                            1u << TT_FUNC_REDUCESCATTER));
+                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_BROADCAST |
+                            1u << TT_FUNC_REDUCE | 1u << TT_FUNC_REDUCESCATTER));
   if (shape->nranks == 1 || shape->func == TT_FUNC_REDUCESCATTER) {
     return tt_direct_write(shape, out); // nothing is written to others: the same as reading
   }

@@ -1,5 +1,6 @@
-// exchange.c: "Pairwise" (all-to-all) and "Linear" (gather, scatter, send, recv): every chunk goes straight to the rank that needs it,
-// through a FIFO. Sending and receiving are strands of their own, so that two ranks can send to each other with a single slot.
+// exchange.c: "Pairwise" (all-to-all) and "Linear" (gather, scatter, send, recv): every chunk goes straight to the rank
+// that needs it, through a FIFO. Sending and receiving are strands of their own, so that two ranks can send to each
+// other with a single slot.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -16,15 +17,17 @@ static int turns_of(const tt_shape *shape)
   return is_single(shape) ? 1 : shape->nranks;
 }
 
-// Is the flow from a rank to itself a copy? For send and recv it is a message: the two ends are two calls with two buffers.
+// Is the flow from a rank to itself a copy? For send and recv it is a message: the two ends are two calls with two
+// buffers.
 static bool is_own_copy(const tt_shape *shape, int peer)
 {
   return peer == shape->rank && !is_single(shape);
 }
 
-// Whom this rank sends to in its i-th turn, or who sends to it in theirs: in each turn every rank sends one message and receives one.
-// With nodes of equal size the ranks of a node turn to as many different nodes as there are, their own among them, so that neither the
-// network nor memory stands idle while the other is crowded. Otherwise in distance order.
+// Whom this rank sends to in its i-th turn, or who sends to it in theirs: in each turn every rank sends one message and
+// receives one. With nodes of equal size the ranks of a node turn to as many different nodes as there are, their own
+// among them, so that neither the network nor memory stands idle while the other is crowded. Otherwise in distance
+// order.
 static int partner(const tt_shape *shape, int i, bool send)
 {
   const tt_layout *l = shape->func == TT_FUNC_ALLTOALL ? shape->layout : NULL;
@@ -70,7 +73,8 @@ static void recv_strand(tt_build *b, const tt_shape *shape)
 ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "Pairwise or Linear",
-                        1u << TT_FUNC_ALLTOALL | 1u << TT_FUNC_GATHER | 1u << TT_FUNC_SCATTER | 1u << TT_FUNC_SEND | 1u << TT_FUNC_RECV));
+                        1u << TT_FUNC_ALLTOALL | 1u << TT_FUNC_GATHER | 1u << TT_FUNC_SCATTER | 1u << TT_FUNC_SEND |
+                            1u << TT_FUNC_RECV));
   tt_build b;
   tt_build_begin(&b, shape, 1);
   if (shape->func != TT_FUNC_RECV) {

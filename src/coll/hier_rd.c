@@ -1,5 +1,6 @@
-// hier_rd.c: "HierRD". All-reduce of small messages on several nodes: every rank hands its input to its node's leader, the leaders do
-// recursive doubling (rd.c), and hand the result back. A message crosses about log2(nodes) times between nodes, one after the other.
+// hier_rd.c: "HierRD". All-reduce of small messages on several nodes: every rank hands its input to its node's leader,
+// the leaders do recursive doubling (rd.c), and hand the result back. A message crosses about log2(nodes) times between
+// nodes, one after the other.
 //
 // On one node the leader sums all inputs in one step: two hops.
 #include "coll/build.h"
@@ -32,7 +33,8 @@ ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out)
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }
-  tt_team team = {.shape = shape, .count = tt_shape_nnodes(shape), .me = tt_shape_node_of(shape, shape->rank), .leaders = true};
+  tt_team team = {
+      .shape = shape, .count = tt_shape_nnodes(shape), .me = tt_shape_node_of(shape, shape->rank), .leaders = true};
   int leader = tt_shape_member(shape, team.me, 0);
   tt_build b;
   tt_build_begin(&b, shape, 1);

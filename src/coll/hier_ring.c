@@ -1,15 +1,18 @@
-// hier_ring.c: "HierRing". All-reduce, reduce-scatter and all-gather of large messages on several nodes: rings between the nodes, as many
-// as the smallest node has ranks, side by side, each for its share of the message; inside a node everybody exchanges with everybody.
+// hier_ring.c: "HierRing". All-reduce, reduce-scatter and all-gather of large messages on several nodes: rings between
+// the nodes, as many as the smallest node has ranks, side by side, each for its share of the message; inside a node
+// everybody exchanges with everybody.
 //
-// So each byte that has to cross between nodes crosses once (all-reduce: twice), the crossings are spread over several ranks, and a chunk
-// crosses nodes-1 times in a row instead of passing all ranks. The first ranks of each node, `shares` of them, are its carriers: carrier q
-// of a node passes to carrier q of the next. The other ranks of larger nodes, the extras, only hand over and receive.
+// So each byte that has to cross between nodes crosses once (all-reduce: twice), the crossings are spread over several
+// ranks, and a chunk crosses nodes-1 times in a row instead of passing all ranks. The first ranks of each node,
+// `shares` of them, are its carriers: carrier q of a node passes to carrier q of the next. The other ranks of larger
+// nodes, the extras, only hand over and receive.
 //
-// In round t every node works on one piece, which the carriers of the node before had in round t-1: reducing, a carrier adds what the
-// ranks of its node say to what comes along the ring; gathering, it hands to them what comes along. As in ring.c one node of a ring takes
-// before it gives in every round (`hold`), the others do both at once, so that one slot per connection is enough. Between two ranks of a
-// node at most one message passes in each round, and a rank sends all of its own before it waits for those of others; so nobody waits in
-// a circle there either. While a piece is on its way to the next node, the ranks of this one prepare the next or hand out the last.
+// In round t every node works on one piece, which the carriers of the node before had in round t-1: reducing, a carrier
+// adds what the ranks of its node say to what comes along the ring; gathering, it hands to them what comes along. As in
+// ring.c one node of a ring takes before it gives in every round (`hold`), the others do both at once, so that one slot
+// per connection is enough. Between two ranks of a node at most one message passes in each round, and a rank sends all
+// of its own before it waits for those of others; so nobody waits in a circle there either. While a piece is on its way
+// to the next node, the ranks of this one prepare the next or hand out the last.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -49,8 +52,8 @@ static bool ring_holds(const hier *h, int t, int rounds)
   return t > 0 && t < rounds - 1 && h->node == t % h->nodes;
 }
 
-// The i-th carrier of the node to turn to, starting behind the own number so that not all knock at one door; never this rank itself.
-// -1: no more.
+// The i-th carrier of the node to turn to, starting behind the own number so that not all knock at one door; never this
+// rank itself. -1: no more.
 static int other_carrier(const hier *h, int i)
 {
   int q = tt_mod(h->index + 1 + i, h->shares);
@@ -90,7 +93,8 @@ static uint32_t piece_of(const hier *h, int share, int t)
   return (uint32_t)(share * h->nodes + tt_mod(h->node - 1 - t, h->nodes));
 }
 
-// Rounds 0 .. nodes-1 sum a piece on its way round to a node; there it is complete, and the later rounds carry it round once more.
+// Rounds 0 .. nodes-1 sum a piece on its way round to a node; there it is complete, and the later rounds carry it round
+// once more.
 static void carry_piece(tt_build *b, const hier *h, int t)
 {
   int rounds = 2 * h->nodes - 1, turn = h->nodes - 1;
@@ -112,8 +116,8 @@ static void carry_piece(tt_build *b, const hier *h, int t)
   } else if (hold) {
     tt_build_copy(b, c, kept, tt_ref_fifo(h->next_rank, c));
   }
-  // In a step of its own. At the turn the mates may not have taken this rank's last part before they have got its mates' parts, which this
-  // step takes; later, what goes round need not wait for them.
+  // In a step of its own. At the turn the mates may not have taken this rank's last part before they have got its
+  // mates' parts, which this step takes; later, what goes round need not wait for them.
   if (keep && h->size > 1) {
     tt_build_step(b, 0, c);
     tt_build_from(b, tt_ref_out(c));
@@ -137,7 +141,8 @@ static void hier_allreduce(tt_build *b, const hier *h)
   }
 }
 
-// ---- reduce-scatter and all-gather: the blocks of a node's ranks in layers of `shares`; share q of layer u is block q + u * shares ----
+// ---- reduce-scatter and all-gather: the blocks of a node's ranks in layers of `shares`; share q of layer u is block q
+// + u * shares ----
 
 // Block of share `q` of `node` in layer u; false where the node is too small to have one.
 static bool block_of(const hier *h, int node, int q, int u, uint32_t *block)
@@ -208,7 +213,9 @@ static void carry_block(tt_build *b, const hier *h, int u, int t, uint32_t block
   bool hold = ring_holds(h, t, h->nodes);
   int owner = h->index + u * h->shares; // in round 0
   tt_build_step(b, 0, 0);
-  tt_build_from(b, t > 0 ? tt_ref_fifo(h->prev_rank, block) : u == 0 ? tt_ref_in(0) : tt_ref_fifo(mate(h, owner), block));
+  tt_build_from(b, t > 0    ? tt_ref_fifo(h->prev_rank, block)
+                   : u == 0 ? tt_ref_in(0)
+                            : tt_ref_fifo(mate(h, owner), block));
   tt_build_to(b, tt_ref_out(block));
   if (t < h->nodes - 1 && !hold) {
     tt_build_to(b, tt_ref_fifo(h->next_rank, block));
@@ -256,7 +263,8 @@ static void hier_allgather(tt_build *b, const hier *h)
 
 ncclResult_t tt_hierring_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "HierRing", 1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER));
+  TT_TRY(tt_shape_check(shape, "HierRing",
+                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER));
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }

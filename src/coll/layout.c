@@ -56,8 +56,12 @@ ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out)
   }
   int *ints = (int *)(l + 1);
   tables t = {.node_of = ints, .index_of = ints + n, .order = ints + 2 * n, .first = ints + 3 * n};
-  *l = (tt_layout){
-      .nranks = nranks, .node_of = t.node_of, .index_of = t.index_of, .order = t.order, .first = t.first, .channels = {.count = 1}};
+  *l = (tt_layout){.nranks = nranks,
+                   .node_of = t.node_of,
+                   .index_of = t.index_of,
+                   .order = t.order,
+                   .first = t.first,
+                   .channels = {.count = 1}};
   ncclResult_t res = layout_number_nodes(l, name_of, &t);
   if (res != ncclSuccess) {
     tt_free(l);
@@ -75,8 +79,8 @@ static ncclResult_t check_ring(const int *ring, int channel, int n, int *seen)
   memset(seen, 0, (size_t)n * sizeof *seen);
   for (int i = 0; i < n; i++) {
     if (ring[i] < 0 || ring[i] >= n || seen[ring[i]]++ > 0) {
-      return tt_fail(ncclInvalidArgument, "channel %d: rank %d at place %d of the ring %s (%d ranks)", channel, ring[i], i,
-                     ring[i] < 0 || ring[i] >= n ? "does not exist" : "was there before", n);
+      return tt_fail(ncclInvalidArgument, "channel %d: rank %d at place %d of the ring %s (%d ranks)", channel, ring[i],
+                     i, ring[i] < 0 || ring[i] >= n ? "does not exist" : "was there before", n);
     }
   }
   return ncclSuccess;
@@ -89,12 +93,13 @@ static ncclResult_t check_tree(const int *ups, int channel, int n, int *children
   memset(children, 0, (size_t)n * sizeof *children);
   for (int r = 0; r < n; r++) {
     if (ups[r] < -1 || ups[r] >= n || ups[r] == r) {
-      return tt_fail(ncclInvalidArgument, "channel %d: rank %d hangs below rank %d in the tree (%d ranks)", channel, r, ups[r], n);
+      return tt_fail(ncclInvalidArgument, "channel %d: rank %d hangs below rank %d in the tree (%d ranks)", channel, r,
+                     ups[r], n);
     }
     roots += ups[r] < 0;
     if (ups[r] >= 0 && ++children[ups[r]] > TT_LAYOUT_CHILDREN) {
-      return tt_fail(ncclInvalidArgument, "channel %d: more than %d ranks hang below rank %d in the tree", channel, TT_LAYOUT_CHILDREN,
-                     ups[r]);
+      return tt_fail(ncclInvalidArgument, "channel %d: more than %d ranks hang below rank %d in the tree", channel,
+                     TT_LAYOUT_CHILDREN, ups[r]);
     }
   }
   // Leaves are taken away until nothing is left: a circle has none.
@@ -109,7 +114,8 @@ static ncclResult_t check_tree(const int *ups, int channel, int n, int *children
     }
   }
   if (roots != 1 || left > 0) {
-    return tt_fail(ncclInvalidArgument, "channel %d: the tree has %d roots%s", channel, roots, left > 0 ? " and a circle" : "");
+    return tt_fail(ncclInvalidArgument, "channel %d: the tree has %d roots%s", channel, roots,
+                   left > 0 ? " and a circle" : "");
   }
   return ncclSuccess;
 }
@@ -130,7 +136,8 @@ static ncclResult_t check_channels(int n, const tt_channels *c, int *scratch)
 ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channels)
 {
   if (channels->count < 1 || (!channels->rings && !channels->ups)) {
-    return tt_fail(ncclInvalidArgument, "layout of %d ranks: %d channels, without rings or trees", layout->nranks, channels->count);
+    return tt_fail(ncclInvalidArgument, "layout of %d ranks: %d channels, without rings or trees", layout->nranks,
+                   channels->count);
   }
   size_t all = (size_t)channels->count * (size_t)layout->nranks;
   int *ints = tt_calloc(2 * all + (size_t)layout->nranks, sizeof(int));

@@ -1,10 +1,11 @@
-// layout.h: which rank sits on which machine ("node"), and the channels. What the algorithms that follow them are written for.
+// layout.h: which rank sits on which machine ("node"), and the channels. What the algorithms that follow them are
+// written for.
 //
-// Ranks of one node reach each other through memory, ranks of different nodes through the network. Any assignment is a layout: nodes may
-// have different numbers of ranks, and ranks of one node need not be neighbours in number.
+// Ranks of one node reach each other through memory, ranks of different nodes through the network. Any assignment is a
+// layout: nodes may have different numbers of ranks, and ranks of one node need not be neighbours in number.
 //
-// A channel is one way through all ranks: a ring, and a tree. Where somebody knows the wires (src/topo) he gives several, each for a part
-// of the message; where nobody does, there is one, which follows from the nodes.
+// A channel is one way through all ranks: a ring, and a tree. Where somebody knows the wires (src/topo) he gives
+// several, each for a part of the message; where nobody does, there is one, which follows from the nodes.
 #pragma once
 #include <stddef.h>
 
@@ -15,8 +16,10 @@ enum { TT_LAYOUT_CHILDREN = 3 }; // of a rank in a channel's tree
 // The channels that somebody gives.
 typedef struct tt_channels {
   int count;
-  const int *rings; // [channel * nranks + place]: the ranks in the order of the channel's ring. NULL: as without channels
-  const int *ups;   // [channel * nranks + rank]: whom the rank hangs below in the channel's tree; -1: its root. NULL: as without channels
+  const int
+      *rings;     // [channel * nranks + place]: the ranks in the order of the channel's ring. NULL: as without channels
+  const int *ups; // [channel * nranks + rank]: whom the rank hangs below in the channel's tree; -1: its root. NULL: as
+                  // without channels
 } tt_channels;
 
 // Nodes are numbered by their lowest rank: rank 0 sits on node 0. Immutable once schedules are written for it.
@@ -27,19 +30,20 @@ typedef struct tt_layout {
   const int *index_of;   // by rank: its number among the ranks of its node, lowest rank first
   const int *order;      // all ranks, node after node: a ring along it enters and leaves every node once
   const int *first;      // by node, nnodes + 1 of them: node k's ranks are order[first[k]] ... order[first[k + 1] - 1]
-  int heads;             // ranks of each node that speak to a network that reduces, at most (tt_collnet_heads). 0: nobody has said
-  tt_channels channels;  // all zero, with a count of 1: nobody has given any
-  int *channel_memory;   // what its arrays lie in
+  int heads; // ranks of each node that speak to a network that reduces, at most (tt_collnet_heads). 0: nobody has said
+  tt_channels channels; // all zero, with a count of 1: nobody has given any
+  int *channel_memory;  // what its arrays lie in
 } tt_layout;
 
-// Makes the layout of ranks of which rank r sits on the machine called name_of[r]: equal numbers, whatever they are, mean the same machine.
-// The caller destroys *out. ncclInvalidArgument unless nranks >= 1; ncclSystemError when out of memory. Any thread.
+// Makes the layout of ranks of which rank r sits on the machine called name_of[r]: equal numbers, whatever they are,
+// mean the same machine. The caller destroys *out. ncclInvalidArgument unless nranks >= 1; ncclSystemError when out of
+// memory. Any thread.
 ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out);
 
-// Gives a layout channels, which are copied; those it had are forgotten. Before schedules are written for it, and by whoever made it. What
-// is wrong is named with ncclInvalidArgument, and the layout stays as it was: no channels, neither rings nor trees, a ring that is no
-// permutation of the ranks, a tree with no root, several, a circle, or a rank with more than TT_LAYOUT_CHILDREN children. ncclSystemError
-// when out of memory.
+// Gives a layout channels, which are copied; those it had are forgotten. Before schedules are written for it, and by
+// whoever made it. What is wrong is named with ncclInvalidArgument, and the layout stays as it was: no channels,
+// neither rings nor trees, a ring that is no permutation of the ranks, a tree with no root, several, a circle, or a
+// rank with more than TT_LAYOUT_CHILDREN children. ncclSystemError when out of memory.
 ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channels);
 
 // Frees the layout. NULL is allowed.

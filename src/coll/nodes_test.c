@@ -1,4 +1,5 @@
-// nodes_test.c: every algorithm on several nodes, even and uneven, by the verifier; and how often messages cross from node to node.
+// nodes_test.c: every algorithm on several nodes, even and uneven, by the verifier; and how often messages cross from
+// node to node.
 #include <stdio.h>
 #include <string.h>
 
@@ -132,8 +133,8 @@ static traffic traffic_of(const ranks *r, const tt_layout *l)
 
 static traffic crossings(const char *name, tt_func f, const tt_layout *l, int root)
 {
-  ranks r =
-      write_shape(&tt_algorithms(NULL)[tt_algorithm_find(name)], (tt_shape){.func = f, .nranks = l->nranks, .root = root, .layout = l});
+  ranks r = write_shape(&tt_algorithms(NULL)[tt_algorithm_find(name)],
+                        (tt_shape){.func = f, .nranks = l->nranks, .root = root, .layout = l});
   traffic t = traffic_of(&r, l);
   free_ranks(&r);
   return t;
@@ -169,15 +170,18 @@ static void test_tree_enters_each_node_once(void **state)
         int m = crossings("Tree", TT_FUNC_ALLREDUCE, l, 0).messages;
         assert_true(m == 2 * edges || m == 4 * edges);
         assert_true(m == 4 * edges || l->smallest < 4);
-        assert_true(l->nnodes == 1 || l->largest == 1 || crossings("Tree", TT_FUNC_REDUCE, l, n / 2).messages == 2 * edges);
-        assert_true(l->nnodes == 1 || l->largest == 1 || crossings("Tree", TT_FUNC_BROADCAST, l, n / 2).messages == 2 * edges);
+        assert_true(l->nnodes == 1 || l->largest == 1 ||
+                    crossings("Tree", TT_FUNC_REDUCE, l, n / 2).messages == 2 * edges);
+        assert_true(l->nnodes == 1 || l->largest == 1 ||
+                    crossings("Tree", TT_FUNC_BROADCAST, l, n / 2).messages == 2 * edges);
         tt_layout_destroy(l);
       }
     }
   }
 }
 
-// Where a node has several ranks, the two trees of a broadcast come in by two of them; of an all-reduce, from four ranks on.
+// Where a node has several ranks, the two trees of a broadcast come in by two of them; of an all-reduce, from four
+// ranks on.
 static void test_trees_have_two_heads(void **state)
 {
   (void)state;
@@ -231,7 +235,8 @@ static void test_networks_that_reduce_get_each_chunk_once(void **state)
         for (l->heads = 0; l->heads <= 3; l->heads++) {
           int k = l->nnodes, heads = tt_collnet_heads(l, n);
           assert_in_range(heads, 1, l->heads > 0 ? TT_MIN(l->heads, l->smallest) : l->smallest);
-          traffic chain = crossings("CollNetChain", TT_FUNC_ALLREDUCE, l, 0), direct = crossings("CollNetDirect", TT_FUNC_ALLREDUCE, l, 0);
+          traffic chain = crossings("CollNetChain", TT_FUNC_ALLREDUCE, l, 0),
+                  direct = crossings("CollNetDirect", TT_FUNC_ALLREDUCE, l, 0);
           assert_int_equal(chain.messages, k > 1 ? k : 0);
           assert_int_equal(direct.messages, k > 1 ? k * heads : 0);
           assert_int_equal(chain.connections + direct.connections, 0);
@@ -243,7 +248,8 @@ static void test_networks_that_reduce_get_each_chunk_once(void **state)
   }
 }
 
-// In every turn of an all-to-all on equal nodes, no rank is sent to twice, and a node's ranks turn to as many nodes as they can.
+// In every turn of an all-to-all on equal nodes, no rank is sent to twice, and a node's ranks turn to as many nodes as
+// they can.
 static void check_turn(const ranks *r, const tt_layout *l, uint32_t turn)
 {
   char hit[MOST] = {0}, node_hit[MOST][MOST] = {{0}};

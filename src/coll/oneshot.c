@@ -1,5 +1,6 @@
-// oneshot.c: "Oneshot". Everybody sends its whole input to everybody who needs it (reduce-scatter: the part that is for them); one hop. For the smallest
-// messages, and where cores are short: nobody waits twice. Who only sends, as a broadcast's root, runs ahead as far as there are slots.
+// oneshot.c: "Oneshot". Everybody sends its whole input to everybody who needs it (reduce-scatter: the part that is for
+// them); one hop. For the smallest messages, and where cores are short: nobody waits twice. Who only sends, as a
+// broadcast's root, runs ahead as far as there are slots.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -16,7 +17,8 @@ static void send_to_all(tt_build *b, const tt_shape *shape, uint32_t id, tt_ref 
   }
 }
 
-// The own part is taken from OUT, where it was scaled and rounded like the parts of the others: all ranks evaluate one expression.
+// The own part is taken from OUT, where it was scaled and rounded like the parts of the others: all ranks evaluate one
+// expression.
 static void oneshot_allreduce(tt_build *b, const tt_shape *shape)
 {
   send_to_all(b, shape, 0, tt_ref_out(0));
@@ -80,8 +82,8 @@ static void oneshot_reducescatter(tt_build *b, const tt_shape *shape)
 ncclResult_t tt_oneshot_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "Oneshot",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_BROADCAST |
-                            1u << TT_FUNC_REDUCE));
+                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_REDUCESCATTER |
+                            1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }

@@ -1,10 +1,11 @@
 // pat.c: "PAT". All-gather and reduce-scatter in log2(n) rounds for any n.
 //
-// Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems" (1997), and the same backwards
-// for reduce-scatter. Blocks are numbered by distance: distance d of the rank at place p is the block of the rank at place p + d.
-// In round j (step 2^j) of the all-gather a rank holds distances 0..2^j-1 and gets the next 2^j (or what is left) from place p + 2^j.
-// Reduce-scatter runs the rounds from the last to the first and every message the other way, adding instead of copying.
-// Within a round a rank gives one and takes one in turn, so that one slot is enough.
+// Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems" (1997), and
+// the same backwards for reduce-scatter. Blocks are numbered by distance: distance d of the rank at place p is the
+// block of the rank at place p + d. In round j (step 2^j) of the all-gather a rank holds distances 0..2^j-1 and gets
+// the next 2^j (or what is left) from place p + 2^j. Reduce-scatter runs the rounds from the last to the first and
+// every message the other way, adding instead of copying. Within a round a rank gives one and takes one in turn, so
+// that one slot is enough.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 

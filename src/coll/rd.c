@@ -1,12 +1,12 @@
 // rd.c: "RD". Recursive doubling all-reduce: log2(n) hops, each carrying the whole message. For small messages.
 //
-// Rabenseifner and Traeff, "More efficient reduction algorithms for non-power-of-two number of processors" (2004), section on recursive
-// doubling. Of the n participants, 2e form pairs so that a power of two of players is left; the second of each pair hands its input to
-// the first and gets the result back. In every round two players combine their sums, the lower player's first: both evaluate the same
-// expression, hence every rank gets the same bits.
+// Rabenseifner and Traeff, "More efficient reduction algorithms for non-power-of-two number of processors" (2004),
+// section on recursive doubling. Of the n participants, 2e form pairs so that a power of two of players is left; the
+// second of each pair hands its input to the first and gets the result back. In every round two players combine their
+// sums, the lower player's first: both evaluate the same expression, hence every rank gets the same bits.
 //
-// Participants are all ranks, by their places. With nodes ("HierRD", hier_rd.c) they are the nodes' leaders, each of which adds what its
-// followers have sent to its own input and passes the result on to them.
+// Participants are all ranks, by their places. With nodes ("HierRD", hier_rd.c) they are the nodes' leaders, each of
+// which adds what its followers have sent to its own input and passes the result on to them.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -71,7 +71,8 @@ static void second_of_pair(tt_build *b, const doubling *d)
   tt_team_spread(b, d->team);
 }
 
-// OUT holds the player's sum throughout: nobody else looks at it, and in place it is the input, read before it is written.
+// OUT holds the player's sum throughout: nobody else looks at it, and in place it is the input, read before it is
+// written.
 static void one_player(tt_build *b, const doubling *d)
 {
   tt_build_step(b, TT_STEP_REDUCE, 0);

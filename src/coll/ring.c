@@ -2,9 +2,10 @@
 //
 // Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 //
-// Time is counted in hops: in hop t every rank takes message t-1 from its predecessor and hands message t to its successor. If all ranks
-// insisted on taking and giving at once, a ring whose connections have a single slot would be full and stuck. So in every hop one rank
-// (the one at place t mod n) first takes, then gives: it holds the message in memory meanwhile. Each rank pays for that in one hop of n.
+// Time is counted in hops: in hop t every rank takes message t-1 from its predecessor and hands message t to its
+// successor. If all ranks insisted on taking and giving at once, a ring whose connections have a single slot would be
+// full and stuck. So in every hop one rank (the one at place t mod n) first takes, then gives: it holds the message in
+// memory meanwhile. Each rank pays for that in one hop of n.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
@@ -81,13 +82,21 @@ static void ring_allreduce(tt_build *b, const ring *r)
   for (int t = 0; t <= 2 * n - 2; t++) {
     uint32_t c = (uint32_t)tt_mod(r->place - 1 - t, n);
     unsigned flags = t < n - 1 ? TT_STEP_REDUCE : t == n - 1 ? TT_STEP_REDUCE | TT_STEP_FINAL : 0;
-    hop h = {.t = t, .flags = flags, .sub = c, .in = c, .out = c, .id = c, .take = t > 0, .keep = t >= n - 1, .give = t < 2 * n - 2};
+    hop h = {.t = t,
+             .flags = flags,
+             .sub = c,
+             .in = c,
+             .out = c,
+             .id = c,
+             .take = t > 0,
+             .keep = t >= n - 1,
+             .give = t < 2 * n - 2};
     write_hop(b, r, &h);
   }
 }
 
-// Of two ranks each only sends, then only takes. Over a network these are strands of their own: the next pass is sent while this one is still on its way. In
-// memory that would only fill more of the caches.
+// Of two ranks each only sends, then only takes. Over a network these are strands of their own: the next pass is sent
+// while this one is still on its way. In memory that would only fill more of the caches.
 static void begin_hop(tt_build *b, const ring *r, int t)
 {
   bool apart = tt_shape_node_of(r->shape, r->next) != tt_shape_node_of(r->shape, r->shape->rank);
@@ -102,7 +111,13 @@ static void ring_reducescatter(tt_build *b, const ring *r)
     begin_hop(b, r, t);
     uint32_t c = (uint32_t)rank_at(r, r->place - 1 - t);
     bool last = t == r->n - 1;
-    hop h = {.t = t, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .in = c, .id = c, .take = t > 0, .keep = last, .give = !last};
+    hop h = {.t = t,
+             .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0),
+             .in = c,
+             .id = c,
+             .take = t > 0,
+             .keep = last,
+             .give = !last};
     write_hop(b, r, &h);
   }
 }
@@ -117,9 +132,9 @@ static void ring_allgather(tt_build *b, const ring *r)
   }
 }
 
-// Rank at a place of the chain of a rooted function: the ring cut open before the root, which comes first, or behind it, so that it comes
-// last. The ranks of the root's node change places among themselves for this, lest the chain enters that node twice. A ring that was given
-// is cut where it is, since its hops follow wires.
+// Rank at a place of the chain of a rooted function: the ring cut open before the root, which comes first, or behind
+// it, so that it comes last. The ranks of the root's node change places among themselves for this, lest the chain
+// enters that node twice. A ring that was given is cut where it is, since its hops follow wires.
 static int chain_rank(const ring *r, int at, bool root_last)
 {
   const tt_shape *shape = r->shape;
@@ -162,15 +177,19 @@ static void chain_reduce(tt_build *b, const tt_shape *shape)
 {
   ring r = chain_of(shape, true);
   bool last = r.place == r.n - 1;
-  hop h = {.t = r.place + 1, .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0), .take = r.place > 0, .keep = last, .give = !last};
+  hop h = {.t = r.place + 1,
+           .flags = TT_STEP_REDUCE | (last ? TT_STEP_FINAL : 0),
+           .take = r.place > 0,
+           .keep = last,
+           .give = !last};
   write_hop(b, &r, &h);
 }
 
 ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "Ring",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_BROADCAST |
-                            1u << TT_FUNC_REDUCE));
+                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER |
+                            1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
   if (shape->nranks == 1) {
     return tt_write_alone(shape, out);
   }

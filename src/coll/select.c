@@ -69,7 +69,8 @@ static ncclResult_t unknown_word(const variable *v, piece p)
   for (int i = 0; i < v->nwords; i++) {
     select_append(names, sizeof names, v->words[i].name);
   }
-  return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not known; use names out of: %s", v->name, v->value, (int)p.length, p.at, names);
+  return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not known; use names out of: %s", v->name, v->value,
+                 (int)p.length, p.at, names);
 }
 
 static ncclResult_t unknown_function(const variable *v, piece p)
@@ -78,7 +79,8 @@ static ncclResult_t unknown_function(const variable *v, piece p)
   for (int f = 0; f < TT_NFUNCS; f++) {
     select_append(names, sizeof names, tt_func_name((tt_func)f));
   }
-  return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not a function; use one of: %s", v->name, v->value, (int)p.length, p.at, names);
+  return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not a function; use one of: %s", v->name, v->value,
+                 (int)p.length, p.at, names);
 }
 
 static ncclResult_t find_word(const variable *v, piece p, bool except, uint32_t *bits)
@@ -129,8 +131,8 @@ static ncclResult_t parse_entry(const variable *v, piece entry, bool first, uint
   bool prefixed = memchr(entry.at, ':', entry.length) != NULL;
   uint32_t mask;
   if (!prefixed && !first) {
-    return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" names no function; only the first entry may do so", v->name, v->value,
-                   (int)entry.length, entry.at);
+    return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" names no function; only the first entry may do so", v->name,
+                   v->value, (int)entry.length, entry.at);
   }
   if (prefixed) {
     select_cut(&list, ':', &before);
@@ -206,7 +208,8 @@ ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_f
   word algos[32 + 2];
   tt_algo_filter filter;
   variable a = {.name = "NCCL_ALGO", .value = algo, .words = algos};
-  variable p = {.name = "NCCL_PROTO", .value = proto, .words = protos, .nwords = (int)TT_COUNT(protos), .all = TT_PROTO_ALL};
+  variable p = {
+      .name = "NCCL_PROTO", .value = proto, .words = protos, .nwords = (int)TT_COUNT(protos), .all = TT_PROTO_ALL};
   a.nwords = algorithm_words(algos, &a.all);
   TT_TRY(parse_variable(&a, filter.algos));
   TT_TRY(parse_variable(&p, filter.protos));

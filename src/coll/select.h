@@ -1,8 +1,8 @@
 // select.h: NCCL_ALGO and NCCL_PROTO: which algorithms and protocols the user allows for which function.
 //
-// Syntax, as NCCL's: entries separated by ';'. An entry is [function:]list, a list [^]name,name,... A list allows what it names and nothing
-// else; with ^ it allows everything else. An entry without a function holds for all; only the first may lack one. Later entries replace
-// earlier ones. Case does not matter.
+// Syntax, as NCCL's: entries separated by ';'. An entry is [function:]list, a list [^]name,name,... A list allows what
+// it names and nothing else; with ^ it allows everything else. An entry without a function holds for all; only the
+// first may lack one. Later entries replace earlier ones. Case does not matter.
 //   "ring,tree"   "^tree"   "allreduce:tree;broadcast:ring"   "ring;allreduce:tree,collnetdirect"
 #pragma once
 #include "coll/coll.h"
@@ -14,15 +14,15 @@ enum {
   TT_PROTO_ALL = 3,
 };
 
-// What is allowed, per function. An empty mask is possible: the user named only what we do not have (NVLS, ...), or nothing that knows
-// the function; the planner decides what to do then.
+// What is allowed, per function. An empty mask is possible: the user named only what we do not have (NVLS, ...), or
+// nothing that knows the function; the planner decides what to do then.
 typedef struct tt_algo_filter {
   uint32_t algos[TT_NFUNCS];  // bit i: row i of tt_algorithms
   uint32_t protos[TT_NFUNCS]; // TT_PROTO_…
 } tt_algo_filter;
 
-// Parses the two values (NULL or "": everything is allowed). Entries without a function hold for the five collectives NCCL has
-// them for (broadcast ... all-reduce); the other functions can be named: "alltoall:pairwise". NCCL's names for what we do not have are
-// accepted and never available. ncclInvalidUsage, naming the word, the variable and what is allowed, when a word is unknown. *out is
-// written only on success. Any thread.
+// Parses the two values (NULL or "": everything is allowed). Entries without a function hold for the five collectives
+// NCCL has them for (broadcast ... all-reduce); the other functions can be named: "alltoall:pairwise". NCCL's names for
+// what we do not have are accepted and never available. ncclInvalidUsage, naming the word, the variable and what is
+// allowed, when a word is unknown. *out is written only on success. Any thread.
 ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_filter *out);

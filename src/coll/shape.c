@@ -47,12 +47,12 @@ ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t fu
     return tt_fail(ncclInvalidArgument, "algorithm %s: rank %d of %d ranks", name, shape->rank, shape->nranks);
   }
   if (has_root(shape->func) && (shape->root < 0 || shape->root >= shape->nranks)) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s, %s: root or peer %d is not one of %d ranks", name, tt_func_name(shape->func),
-                   shape->root, shape->nranks);
+    return tt_fail(ncclInvalidArgument, "algorithm %s, %s: root or peer %d is not one of %d ranks", name,
+                   tt_func_name(shape->func), shape->root, shape->nranks);
   }
   if (shape->layout && (shape->order || shape->layout->nranks != shape->nranks)) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s: %d ranks, but a layout of %d%s", name, shape->nranks, shape->layout->nranks,
-                   shape->order ? " and a ring order beside it" : "");
+    return tt_fail(ncclInvalidArgument, "algorithm %s: %d ranks, but a layout of %d%s", name, shape->nranks,
+                   shape->layout->nranks, shape->order ? " and a ring order beside it" : "");
   }
   int channels = shape->layout ? shape->layout->channels.count : 1;
   if (shape->channel < 0 || shape->channel >= channels) {

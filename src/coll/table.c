@@ -7,7 +7,8 @@
 #define F(name) (1u << TT_FUNC_##name)
 
 static const tt_algorithm table[TT_NALGOS] = {
-#define A(id, name, write, funcs, needs, follows, in_network, doc) {name, #id, doc, funcs, needs, follows, write, in_network},
+#define A(id, name, write, funcs, needs, follows, in_network, doc) \
+  {name, #id, doc, funcs, needs, follows, write, in_network},
 #include "coll/algorithms.def"
 };
 

@@ -29,8 +29,11 @@ static void every_algorithm_has_a_name(void **state)
 static void shared_ones_are_named_as_nccl_does(void **state)
 {
   (void)state;
-  const char *const rows[][2] = {
-      {"Ring", "RING"}, {"Tree", "TREE"}, {"PAT", "PAT"}, {"CollNetChain", "COLLNET_CHAIN"}, {"CollNetDirect", "COLLNET_DIRECT"}};
+  const char *const rows[][2] = {{"Ring", "RING"},
+                                 {"Tree", "TREE"},
+                                 {"PAT", "PAT"},
+                                 {"CollNetChain", "COLLNET_CHAIN"},
+                                 {"CollNetDirect", "COLLNET_DIRECT"}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     assert_string_equal(tt_algorithms(NULL)[tt_algorithm_find(rows[i][0])].id, rows[i][1]);
   }
@@ -38,6 +41,7 @@ static void shared_ones_are_named_as_nccl_does(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_algorithm_has_a_name), cmocka_unit_test(shared_ones_are_named_as_nccl_does)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_algorithm_has_a_name),
+                                     cmocka_unit_test(shared_ones_are_named_as_nccl_does)};
   return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

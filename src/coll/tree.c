@@ -1,7 +1,7 @@
 // tree.c: "Tree". Double binary tree: about 2 log n hops at nearly full bandwidth. Chunk t of a pass travels on tree t.
 //
-// Sums go up in one strand and results come down in another, so the next pass starts up while this one is still coming down. Which ranks
-// are neighbours, with and without nodes, and in a tree that a channel gives: tree_branch.h.
+// Sums go up in one strand and results come down in another, so the next pass starts up while this one is still coming
+// down. Which ranks are neighbours, with and without nodes, and in a tree that a channel gives: tree_branch.h.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 #include "coll/tree_branch.h"

@@ -8,7 +8,8 @@
 // From this size on, tree_shape.h has two trees without a common edge; from 4 on there are two such chains.
 enum { TWO_TREES = 6, TWO_CHAINS = 4 };
 
-// The second chain visits the odd positions, then the even ones: no two neighbours of the first chain follow one another.
+// The second chain visits the odd positions, then the even ones: no two neighbours of the first chain follow one
+// another.
 static int chain1_at(int size, int step)
 {
   return step < size / 2 ? 2 * step + 1 : 2 * (step - size / 2);
@@ -52,8 +53,8 @@ static int head_index(const tt_forest *f, int node, int which)
   return p;
 }
 
-// Trees that may share edges: one form, turned so that the head is its root; the second is the first seen in a mirror, so that leaves of
-// one tend to be inner nodes of the other.
+// Trees that may share edges: one form, turned so that the head is its root; the second is the first seen in a mirror,
+// so that leaves of one tend to be inner nodes of the other.
 static int turned(int p, int size, int head, int which)
 {
   return tt_mod(which == 0 ? head + p : head - p, size);
@@ -134,7 +135,8 @@ static void join_nodes(const tt_forest *f, int node, int which, tt_branch *branc
 static void join_ranks(const tt_forest *f, int node, int which, tt_branch *branch)
 {
   int size = tt_shape_node_size(f->shape, node), index = tt_shape_index_of(f->shape, f->shape->rank);
-  tt_tree_node at = f->together ? together_node(size, head_index(f, node, which), which, index) : apart_node(f, size, which, index);
+  tt_tree_node at =
+      f->together ? together_node(size, head_index(f, node, which), which, index) : apart_node(f, size, which, index);
   if (at.parent >= 0) {
     branch->parent = tt_shape_member(f->shape, node, at.parent);
   }
@@ -188,7 +190,8 @@ tt_branch tt_forest_branch(const tt_forest *f, int which)
   return branch;
 }
 
-// Are there two trees for an all-reduce that share no edge? Two nodes without a second head may be joined in one tree only.
+// Are there two trees for an all-reduce that share no edge? Two nodes without a second head may be joined in one tree
+// only.
 static bool two_apart(const tt_forest *f)
 {
   const tt_layout *l = f->shape->layout;
@@ -205,9 +208,11 @@ tt_forest tt_forest_of(const tt_shape *shape)
 {
   const tt_layout *l = shape->layout;
   if (tt_shape_ups(shape)) {
-    return (tt_forest){.shape = shape, .ups = tt_shape_ups(shape), .rooted = shape->func != TT_FUNC_ALLREDUCE, .ntrees = 1};
+    return (tt_forest){
+        .shape = shape, .ups = tt_shape_ups(shape), .rooted = shape->func != TT_FUNC_ALLREDUCE, .ntrees = 1};
   }
-  tt_forest f = {.shape = shape, .flat = !l || l->nnodes == 1 || l->largest == 1, .rooted = shape->func != TT_FUNC_ALLREDUCE};
+  tt_forest f = {
+      .shape = shape, .flat = !l || l->nnodes == 1 || l->largest == 1, .rooted = shape->func != TT_FUNC_ALLREDUCE};
   f.nnodes = f.flat ? shape->nranks : l->nnodes;
   f.nodes = tt_tree_shape_of(f.rooted ? f.nnodes - 1 : f.nnodes);
   f.together = f.rooted && !f.flat;

@@ -1,8 +1,8 @@
 // tree_shape.c: arithmetic of the double binary tree.
 //
-// Tree 0 is the in-order tree: the lowest set bit of a position is its height, so odd positions are leaves, and position 0 hangs above the
-// top as the root. Tree 1 has the same form with its nodes renamed: inner nodes (even) get odd names, shifted, and leaves the names that
-// are left. The shift is the first for which no edge is common.
+// Tree 0 is the in-order tree: the lowest set bit of a position is its height, so odd positions are leaves, and
+// position 0 hangs above the top as the root. Tree 1 has the same form with its nodes renamed: inner nodes (even) get
+// odd names, shifted, and leaves the names that are left. The shift is the first for which no edge is common.
 #include "coll/tree_shape.h"
 
 #include <stdbool.h>

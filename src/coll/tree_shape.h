@@ -1,7 +1,8 @@
-// tree_shape.h: two binary trees over positions 0..n-1 that share no edge, nearly every inner node of one being a leaf of the other.
+// tree_shape.h: two binary trees over positions 0..n-1 that share no edge, nearly every inner node of one being a leaf
+// of the other.
 //
-// Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009). Theirs may share edges; ours
-// may not, because each tree runs in a strand of its own and a connection belongs to one strand.
+// Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009). Theirs may
+// share edges; ours may not, because each tree runs in a strand of its own and a connection belongs to one strand.
 #pragma once
 
 typedef struct tt_tree_shape {

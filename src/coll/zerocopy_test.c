@@ -1,5 +1,6 @@
-// zerocopy_test.c: that marks mean what they say: every algorithm runs in a model where the network reads lent chunks and writes placed
-// ones whenever it likes, and must give what it gives without marks. Then marks that are wrong, all of which the model must notice.
+// zerocopy_test.c: that marks mean what they say: every algorithm runs in a model where the network reads lent chunks
+// and writes placed ones whenever it likes, and must give what it gives without marks. Then marks that are wrong, all
+// of which the model must notice.
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +77,9 @@ static void model_close(model *m)
 
 static uint64_t *cell(const model *m, int rank, const tt_ref *ref)
 {
-  return ref->kind == TT_IN ? &m->in[rank][ref->chunk] : ref->kind == TT_TMP ? &m->tmp[rank][ref->chunk] : m->out[rank][ref->chunk];
+  return ref->kind == TT_IN    ? &m->in[rank][ref->chunk]
+         : ref->kind == TT_TMP ? &m->tmp[rank][ref->chunk]
+                               : m->out[rank][ref->chunk];
 }
 
 static const tt_ref *destination(const tt_schedule *s, const tt_step *step, int kind)
@@ -335,12 +338,14 @@ static void test_who_is_marked(void **state)
   (void)state;
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     const expected *e = &rows[i];
-    ranks r = write_shape(&tt_algorithms(NULL)[tt_algorithm_find(e->algo)], (tt_shape){.func = e->func, .nranks = e->n});
+    ranks r =
+        write_shape(&tt_algorithms(NULL)[tt_algorithm_find(e->algo)], (tt_shape){.func = e->func, .nranks = e->n});
     mark_all(&r);
     int got[4] = {count_flags(&r, TT_STEP_LEND), count_flags(&r, TT_STEP_PLACE), count_flags(&r, TT_STEP_LEND_IN_PLACE),
                   count_flags(&r, TT_STEP_PLACE_IN_PLACE)};
     if (got[0] != e->lend || got[1] != e->place || got[2] != e->lend_in_place || got[3] != e->place_in_place) {
-      fail_msg("%s %s, %d ranks: %d lend, %d place; in place %d, %d", e->algo, tt_func_name(e->func), e->n, got[0], got[1], got[2], got[3]);
+      fail_msg("%s %s, %d ranks: %d lend, %d place; in place %d, %d", e->algo, tt_func_name(e->func), e->n, got[0],
+               got[1], got[2], got[3]);
     }
     free_ranks(&r);
   }
@@ -358,7 +363,8 @@ static void mark_boldly(const ranks *r, unsigned lend, unsigned place)
       int from = s->refs[step->src].kind;
       bool out = destination(s, step, TT_OUT) != NULL, sends = destination(s, step, TT_FIFO) != NULL;
       bool lends = sends && (out || (step->nsrc == 1 && (from == TT_IN || from == TT_OUT)));
-      step->flags = (uint16_t)(step->flags | (lends ? lend : 0) | (out && step->nsrc == 1 && from == TT_FIFO ? place : 0));
+      step->flags =
+          (uint16_t)(step->flags | (lends ? lend : 0) | (out && step->nsrc == 1 && from == TT_FIFO ? place : 0));
     }
   }
 }
@@ -384,16 +390,19 @@ static bool bold_marks_harm(const char *algo, tt_func f, int n, bool in_place, b
 static void test_wrong_marks_are_noticed(void **state)
 {
   (void)state;
-  assert_true(bold_marks_harm("RD", TT_FUNC_ALLREDUCE, 4, false, true));       // sums again into what was lent
-  assert_true(bold_marks_harm("Pairwise", TT_FUNC_ALLTOALL, 4, true, true));   // receives where its input still waits to be sent
-  assert_true(bold_marks_harm("Pairwise", TT_FUNC_ALLTOALL, 4, true, false));  // the same, seen from the other side
-  assert_false(bold_marks_harm("Ring", TT_FUNC_ALLGATHER, 4, false, true));    // and bold is right where nothing is written twice
+  assert_true(bold_marks_harm("RD", TT_FUNC_ALLREDUCE, 4, false, true)); // sums again into what was lent
+  // Receives where its input still waits to be sent.
+  assert_true(bold_marks_harm("Pairwise", TT_FUNC_ALLTOALL, 4, true, true));
+  assert_true(bold_marks_harm("Pairwise", TT_FUNC_ALLTOALL, 4, true, false)); // the same, seen from the other side
+  // And bold is right where nothing is written twice.
+  assert_false(bold_marks_harm("Ring", TT_FUNC_ALLGATHER, 4, false, true));
   assert_false(bold_marks_harm("Pairwise", TT_FUNC_ALLTOALL, 4, false, true)); //
 }
 
 // ---- single rules, and how buffers lie
 
-static const tt_ref in0 = {.kind = TT_IN}, out0 = {.kind = TT_OUT}, tmp0 = {.kind = TT_TMP}, to = {.kind = TT_FIFO, .peer = 1};
+static const tt_ref in0 = {.kind = TT_IN}, out0 = {.kind = TT_OUT}, tmp0 = {.kind = TT_TMP},
+                    to = {.kind = TT_FIFO, .peer = 1};
 
 typedef struct rule {
   tt_ref step[3][2]; // source, destination
@@ -418,7 +427,8 @@ static void test_rules(void **state)
     tt_ref refs[6];
     tt_step steps[3];
     tt_strand strands[2] = {{.count = rules[i].strands == 1 ? 3 : 2}, {.first = 2, .count = 1}};
-    tt_schedule s = {.nranks = 2, .in_blocks = 1, .out_blocks = 1, .nsub = 1, .ntmp = 1, .nsteps = 3, .nrefs = 6, .refs = refs};
+    tt_schedule s = {
+        .nranks = 2, .in_blocks = 1, .out_blocks = 1, .nsub = 1, .ntmp = 1, .nsteps = 3, .nrefs = 6, .refs = refs};
     s.steps = steps;
     s.strands = strands;
     s.nstrands = rules[i].strands;
@@ -438,7 +448,8 @@ static void test_rules(void **state)
 
 static void test_no_memory(void **state)
 {
-  ranks r = write_shape(&tt_algorithms(NULL)[tt_algorithm_find("Ring")], (tt_shape){.func = TT_FUNC_ALLREDUCE, .nranks = 2});
+  ranks r =
+      write_shape(&tt_algorithms(NULL)[tt_algorithm_find("Ring")], (tt_shape){.func = TT_FUNC_ALLREDUCE, .nranks = 2});
   (void)state;
   tt_alloc_fail_at(1);
   assert_int_equal(tt_zerocopy_mark(r.s[0]), ncclSystemError);

@@ -1,7 +1,8 @@
 // capture.c: operations on captured streams become parts of a graph (tt_device_ops.record).
 //
-// A part has the operations of one communicator in one group, as tasks. Each launch of the graph hands copies of them to tt_comm_launch, as the calls
-// would, outside of any group that is open; so everything that a launch counts is counted then.
+// A part has the operations of one communicator in one group, as tasks. Each launch of the graph hands copies of them
+// to tt_comm_launch, as the calls would, outside of any group that is open; so everything that a launch counts is
+// counted then.
 #include "base/result.h"
 #include "comm/comm.h"
 #include "comm/decide.h"
@@ -26,7 +27,8 @@ static ncclResult_t check_calls(const tt_recorded *r)
   if (tt_comm_lives(n->comm) && n->comm->hash == n->hash && n->comm->rank == n->rank) {
     return ncclSuccess;
   }
-  return tt_fail(ncclInvalidArgument, "launch of a graph: rank %d's communicator, whose %s was captured, has been destroyed or aborted",
+  return tt_fail(ncclInvalidArgument,
+                 "launch of a graph: rank %d's communicator, whose %s was captured, has been destroyed or aborted",
                  n->rank, tt_func_name(n->tasks->func));
 }
 
@@ -43,7 +45,8 @@ static void tell_calls(tt_group_events *g, tt_task *tasks, size_t n)
 static ncclResult_t capture_launch(const calls *n)
 {
   tt_group_events events = {.captured = true};
-  bool reported = n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
+  bool reported =
+      n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
   TT_TRY(tt_comm_check(n->comm, "launch of a graph", true));
   for (size_t i = 0; i < n->n; i++) {
     tt_comm_recall(n->comm, &n->copies[i]);

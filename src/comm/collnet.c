@@ -35,7 +35,8 @@ typedef struct ready {
 
 static void collnet_fall_back(const struct ncclComm *c, const char *why, int rank)
 {
-  tt_info(TT_INIT | TT_NET, "COLLNET: not used, other algorithms are: %s %d%s", why, rank, rank == c->rank ? "" : ", whose log says why");
+  tt_info(TT_INIT | TT_NET, "COLLNET: not used, other algorithms are: %s %d%s", why, rank,
+          rank == c->rank ? "" : ", whose log says why");
 }
 
 bool tt_comm_collnet_wanted(const struct ncclComm *c)
@@ -45,7 +46,8 @@ bool tt_comm_collnet_wanted(const struct ncclComm *c)
     return false;
   }
   if (!c->network.needed || c->layout->nnodes < threshold) {
-    tt_info(TT_INIT | TT_NET, "COLLNET: not used: %d nodes, of which NCCL_COLLNET_NODE_THRESHOLD wants %lld, and there must be two",
+    tt_info(TT_INIT | TT_NET,
+            "COLLNET: not used: %d nodes, of which NCCL_COLLNET_NODE_THRESHOLD wants %lld, and there must be two",
             c->layout->nnodes, (long long)threshold);
     return false;
   }
@@ -72,7 +74,8 @@ static bool collnet_compare(struct ncclComm *c, const offer *all)
   int devices = all[0].devices;
   for (int i = 0; i < c->nranks; i++) {
     if (!all[i].good || strncmp(all[i].name, all[0].name, sizeof all[0].name) != 0) {
-      collnet_fall_back(c, all[i].good ? "another collective network has rank" : "it is out of the question on rank", i);
+      collnet_fall_back(c, all[i].good ? "another collective network has rank" : "it is out of the question on rank",
+                        i);
       return false;
     }
     n->support &= all[i].support;
@@ -86,11 +89,13 @@ static bool collnet_compare(struct ncclComm *c, const offer *all)
 static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
 {
   tt_comm_collnet *n = c->network.reduce;
-  const tt_net_env env = {.rank = c->rank, .nranks = c->nranks, .comm_hash = c->hash, .traffic_class = c->config.traffic_class};
+  const tt_net_env env = {
+      .rank = c->rank, .nranks = c->nranks, .comm_hash = c->hash, .traffic_class = c->config.traffic_class};
   TT_TRY(tt_collnet_open(c->network.ops, &env, &n->net));
   offer *all = tt_calloc((size_t)c->nranks, sizeof *all);
   if (all == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank, c->nranks);
+    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank,
+                   c->nranks);
   }
   if (n->net != NULL) {
     all[c->rank] = (offer){.good = 1, .devices = tt_collnet_devices(n->net), .support = tt_collnet_support(n->net)};
@@ -108,8 +113,8 @@ static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
 static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, bool *good)
 {
   if (collnet_is_head(c)) {
-    all[c->rank].good =
-        tt_collnet_listen(c->network.reduce->net, c->layout->index_of[c->rank], all[c->rank].handle, listener) == ncclSuccess;
+    all[c->rank].good = tt_collnet_listen(c->network.reduce->net, c->layout->index_of[c->rank], all[c->rank].handle,
+                                          listener) == ncclSuccess;
   } else {
     all[c->rank].good = 1;
   }
@@ -142,7 +147,9 @@ static ncclResult_t find_behind(struct ncclComm *c)
     }
   }
   n->behind = (tt_behind){.n = count, .ranks = n->ranks, .pages = n->pages};
-  return count == nodes - 1 ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for a link to a collective network", c->rank);
+  return count == nodes - 1
+             ? ncclSuccess
+             : tt_fail(ncclSystemError, "rank %d: no memory for a link to a collective network", c->rank);
 }
 
 // The link's FIFOs, and a page that nobody writes.
@@ -181,14 +188,16 @@ static bool is_hopeless(void *arg)
   return gone;
 }
 
-// This head's connection and link. What the plugin cannot is told and makes all fall back; *hard: what ends the communicator.
+// This head's connection and link. What the plugin cannot is told and makes all fall back; *hard: what ends the
+// communicator.
 static bool connect_head(struct ncclComm *c, const door *all, void *listener, ncclResult_t *hard)
 {
   tt_comm_collnet *n = c->network.reduce;
   tt_collnet_comm *comm = NULL;
   int nodes = c->layout->nnodes, h = c->layout->index_of[c->rank];
   char *handles = tt_calloc((size_t)nodes, TT_NET_HANDLE);
-  *hard = handles == NULL ? tt_fail(ncclSystemError, "rank %d: no memory for the handles of %d nodes", c->rank, nodes) : make_link(c);
+  *hard = handles == NULL ? tt_fail(ncclSystemError, "rank %d: no memory for the handles of %d nodes", c->rank, nodes)
+                          : make_link(c);
   if (*hard != ncclSuccess) {
     tt_collnet_close_listen(n->net, listener);
     tt_free(handles);
@@ -197,7 +206,8 @@ static bool connect_head(struct ncclComm *c, const door *all, void *listener, nc
   for (int node = 0; node < nodes; node++) {
     memcpy(handles + (size_t)node * TT_NET_HANDLE, all[collnet_head_of(c, node, h)].handle, TT_NET_HANDLE);
   }
-  const tt_collnet_group g = {.dev = h, .rank = c->layout->node_of[c->rank], .nranks = nodes, .handles = handles, .listener = listener};
+  const tt_collnet_group g = {
+      .dev = h, .rank = c->layout->node_of[c->rank], .nranks = nodes, .handles = handles, .listener = listener};
   ncclResult_t res = tt_collnet_connect(n->net, &g, tt_net_patience() * TT_NS_PER_S, is_hopeless, c, &comm);
   tt_free(handles);
   if (res == ncclSuccess) {
@@ -205,7 +215,8 @@ static bool connect_head(struct ncclComm *c, const door *all, void *listener, nc
     res = tt_proxy_sums_open(c->network.proxy, n->link, comm, &n->sums);
   }
   *hard = c->port.abort_flag && res != ncclSuccess
-              ? tt_fail(ncclInternalError, "rank %d: the communicator was aborted while a collective network connected its heads", c->rank)
+              ? tt_fail(ncclInternalError,
+                        "rank %d: the communicator was aborted while a collective network connected its heads", c->rank)
               : ncclSuccess;
   return res == ncclSuccess;
 }
@@ -216,7 +227,8 @@ static ncclResult_t agree_on_links(struct ncclComm *c, bool mine, bool *good)
   tt_comm_collnet *n = c->network.reduce;
   ready *all = tt_calloc((size_t)c->nranks, sizeof *all);
   if (all == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank, c->nranks);
+    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank,
+                   c->nranks);
   }
   all[c->rank] = (ready){.good = mine, .longest = collnet_is_head(c) ? n->longest : UINT64_MAX};
   ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
@@ -270,8 +282,10 @@ ncclResult_t tt_comm_collnet_create(struct ncclComm *c)
   if (n->link != NULL) {
     c->port.links[n->link->peer] = n->link;
   }
-  tt_info(TT_INIT | TT_NET, "COLLNET: network %s reduces between %d nodes, %d heads each, %d of %d combinations of type and operation",
-          tt_collnet_name(n->net), c->layout->nnodes, c->layout->heads, __builtin_popcountll(n->support), ncclNumTypes * TT_COLLNET_OPS);
+  tt_info(TT_INIT | TT_NET,
+          "COLLNET: network %s reduces between %d nodes, %d heads each, %d of %d combinations of type and operation",
+          tt_collnet_name(n->net), c->layout->nnodes, c->layout->heads, __builtin_popcountll(n->support),
+          ncclNumTypes * TT_COLLNET_OPS);
   return ncclSuccess;
 }
 
@@ -304,8 +318,8 @@ bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType
   if ((n->support & bit) == 0 && (n->reported & bit) == 0) {
     static const char *const ops[TT_COLLNET_OPS] = {"sum", "product", "maximum", "minimum"};
     n->reported |= bit;
-    tt_info(TT_COLL | TT_NET, "COLLNET: network %s does not reduce type %s by %s: other algorithms do", tt_collnet_name(n->net),
-            tt_type_name((int)type), ops[tt_collnet_op((int)op)]);
+    tt_info(TT_COLL | TT_NET, "COLLNET: network %s does not reduce type %s by %s: other algorithms do",
+            tt_collnet_name(n->net), tt_type_name((int)type), ops[tt_collnet_op((int)op)]);
   }
   return (n->support & bit) != 0;
 }

@@ -1,7 +1,9 @@
-// collnet.h: a communicator whose network reduces (net/collnet.h): who wants it, the agreement of all ranks, and the heads' links to it.
+// collnet.h: a communicator whose network reduces (net/collnet.h): who wants it, the agreement of all ranks, and the
+// heads' links to it.
 //
-// Every node has the same number of heads, its first ranks; head h of all nodes are a group and connect with each other over one device. Each has a link to
-// that network, peer nranks + h of schedules (device/schedule.h). Either all ranks can use it, or none does, and the log says why.
+// Every node has the same number of heads, its first ranks; head h of all nodes are a group and connect with each other
+// over one device. Each has a link to that network, peer nranks + h of schedules (device/schedule.h). Either all ranks
+// can use it, or none does, and the log says why.
 #pragma once
 #include "coll/coll.h"
 #include "net/collnet.h"
@@ -22,10 +24,11 @@ typedef struct tt_comm_collnet {
   tt_rank_page **pages;
 } tt_comm_collnet;
 
-// Does this rank want it: NCCL_COLLNET_ENABLE or the configuration, several nodes, and as many as NCCL_COLLNET_NODE_THRESHOLD says?
+// Does this rank want it: NCCL_COLLNET_ENABLE or the configuration, several nodes, and as many as
+// NCCL_COLLNET_NODE_THRESHOLD says?
 bool tt_comm_collnet_wanted(const struct ncclComm *c);
-// Makes c->collnet where all ranks can; NULL: they cannot. All ranks call it, after the proxies have met. Errors: those of the bootstrap, ncclSystemError,
-// ncclInternalError (aborted).
+// Makes c->collnet where all ranks can; NULL: they cannot. All ranks call it, after the proxies have met. Errors: those
+// of the bootstrap, ncclSystemError, ncclInternalError (aborted).
 ncclResult_t tt_comm_collnet_create(struct ncclComm *c);
 void tt_comm_collnet_destroy(struct ncclComm *c);
 

@@ -18,22 +18,27 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
   if (comm == NULL) {
     return tt_fail(ncclInvalidArgument, "%s: the communicator is NULL", what);
   }
-  if (((uintptr_t)comm & (TT_CACHE_LINE - 1)) != 0 || atomic_load_explicit(&comm->magic, memory_order_acquire) != TT_COMM_MAGIC) {
-    return tt_fail(ncclInvalidArgument, "%s: %p is not a communicator, or has been destroyed", what, (const void *)comm);
+  if (((uintptr_t)comm & (TT_CACHE_LINE - 1)) != 0 ||
+      atomic_load_explicit(&comm->magic, memory_order_acquire) != TT_COMM_MAGIC) {
+    return tt_fail(ncclInvalidArgument, "%s: %p is not a communicator, or has been destroyed", what,
+                   (const void *)comm);
   }
   if (TT_UNLIKELY(comm->generation != tt_proc_generation)) {
-    return tt_fail(ncclInvalidUsage, "%s: communicator %p belongs to the parent process; a forked child must create its own", what,
+    return tt_fail(ncclInvalidUsage,
+                   "%s: communicator %p belongs to the parent process; a forked child must create its own", what,
                    (const void *)comm);
   }
   if (!usable) {
     return ncclSuccess;
   }
-  int async = atomic_load_explicit(&comm->async, memory_order_acquire), state = atomic_load_explicit(&comm->state, memory_order_acquire);
+  int async = atomic_load_explicit(&comm->async, memory_order_acquire),
+      state = atomic_load_explicit(&comm->state, memory_order_acquire);
   if (TT_UNLIKELY(async == ncclInProgress)) {
-    return tt_fail(ncclInvalidArgument,
-                   "%s on rank %d: the communicator's previous call is still in progress: wait until ncclCommGetAsyncError "
-                   "says ncclSuccess",
-                   what, __atomic_load_n(&comm->rank, __ATOMIC_RELAXED));
+    return tt_fail(
+        ncclInvalidArgument,
+        "%s on rank %d: the communicator's previous call is still in progress: wait until ncclCommGetAsyncError "
+        "says ncclSuccess",
+        what, __atomic_load_n(&comm->rank, __ATOMIC_RELAXED));
   }
   ncclResult_t status = tt_port_status(&comm->port);
   if (TT_UNLIKELY(status != ncclSuccess)) {
@@ -49,7 +54,9 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
 ncclResult_t tt_comm_dead(const struct ncclComm *comm, const char *what)
 {
   ncclResult_t res = tt_comm_check(comm, what, false);
-  return res != ncclSuccess ? res : tt_fail(ncclInvalidArgument, "%s: communicator %p has just been destroyed", what, (const void *)comm);
+  return res != ncclSuccess
+             ? res
+             : tt_fail(ncclInvalidArgument, "%s: communicator %p has just been destroyed", what, (const void *)comm);
 }
 
 ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable)
@@ -121,7 +128,8 @@ static ncclResult_t take_config(const ncclConfig_t *c, ncclConfig_t *out)
 {
   const size_t from = offsetof(ncclConfig_t, blocking);
   if (c->magic != NCCL_API_MAGIC || c->size < offsetof(ncclConfig_t, cgaClusterSize)) {
-    return tt_fail(ncclInvalidArgument, "ncclConfig_t at %p was not initialised with NCCL_CONFIG_INITIALIZER (magic 0x%x, size %zu)",
+    return tt_fail(ncclInvalidArgument,
+                   "ncclConfig_t at %p was not initialised with NCCL_CONFIG_INITIALIZER (magic 0x%x, size %zu)",
                    (const void *)c, c->magic, c->size);
   }
   memcpy((char *)out + from, (const char *)c + from, TT_MIN(c->size, config_end(c->version)) - from);
@@ -163,23 +171,28 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   if (user != NULL) {
     TT_TRY(take_config(user, c));
   }
-  tt_config from = parent != NULL
-                       ? parent->config
-                       : (tt_config){.blocking = 1, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .traffic_class = TT_NET_ANY_CLASS};
+  tt_config from =
+      parent != NULL
+          ? parent->config
+          : (tt_config){
+                .blocking = 1, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .traffic_class = TT_NET_ANY_CLASS};
   tt_config r = from;
   r.blocking = pick(c->blocking, tt_param_is_set(comm_blocking), p->comm_blocking, from.blocking);
   r.min_ctas = pick(c->minCTAs, tt_param_is_set(min_ctas), p->min_ctas, from.min_ctas);
   r.max_ctas = pick(c->maxCTAs, tt_param_is_set(max_ctas), p->max_ctas, from.max_ctas);
   r.split_share = pick(c->splitShare, 0, 0, 0);
-  r.collnet_enable = pick(c->collnetEnable, tt_param_is_set(collnet_enable), p->collnet_enable != 0, from.collnet_enable);
+  r.collnet_enable =
+      pick(c->collnetEnable, tt_param_is_set(collnet_enable), p->collnet_enable != 0, from.collnet_enable);
   r.traffic_class = pick(c->trafficClass, 0, 0, from.traffic_class);
   const char *least = tt_param_is_set(min_ctas) ? "NCCL_MIN_CTAS" : "ncclConfig_t.minCTAs";
   const char *most = tt_param_is_set(max_ctas) ? "NCCL_MAX_CTAS" : "ncclConfig_t.maxCTAs";
-  TT_TRY(check_range(tt_param_is_set(comm_blocking) ? "NCCL_COMM_BLOCKING" : "ncclConfig_t.blocking", r.blocking, 0, 1));
+  TT_TRY(
+      check_range(tt_param_is_set(comm_blocking) ? "NCCL_COMM_BLOCKING" : "ncclConfig_t.blocking", r.blocking, 0, 1));
   TT_TRY(check_range(least, r.min_ctas, 1, INT_MAX));
   TT_TRY(check_range(most, r.max_ctas, 1, INT_MAX));
   if (r.min_ctas > r.max_ctas) {
-    return tt_fail(ncclInvalidArgument, "%s is %d and %s is %d: the least is more than the most", least, r.min_ctas, most, r.max_ctas);
+    return tt_fail(ncclInvalidArgument, "%s is %d and %s is %d: the least is more than the most", least, r.min_ctas,
+                   most, r.max_ctas);
   }
   r.min_ctas = TT_MIN(r.min_ctas, TT_GRAPH_MAX_CHANNELS);
   r.max_ctas = TT_MIN(r.max_ctas, TT_GRAPH_MAX_CHANNELS);
@@ -200,16 +213,20 @@ void tt_comm_log_memory(const struct ncclComm *comm)
   const tt_geometry *g = &comm->peers[0].geometry;
   size_t n = (size_t)comm->nranks, local = (size_t)comm->machine.local_ranks, remote = n - local;
   size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local);
-  size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0; // header, pages rounded up, windows
+  // Header, pages rounded up, windows.
+  size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0;
   size_t own = sizeof *comm +
-               n * (sizeof *comm->peers + sizeof *comm->wiring.ranks + sizeof *comm->port.links + 2 * sizeof *comm->plans.flows) +
-               TT_OPERAND_ROWS * (n + 2) * sizeof *comm->port.operands + (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
-  tt_info(
-      TT_INIT,
-      "rank %d: memory: at most %zu KiB for each direction of a connection on this machine, %zu KiB over the network; at most %zu KiB in all that "
-      "%zu local ranks share, %zu KiB for connections with %zu ranks over the network; %zu KiB of its own before the first call",
-      comm->rank, window / 1024, tt_net_window_bytes(g) / 1024, TT_DIV_UP(shared, 1024), local,
-      TT_DIV_UP(2 * remote * tt_net_window_bytes(g), 1024), remote, TT_DIV_UP(own, 1024));
+               n * (sizeof *comm->peers + sizeof *comm->wiring.ranks + sizeof *comm->port.links +
+                    2 * sizeof *comm->plans.flows) +
+               TT_OPERAND_ROWS * (n + 2) * sizeof *comm->port.operands +
+               (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
+  tt_info(TT_INIT,
+          "rank %d: memory: at most %zu KiB for each direction of a connection on this machine, %zu KiB over the "
+          "network; at most %zu KiB in all that "
+          "%zu local ranks share, %zu KiB for connections with %zu ranks over the network; %zu KiB of its own before "
+          "the first call",
+          comm->rank, window / 1024, tt_net_window_bytes(g) / 1024, TT_DIV_UP(shared, 1024), local,
+          TT_DIV_UP(2 * remote * tt_net_window_bytes(g), 1024), remote, TT_DIV_UP(own, 1024));
 }
 
 static bool quiet(void *arg)
@@ -218,7 +235,8 @@ static bool quiet(void *arg)
   if (__atomic_load_n(&c->port.abort_flag, __ATOMIC_ACQUIRE)) {
     return true; // the thread that aborts sees to the rest
   }
-  bool sent = c->port.mover == NULL || tt_port_status(&c->port) != ncclSuccess || c->port.mover->idle(c->port.mover_self);
+  bool sent =
+      c->port.mover == NULL || tt_port_status(&c->port) != ncclSuccess || c->port.mover->idle(c->port.mover_self);
   return tt_comm_outstanding(c) == 0 && sent; // what others still need must have left this process
 }
 
@@ -228,6 +246,9 @@ ncclResult_t tt_comm_flush(struct ncclComm *comm)
   comm->port.row->await(quiet, comm);
   atomic_fetch_and(&comm->plans.recycled, ~TT_FLUSHING);
   ncclResult_t status = tt_port_status(&comm->port);
-  bool aborted = __atomic_load_n(&comm->port.abort_flag, __ATOMIC_ACQUIRE) != 0; // the port may not have been stopped yet
-  return status == ncclSuccess && aborted ? tt_fail(ncclInternalError, "rank %d: the communicator is being aborted", comm->rank) : status;
+  // The port may not have been stopped yet.
+  bool aborted = __atomic_load_n(&comm->port.abort_flag, __ATOMIC_ACQUIRE) != 0;
+  return status == ncclSuccess && aborted
+             ? tt_fail(ncclInternalError, "rank %d: the communicator is being aborted", comm->rank)
+             : status;
 }

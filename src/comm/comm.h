@@ -1,7 +1,8 @@
-// comm.h: the communicator: its struct, what holds while a call uses it, its configuration (comm.c). Front door of src/comm.
+// comm.h: the communicator: its struct, what holds while a call uses it, its configuration (comm.c). Front door of
+// src/comm.
 //
-// A communicator is a small struct of what each layer owns. init.h creates it. An operation (task.h) goes group.h (collects) -> launch.h
-// (decide.h: algorithm and schedules; inline.h: runs a small one at once) -> the stream's queue.
+// A communicator is a small struct of what each layer owns. init.h creates it. An operation (task.h) goes group.h
+// (collects) -> launch.h (decide.h: algorithm and schedules; inline.h: runs a small one at once) -> the stream's queue.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -68,7 +69,8 @@ typedef struct tt_comm_machine {
   size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
 } tt_comm_machine;
 
-// Schedules that have been written, by a hash (schedules.c). The launching thread's; kept until the communicator is freed.
+// Schedules that have been written, by a hash (schedules.c). The launching thread's; kept until the communicator is
+// freed.
 typedef struct tt_comm_schedule_cache {
   struct tt_cached **buckets; // [room]; NULL: nothing has been written yet
   unsigned room, n;           // n: schedules in it
@@ -185,7 +187,8 @@ static inline uint32_t tt_comm_next(const struct ncclComm *c)
 // Plans that are not complete. The launching thread's, or when nothing is launched any more.
 static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 {
-  return c->plans.issued - c->plans.finished - (atomic_load_explicit(&c->plans.recycled, memory_order_acquire) & ~TT_FLUSHING);
+  return c->plans.issued - c->plans.finished -
+         (atomic_load_explicit(&c->plans.recycled, memory_order_acquire) & ~TT_FLUSHING);
 }
 #define TT_COMM_MAGIC 0x7475747469636f6dull
 
@@ -197,26 +200,29 @@ ncclResult_t tt_comm_flush(struct ncclComm *comm);
 // Is it a handle of a communicator that lives, made by this process?
 static inline bool tt_comm_lives(const struct ncclComm *c)
 {
-  return c != NULL && ((uintptr_t)c & (TT_CACHE_LINE - 1)) == 0 && atomic_load_explicit(&c->magic, memory_order_acquire) == TT_COMM_MAGIC &&
-         c->generation == tt_proc_generation;
+  return c != NULL && ((uintptr_t)c & (TT_CACHE_LINE - 1)) == 0 &&
+         atomic_load_explicit(&c->magic, memory_order_acquire) == TT_COMM_MAGIC && c->generation == tt_proc_generation;
 }
 
 // Would tt_comm_check accept a handle that lives for operations?
 static inline bool tt_comm_usable(const struct ncclComm *c)
 {
   return atomic_load_explicit(&c->async, memory_order_acquire) == ncclSuccess &&
-         atomic_load_explicit(&c->state, memory_order_acquire) == TT_COMM_READY && tt_port_status(&c->port) == ncclSuccess;
+         atomic_load_explicit(&c->state, memory_order_acquire) == TT_COMM_READY &&
+         tt_port_status(&c->port) == ncclSuccess;
 }
 
 // Checks a handle for function `what`: alive, made by this process, not waiting for a job. `usable`: must be ready for
 // operations too.
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable);
 
-// A call that uses what the communicator owns stands between enter and leave. ncclCommAbort may come from another thread
-// at any time. It stops the port, makes the handle a dead one, and frees nothing before the call inside has left. Rules:
+// A call that uses what the communicator owns stands between enter and leave. ncclCommAbort may come from another
+// thread at any time. It stops the port, makes the handle a dead one, and frees nothing before the call inside has
+// left. Rules:
 // - Check tt_comm_lives before entering (the struct itself is never freed).
 // - Check again after entering, by tt_comm_usable or tt_comm_check. If that fails, leave at once.
-// - A thread inside does not wait for peers, except for TT_INLINE_LOOKS looks or some yields (run_yielding in inline.c).
+// - A thread inside does not wait for peers, except for TT_INLINE_LOOKS looks or some yields (run_yielding in
+// inline.c).
 //   If it does wait, it looks at port.stop and port.abort_flag meanwhile.
 // - One thread at a time, as for all calls on a communicator except the abort.
 // tt_comm_mark is the first half of entering: several marks need one barrier.

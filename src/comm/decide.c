@@ -65,11 +65,13 @@ static void retire_program(struct ncclComm *comm, tt_program *p)
 static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
 {
   tt_call c = {.in = NULL};
-  if (comm->port.shortcut == NULL || d->choice.channels > 1 || d->choice.networked || comm->tuned || (unsigned)t->op >= ncclNumOps) {
+  if (comm->port.shortcut == NULL || d->choice.channels > 1 || d->choice.networked || comm->tuned ||
+      (unsigned)t->op >= ncclNumOps) {
     return;
   }
   tt_call_fill(t, 0, &c);
-  d->program = tt_program_compile(&comm->port, d->cached->sched, &c, tt_chunk_elements(&d->choice, c.esize), tt_choice_fifo(&d->choice));
+  d->program = tt_program_compile(&comm->port, d->cached->sched, &c, tt_chunk_elements(&d->choice, c.esize),
+                                  tt_choice_fifo(&d->choice));
   if (d->program != NULL && decides_message(t->func)) { // who sends with ncclSend receives as well, mostly
     d->program->claims = false;
     d->program->pauses = true;
@@ -115,7 +117,8 @@ static ncclResult_t claim_decision(struct ncclComm *comm, tt_task *t)
     *set = tt_calloc(TT_DECISION_WAYS, sizeof **set);
   }
   if (*set == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank, tt_func_name(t->func));
+    return tt_fail(ncclSystemError, "rank %d: no memory for the choice of an algorithm of %s", comm->rank,
+                   tt_func_name(t->func));
   }
   tt_decision *d = place_in(comm, *set);
   forget_decision(comm, d);
@@ -126,12 +129,13 @@ static ncclResult_t claim_decision(struct ncclComm *comm, tt_task *t)
 }
 
 // Chooses, and finds the schedules, unless the choice is the same as before. `asks`: a tuner plugin, each time.
-static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *comm, const tt_task *t, size_t ops, bool asks,
-                                                              tt_decision *d)
+static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *comm, const tt_task *t, size_t ops,
+                                                              bool asks, tt_decision *d)
 {
   size_t bytes = tt_task_bytes(t);
   tt_choice c;
-  TT_TRY(asks ? tt_tuning_choose_task(comm, t, ops, &c) : tt_tuning_choose(comm, t->func, bytes, t->root, d->in_network, &c));
+  TT_TRY(asks ? tt_tuning_choose_task(comm, t, ops, &c)
+              : tt_tuning_choose(comm, t->func, bytes, t->root, d->in_network, &c));
   if (!d->made || !same_choice(&d->choice, &c)) {
     forget_decision(comm, d);
     d->choice = c;
@@ -146,8 +150,8 @@ static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *c
 
 ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
 {
-  bool in_network =
-      TT_UNLIKELY(comm->network.reduce != NULL) && !decides_message(t->func) && tt_comm_collnet_allows(comm, t->func, t->type, t->op);
+  bool in_network = TT_UNLIKELY(comm->network.reduce != NULL) && !decides_message(t->func) &&
+                    tt_comm_collnet_allows(comm, t->func, t->type, t->op);
   bool asks = TT_UNLIKELY(comm->tuned) && !decides_message(t->func);
   if (TT_UNLIKELY(!tt_task_is_decided(t))) { // one may have been made since
     tt_comm_recall(comm, t);

@@ -1,4 +1,5 @@
-// decide.h: what was chosen for a kind of call, and its program (decide.c). An operation that is repeated pays for the choice once.
+// decide.h: what was chosen for a kind of call, and its program (decide.c). An operation that is repeated pays for the
+// choice once.
 #pragma once
 #include "comm/comm.h"
 #include "comm/schedules.h"
@@ -46,11 +47,12 @@ static inline tt_program *tt_task_program(const tt_task *t)
   return tt_task_is_decided(t) ? t->decision->program : NULL;
 }
 
-// Finds the task's decision, `known`: that of the last task like it, or a new one, which is chosen, compiled, and has its schedules and links made. `ops`:
-// collectives of the group. The launching thread. Errors: ncclSystemError (no memory), those of tt_tuning_choose_task and tt_comm_schedules.
+// Finds the task's decision, `known`: that of the last task like it, or a new one, which is chosen, compiled, and has
+// its schedules and links made. `ops`: collectives of the group. The launching thread. Errors: ncclSystemError (no
+// memory), those of tt_tuning_choose_task and tt_comm_schedules.
 ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops);
 // Frees all decisions. No plan is left.
 void tt_comm_free_decisions(struct ncclComm *comm);
-// What a call passes to the executor, but for scratch and memory of peers. Functions that only copy count in bytes, so that both sides cut messages alike
-// whatever their types. `seq`: the operation's number; 0: a message.
+// What a call passes to the executor, but for scratch and memory of peers. Functions that only copy count in bytes, so
+// that both sides cut messages alike whatever their types. `seq`: the operation's number; 0: a message.
 void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c);

@@ -36,16 +36,20 @@ static void log_figures(const struct ncclComm *comm, const tt_tuning *t)
   const tt_figures_source *mine = tt_figures_own();
   const tt_figures *f = &t->figures;
   if (f->measured != 0) {
-    tt_info(TT_INIT | TT_TUNING, "rank %d: figures of rank 0's machine, measured %s: %s", comm->rank, day_of(f->when, day),
-            tt_figures_text(f, text, sizeof text));
+    tt_info(TT_INIT | TT_TUNING, "rank %d: figures of rank 0's machine, measured %s: %s", comm->rank,
+            day_of(f->when, day), tt_figures_text(f, text, sizeof text));
   } else {
-    tt_info(TT_INIT | TT_TUNING,
-            "rank %d: the library's own figures hold, rank 0 has none of its machine (tutti-tune --machine measures them)", comm->rank);
+    tt_info(
+        TT_INIT | TT_TUNING,
+        "rank %d: the library's own figures hold, rank 0 has none of its machine (tutti-tune --machine measures them)",
+        comm->rank);
   }
   bool others = mine->figures.measured != 0 && !tt_figures_same(&mine->figures, &comm->peers[0].figures);
-  tt_info(TT_TUNING, "rank %d: LL up to %zu bytes, direct access from %zu (%zu in one process) in chunks of %zu; figures here: %s%s",
-          comm->rank, t->limits.ll, t->limits.direct_copy, t->limits.direct_local, t->limits.direct_chunk, mine->from,
-          others ? ", others than rank 0's" : "");
+  tt_info(
+      TT_TUNING,
+      "rank %d: LL up to %zu bytes, direct access from %zu (%zu in one process) in chunks of %zu; figures here: %s%s",
+      comm->rank, t->limits.ll, t->limits.direct_copy, t->limits.direct_local, t->limits.direct_chunk, mine->from,
+      others ? ", others than rank 0's" : "");
 }
 
 static void set_thresholds(const struct ncclComm *comm, tt_tuning *t)

@@ -1,7 +1,8 @@
 // group.c: ncclGroupStart/End: collects operations and jobs of the calling thread, and starts them together.
 //
-// Operations are launched one communicator after the other; launching never waits for a peer for more than some microseconds, so one thread
-// may issue for any number of ranks. Jobs (init, split, finalize) do wait for peers, so several of them run on threads of their own.
+// Operations are launched one communicator after the other; launching never waits for a peer for more than some
+// microseconds, so one thread may issue for any number of ranks. Jobs (init, split, finalize) do wait for peers, so
+// several of them run on threads of their own.
 #include "comm/group.h"
 
 #include <stdio.h>
@@ -51,8 +52,9 @@ static _Thread_local group open_group;
 static pthread_key_t cleanup_key; // has a thread's task array: see cleanup
 static pthread_once_t cleanup_once = PTHREAD_ONCE_INIT;
 
-// The calling thread's. Asked once per call of the API: thread-local memory of a library that may be loaded at any time is looked up by a call, which the
-// compiler would make again wherever it is short of registers if it knew the address for what it is.
+// The calling thread's. Asked once per call of the API: thread-local memory of a library that may be loaded at any time
+// is looked up by a call, which the compiler would make again wherever it is short of registers if it knew the address
+// for what it is.
 static inline group *my_group(void)
 {
   group *g = &open_group;
@@ -148,7 +150,8 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
 ncclResult_t tt_task_add(tt_task *task)
 {
   group *g = my_group();
-  if (TT_UNLIKELY(task->comm->profiling.profilers != NULL) && tt_profilers_want(task->comm->profiling.profilers, ncclProfileGroupApi)) {
+  if (TT_UNLIKELY(task->comm->profiling.profilers != NULL) &&
+      tt_profilers_want(task->comm->profiling.profilers, ncclProfileGroupApi)) {
     return add_profiled(g, task);
   }
   if (TT_LIKELY(g->depth == 0)) {
@@ -319,7 +322,8 @@ static void start_in_set(tt_job *j, job_set *set)
   }
 }
 
-// Runs blocking jobs on threads of their own and waits for all. Returns the first failure in time: the others follow from it.
+// Runs blocking jobs on threads of their own and waits for all. Returns the first failure in time: the others follow
+// from it.
 static ncclResult_t run_blocking(tt_job *jobs)
 {
   job_set set = {.lock = PTHREAD_MUTEX_INITIALIZER, .jobs = jobs};
@@ -378,7 +382,8 @@ static void group_leave_comms(const tt_task *tasks, size_t n)
   }
 }
 
-// Enters the tasks' communicators (comm.h), whose handles were good when the tasks were added: since then one may have been destroyed, and none is entered.
+// Enters the tasks' communicators (comm.h), whose handles were good when the tasks were added: since then one may have
+// been destroyed, and none is entered.
 static ncclResult_t group_enter_comms(const tt_task *tasks, size_t n)
 {
   for (size_t i = 0; i < n; i++) {
@@ -397,7 +402,8 @@ static ncclResult_t group_enter_comms(const tt_task *tasks, size_t n)
   return ncclSuccess;
 }
 
-// For each task the last one that may be of the same communicator, on whatever rank: by some bits of its hash. What such a rank sends is not there yet.
+// For each task the last one that may be of the same communicator, on whatever rank: by some bits of its hash. What
+// such a rank sends is not there yet.
 typedef struct last_tasks {
   size_t at[64];
 } last_tasks;
@@ -422,7 +428,8 @@ static bool count_tasks(const tt_task *tasks, size_t n, last_tasks *last)
   return together;
 }
 
-// Brings the tasks of each communicator together, in their order, communicators in the order of their first task. Every swap brings one task to its place.
+// Brings the tasks of each communicator together, in their order, communicators in the order of their first task. Every
+// swap brings one task to its place.
 static __attribute__((noinline)) void gather_apart(tt_task *tasks, size_t n, last_tasks *last)
 {
   uint32_t next = 0;
@@ -452,7 +459,8 @@ static inline void group_tasks_by_comm(tt_task *tasks, size_t n, last_tasks *las
   }
 }
 
-// Launches the operations of several communicators: all of one communicator together, communicators in the order of their first operation.
+// Launches the operations of several communicators: all of one communicator together, communicators in the order of
+// their first operation.
 static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, size_t n)
 {
   last_tasks last;
@@ -475,7 +483,8 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
 static inline ncclResult_t launch_one(struct ncclComm *comm, tt_task *tasks, size_t n)
 {
   tt_comm_enter(comm);
-  ncclResult_t res = TT_LIKELY(tt_comm_lives(comm)) ? tt_comm_launch(comm, tasks, n, TT_INLINE_LOOKS) : tt_comm_dead(comm, "ncclGroupEnd");
+  ncclResult_t res = TT_LIKELY(tt_comm_lives(comm)) ? tt_comm_launch(comm, tasks, n, TT_INLINE_LOOKS)
+                                                    : tt_comm_dead(comm, "ncclGroupEnd");
   tt_comm_leave(comm);
   return res;
 }
@@ -568,7 +577,8 @@ ncclResult_t tt_group_simulate(double *us)
 {
   group *g = my_group();
   if (g->depth == 0) {
-    return tt_fail(ncclInvalidUsage, "ncclGroupSimulateEnd: no group is open on this thread (ncclGroupStart was not called)");
+    return tt_fail(ncclInvalidUsage,
+                   "ncclGroupSimulateEnd: no group is open on this thread (ncclGroupStart was not called)");
   }
   if (--g->depth > 0) {
     return ncclSuccess;
@@ -576,13 +586,12 @@ ncclResult_t tt_group_simulate(double *us)
   tt_profile_group_ends(&g->events);
   ncclResult_t res = g->error;
   if (us == NULL) {
-    res =
-        tt_fail(ncclInvalidArgument,
-                "ncclGroupSimulateEnd: simInfo is NULL or was not initialised with NCCL_SIM_INFO_INITIALIZER; the group has been dropped");
+    res = tt_fail(ncclInvalidArgument, "ncclGroupSimulateEnd: simInfo is NULL or was not initialised with "
+                                       "NCCL_SIM_INFO_INITIALIZER; the group has been dropped");
   }
   if (res == ncclSuccess && g->jobs != NULL) {
-    res = tt_fail(ncclInvalidUsage,
-                  "ncclGroupSimulateEnd: the group creates or ends communicators, which cannot be simulated; it has been dropped");
+    res = tt_fail(ncclInvalidUsage, "ncclGroupSimulateEnd: the group creates or ends communicators, which cannot be "
+                                    "simulated; it has been dropped");
   }
   if (res == ncclSuccess) {
     res = simulate_tasks(g->tasks, g->ntasks, us);

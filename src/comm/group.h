@@ -15,8 +15,8 @@ ncclResult_t tt_task_add(tt_task *task);
 ncclResult_t tt_group_start(void);
 ncclResult_t tt_group_end(void);
 // Ends the open group without running anything. Outermost group: *us is the time that its operations would take, in
-// microseconds. Without operations it stays as it was. Errors: as tt_group_end; ncclInvalidUsage when the group creates or
-// ends communicators, which is then not done; ncclInvalidArgument when `us` is NULL in the outermost group.
+// microseconds. Without operations it stays as it was. Errors: as tt_group_end; ncclInvalidUsage when the group creates
+// or ends communicators, which is then not done; ncclInvalidArgument when `us` is NULL in the outermost group.
 ncclResult_t tt_group_simulate(double *us);
 
 // Remembers a failure inside the open group, so that its end reports it and launches nothing.
@@ -25,7 +25,8 @@ void tt_group_note(ncclResult_t code);
 bool tt_group_open(void);
 
 // Runs fn(arg) as a job: at once, or at the end of the open group, beside the group's other jobs. Jobs with the same
-// `serial` run one after the other. nonblocking: the caller goes on; `comm->async` holds ncclInProgress until the job is done.
+// `serial` run one after the other. nonblocking: the caller goes on; `comm->async` holds ncclInProgress until the job
+// is done.
 typedef struct tt_job_desc {
   ncclResult_t (*fn)(void *arg);
   void (*release)(void *arg, bool ran); // called once, after fn or when the job is dropped; frees `arg`. May be NULL

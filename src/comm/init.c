@@ -49,8 +49,8 @@ static ncclResult_t bootstrap_step(init *in)
     return ncclSuccess; // a split has made its own
   }
   bool many = in->args->nids > 1;
-  return tt_bootstrap_init(many ? in->args->ids : &in->args->id, many ? in->args->nids : 1, c->nranks, c->rank, &c->port.abort_flag,
-                           &c->boot);
+  return tt_bootstrap_init(many ? in->args->ids : &in->args->id, many ? in->args->nids : 1, c->nranks, c->rank,
+                           &c->port.abort_flag, &c->boot);
 }
 
 static void bootstrap_undo(struct ncclComm *c)
@@ -104,16 +104,17 @@ static ncclResult_t compare_devices(const struct ncclComm *c)
   for (int i = 1; i < c->nranks; i++) {
     const tt_device_id *b = &c->peers[i].where;
     if (strncmp(a->kind, b->kind, sizeof a->kind) != 0) {
-      return tt_fail(
-          ncclInvalidUsage,
-          "rank 0 is on a device of kind '%.8s', rank %d on one of kind '%.8s': all ranks of a communicator must be on devices of one kind",
-          a->kind, i, b->kind);
+      return tt_fail(ncclInvalidUsage,
+                     "rank 0 is on a device of kind '%.8s', rank %d on one of kind '%.8s': all ranks of a communicator "
+                     "must be on devices of one kind",
+                     a->kind, i, b->kind);
     }
   }
   return ncclSuccess;
 }
 
-// Do all ranks run the same library with the same parameters? Compared with rank 0, so that every rank finds the same culprit.
+// Do all ranks run the same library with the same parameters? Compared with rank 0, so that every rank finds the same
+// culprit.
 static ncclResult_t compare_peers(const struct ncclComm *c)
 {
   const tt_peer *a = &c->peers[0];
@@ -121,8 +122,8 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
   for (int i = 1; i < c->nranks; i++) {
     const tt_peer *b = &c->peers[i];
     if (a->version != b->version) {
-      return tt_fail(ncclInvalidUsage, "rank 0 runs library version %d, rank %d runs %d: all ranks must use the same", a->version, i,
-                     b->version);
+      return tt_fail(ncclInvalidUsage, "rank 0 runs library version %d, rank %d runs %d: all ranks must use the same",
+                     a->version, i, b->version);
     }
     const char *differs = a->algo != b->algo                           ? "NCCL_ALGO"
                           : a->proto != b->proto                       ? "NCCL_PROTO"
@@ -133,7 +134,8 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
                           : sees                                       ? tt_topology_differs(c, i)
                                                                        : NULL;
     if (differs != NULL) {
-      return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same", differs, i);
+      return tt_fail(ncclInvalidUsage, "%s has different values on rank 0 and rank %d: all ranks must use the same",
+                     differs, i);
     }
   }
   TT_TRY(compare_devices(c));
@@ -141,10 +143,10 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
     return tt_fail(ncclInvalidUsage, "rank 0 asks for buffers that this library cannot make: different builds?");
   }
   if (!tt_figures_good(&a->figures) || !tt_limits_good(&a->limits)) {
-    return tt_fail(
-        ncclInvalidUsage,
-        "rank 0 reckons with figures of version %u, rank %d with version %d, or they or what follows are out of range: different builds?",
-        a->figures.version, c->rank, TT_FIGURES_VERSION);
+    return tt_fail(ncclInvalidUsage,
+                   "rank 0 reckons with figures of version %u, rank %d with version %d, or they or what follows are "
+                   "out of range: different builds?",
+                   a->figures.version, c->rank, TT_FIGURES_VERSION);
   }
   return ncclSuccess;
 }
@@ -182,25 +184,26 @@ static bool init_same_process(const tt_peer *a, const tt_peer *b)
   return a->at.host == b->at.host && a->at.proc.pid == b->at.proc.pid && a->at.proc.cookie == b->at.proc.cookie;
 }
 
-// Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same culprits.
+// Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same
+// culprits.
 static ncclResult_t compare_neighbours(const struct ncclComm *c)
 {
   for (int i = 1; i < c->nranks; i++) {
     int k = c->layout->order[c->layout->first[c->layout->node_of[i]]]; // the first one there
     const tt_peer *a = &c->peers[k], *b = &c->peers[i];
     if (a->at.proc.uid != b->at.proc.uid) {
-      return tt_fail(
-          ncclInvalidUsage,
-          "rank %d runs as user %u, rank %d on the same machine as user %u: only processes of one user share memory. Run all as one "
-          "user, or set NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 on all ranks: then they use the network",
-          k, a->at.proc.uid, i, b->at.proc.uid);
+      return tt_fail(ncclInvalidUsage,
+                     "rank %d runs as user %u, rank %d on the same machine as user %u: only processes of one user "
+                     "share memory. Run all as one "
+                     "user, or set NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 on all ranks: then they use the network",
+                     k, a->at.proc.uid, i, b->at.proc.uid);
     }
     if (a->net_space != b->net_space && a->at.proc.cookie != b->at.proc.cookie) {
-      return tt_fail(
-          ncclInvalidUsage,
-          "NCCL_HOSTID says that ranks %d and %d are on one machine, but they are in different network namespaces (containers) and "
-          "cannot share memory: give them different values",
-          k, i);
+      return tt_fail(ncclInvalidUsage,
+                     "NCCL_HOSTID says that ranks %d and %d are on one machine, but they are in different network "
+                     "namespaces (containers) and "
+                     "cannot share memory: give them different values",
+                     k, i);
     }
   }
   return ncclSuccess;
@@ -219,7 +222,8 @@ static void layout_undo(struct ncclComm *c)
   c->layout = NULL;
 }
 
-// From which size on results bypass the caches: two ranks read and write four times as much, then half of the last-level cache.
+// From which size on results bypass the caches: two ranks read and write four times as much, then half of the
+// last-level cache.
 static size_t stream_bytes(void)
 {
   enum { LEAST = 1 << 20, UNKNOWN = 4 << 20 };
@@ -283,7 +287,8 @@ static bool any_pushed(const struct ncclComm *c, const tt_segment_note *notes)
   return i < c->nranks;
 }
 
-// Whoever cannot open its share, or pass it on, leaves the ring, so that nobody waits for it. A rank that is alone on its machine waits with the others.
+// Whoever cannot open its share, or pass it on, leaves the ring, so that nobody waits for it. A rank that is alone on
+// its machine waits with the others.
 static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who, tt_segment_note *notes)
 {
   bool alone = who->n == 1;
@@ -310,7 +315,8 @@ static ncclResult_t segment_step(init *in)
   tt_segment_note *notes = tt_calloc(n, sizeof *notes);
   ncclResult_t res;
   if (ranks == NULL || procs == NULL || boxes == NULL || notes == NULL) {
-    res = tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->machine.local_ranks);
+    res =
+        tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->machine.local_ranks);
   } else {
     tt_local who;
     list_local(c, &who, ranks, procs, boxes);
@@ -343,8 +349,12 @@ static ncclResult_t port_step(init *in)
 {
   struct ncclComm *c = in->comm;
   tt_port *p = &c->port;
-  c->wiring = (tt_wiring){
-      .rank = c->rank, .nranks = c->nranks, .ranks = endpoints_of(c), .segment = c->segment, .port = p, .geometry = c->peers[0].geometry};
+  c->wiring = (tt_wiring){.rank = c->rank,
+                          .nranks = c->nranks,
+                          .ranks = endpoints_of(c),
+                          .segment = c->segment,
+                          .port = p,
+                          .geometry = c->peers[0].geometry};
   p->rank = c->rank;
   p->nranks = c->nranks;
   p->device = c->device;
@@ -355,8 +365,9 @@ static ncclResult_t port_step(init *in)
   if (p->links == NULL || c->plans.flows == NULL || c->wiring.ranks == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
-  const tt_port_env env = {
-      .ranks = c->machine.ranks_on_cores, .cores = c->peers[c->rank].cpus, .reads = c->machine.local_ranks > 1 && !c->machine.all_local};
+  const tt_port_env env = {.ranks = c->machine.ranks_on_cores,
+                           .cores = c->peers[c->rank].cpus,
+                           .reads = c->machine.local_ranks > 1 && !c->machine.all_local};
   TT_TRY(p->row->open(p, &env));
   atomic_store_explicit(&p->page->state, TT_RANK_RUNNING, memory_order_release);
   return ncclSuccess;
@@ -380,13 +391,14 @@ static tt_key net_key(const struct ncclComm *c)
   return tt_key_derive(&key, "network", &c->nranks, sizeof c->nranks);
 }
 
-// NCCL_NET wins over the configuration's netName. A name that does not exist is an error where no pair of ranks needs the network, too;
-// a plugin that is not there is said.
+// NCCL_NET wins over the configuration's netName. A name that does not exist is an error where no pair of ranks needs
+// the network, too; a plugin that is not there is said.
 static ncclResult_t choice_step(init *in)
 {
   struct ncclComm *c = in->comm;
   const char *name = tt_params_get()->net != NULL ? tt_params_get()->net : c->config.net_name;
-  const tt_net_env env = {.rank = c->rank, .nranks = c->nranks, .comm_hash = comm_hash(c), .traffic_class = c->config.traffic_class};
+  const tt_net_env env = {
+      .rank = c->rank, .nranks = c->nranks, .comm_hash = comm_hash(c), .traffic_class = c->config.traffic_class};
   if (!c->network.needed && name[0] == '\0') {
     return tt_net_look();
   }
@@ -410,7 +422,8 @@ typedef struct meeting {
   char net[64];
 } meeting;
 
-// Ranks of different networks cannot connect. Numbers of devices may differ unless the user minds. Every rank finds the same culprit.
+// Ranks of different networks cannot connect. Numbers of devices may differ unless the user minds. Every rank finds the
+// same culprit.
 static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *all)
 {
   const meeting *a = &all[0];
@@ -418,13 +431,16 @@ static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *al
     const meeting *b = &all[i];
     if (tt_ncasecmp(a->net, b->net, sizeof a->net) != 0) {
       return tt_fail(ncclInvalidUsage,
-                     "rank 0 uses network %.63s, rank %d uses %.63s: all ranks must use the same. Check NCCL_NET_PLUGIN and NCCL_NET; with "
+                     "rank 0 uses network %.63s, rank %d uses %.63s: all ranks must use the same. Check "
+                     "NCCL_NET_PLUGIN and NCCL_NET; with "
                      "NCCL_DEBUG=INFO a rank says why it does not use a plugin",
                      a->net, i, b->net);
     }
     if (a->where.home.ndevices != b->where.home.ndevices && !tt_params_get()->ignore_net_mismatch) {
-      return tt_fail(ncclSystemError, "rank 0 has %d devices of network %.63s, rank %d has %d. NCCL_IGNORE_NET_MISMATCH=1 lets them go on",
-                     a->where.home.ndevices, a->net, i, b->where.home.ndevices);
+      return tt_fail(
+          ncclSystemError,
+          "rank 0 has %d devices of network %.63s, rank %d has %d. NCCL_IGNORE_NET_MISMATCH=1 lets them go on",
+          a->where.home.ndevices, a->net, i, b->where.home.ndevices);
     }
   }
   return ncclSuccess;
@@ -516,7 +532,8 @@ static void port_undo(struct ncclComm *c)
   p->page = NULL;
 }
 
-// Can this process read and write another one's memory? Tried on the next local rank of another process, whose word gets the value it has.
+// Can this process read and write another one's memory? Tried on the next local rank of another process, whose word
+// gets the value it has.
 static bool probe_copy(const struct ncclComm *c)
 {
   const tt_peer *me = &c->peers[c->rank];
@@ -541,12 +558,12 @@ static bool same_tuner(const struct ncclComm *c, const report *all)
   for (int i = 1; i < c->nranks; i++) {
     if (all[i].tuner != all[0].tuner) {
       if (c->rank == 0 || c->rank == i) {
-        tt_advise(
-            "no tuner plugin is used: rank 0 has %s, rank %d has %s; all ranks must load the same one and read the same file of choices",
-            all[0].tuner == 0 ? "none" : "one", i,
-            all[i].tuner == 0   ? "none"
-            : all[0].tuner == 0 ? "one"
-                                : "another");
+        tt_advise("no tuner plugin is used: rank 0 has %s, rank %d has %s; all ranks must load the same one and read "
+                  "the same file of choices",
+                  all[0].tuner == 0 ? "none" : "one", i,
+                  all[i].tuner == 0   ? "none"
+                  : all[0].tuner == 0 ? "one"
+                                      : "another");
       }
       return false;
     }
@@ -589,19 +606,22 @@ static ncclResult_t report_step(init *in)
 static ncclResult_t collnet_step(init *in)
 {
   if (!in->collnet && in->comm->config.collnet_enable == 1 && in->comm->nranks > 1) {
-    tt_info(TT_INIT | TT_NET, "COLLNET: not used: not all ranks want it (NCCL_COLLNET_ENABLE, ncclConfig_t.collnetEnable)");
+    tt_info(TT_INIT | TT_NET,
+            "COLLNET: not used: not all ranks want it (NCCL_COLLNET_ENABLE, ncclConfig_t.collnetEnable)");
   }
   return in->collnet ? tt_comm_collnet_create(in->comm) : ncclSuccess;
 }
 
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on what was reported.
+// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on
+// what was reported.
 static ncclResult_t init_connect(init *in)
 {
   struct ncclComm *c = in->comm;
   for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
     TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
   }
-  return c->network.proxy == NULL ? ncclSuccess : tt_proxy_await_links(c->network.proxy, tt_net_patience() * TT_NS_PER_S);
+  return c->network.proxy == NULL ? ncclSuccess
+                                  : tt_proxy_await_links(c->network.proxy, tt_net_patience() * TT_NS_PER_S);
 }
 
 // Who could not connect has left the ring, and no rank comes through here.
@@ -628,13 +648,18 @@ static ncclResult_t profilers_step(init *in)
 {
   struct ncclComm *c = in->comm;
   const tt_plugin_fallback net = tt_net_plugin_fallback(c->network.ops);
-  const tt_profilers_env env = {
-      .name = c->config.name, .hash = comm_hash(c), .nnodes = c->layout->nnodes, .nranks = c->nranks, .rank = c->rank, .net = &net};
+  const tt_profilers_env env = {.name = c->config.name,
+                                .hash = comm_hash(c),
+                                .nnodes = c->layout->nnodes,
+                                .nranks = c->nranks,
+                                .rank = c->rank,
+                                .net = &net};
   c->profiling.counted = true; // whatever becomes of it
   return tt_profilers_open(&env, &c->profiling.profilers);
 }
 
-// Whoever still tells of something holds them until then. A communicator that never came to the step, or has been undone before, uses no libraries: others may.
+// Whoever still tells of something holds them until then. A communicator that never came to the step, or has been
+// undone before, uses no libraries: others may.
 static void profilers_undo(struct ncclComm *c)
 {
   if (c->profiling.counted) {
@@ -709,12 +734,14 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
       return res;
     }
   }
-  // The first line is in NCCL's form: the handle, the device under each of its names, and what is the same on all ranks.
-  tt_info(TT_INIT, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %x commId 0x%llx - Init COMPLETE", (void *)comm, comm->rank,
-          comm->nranks, comm->device, comm->device, (unsigned)comm->device << 12, (unsigned long long)comm->hash);
-  tt_info(TT_INIT, "rank %d: %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms", comm->rank, comm->layout->nnodes,
-          comm->machine.local_ranks, comm->peers[comm->rank].cpus, comm->machine.crowded ? ", crowded" : "",
-          (double)(tt_now_ns() - start) / 1e6);
+  // The first line is in NCCL's form: the handle, the device under each of its names, and what is the same on all
+  // ranks.
+  tt_info(TT_INIT, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %x commId 0x%llx - Init COMPLETE",
+          (void *)comm, comm->rank, comm->nranks, comm->device, comm->device, (unsigned)comm->device << 12,
+          (unsigned long long)comm->hash);
+  tt_info(TT_INIT, "rank %d: %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms", comm->rank,
+          comm->layout->nnodes, comm->machine.local_ranks, comm->peers[comm->rank].cpus,
+          comm->machine.crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);
   tt_comm_log_memory(comm);
   atomic_store(&comm->state, TT_COMM_READY);
   return ncclSuccess;

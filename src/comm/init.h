@@ -1,4 +1,5 @@
-// init.h: creates, splits and ends communicators: a table of steps {name, run, undo} (init.c), memory of handles (pool.c).
+// init.h: creates, splits and ends communicators: a table of steps {name, run, undo} (init.c), memory of handles
+// (pool.c).
 #pragma once
 #include "device/device.h"
 #include "nccl.h"
@@ -27,6 +28,6 @@ void tt_comm_announce_gone(struct ncclComm *comm);
 void tt_comm_take_down(struct ncclComm *comm);
 // Frees everything; the handle is dead afterwards. Operations have been flushed or aborted.
 void tt_comm_free(struct ncclComm *comm);
-// The same after an abort: waits for a call that another thread is in, never for work that others have queued before ours.
-// Memory that cannot be freed yet is freed later.
+// The same after an abort: waits for a call that another thread is in, never for work that others have queued before
+// ours. Memory that cannot be freed yet is freed later.
 void tt_comm_free_aborted(struct ncclComm *comm);

@@ -20,17 +20,22 @@ static inline bool nothing_queued(const struct ncclComm *comm, cudaStream_t stre
          atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 
-// May the task be run now, before everything that is queued later? Asked after is_free: between the two the communicator may be stopped.
+// May the task be run now, before everything that is queued later? Asked after is_free: between the two the
+// communicator may be stopped.
 static inline bool may_run_inline(const tt_task *t)
 {
-  // Profilers are told of plans; an all-to-all in place is copied first; since the call was added to its group the communicator may have been stopped.
-  return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) && tt_port_status(&t->comm->port) == ncclSuccess;
+  // Profilers are told of plans; an all-to-all in place is copied first; since the call was added to its group the
+  // communicator may have been stopped.
+  return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) &&
+         tt_port_status(&t->comm->port) == ncclSuccess;
 }
 
-// With more ranks than cores a call is rarely over before its peers have had the core. A thread that waits for the stream after each call, as far as was seen,
-// can as well wait inside the call: that saves the plan. After a failure, because peers came much later or other work has the core, some calls do not try.
-// Looks by ready(arg), and returns its last answer.
-static __attribute__((noinline)) bool run_yielding(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg), void *arg)
+// With more ranks than cores a call is rarely over before its peers have had the core. A thread that waits for the
+// stream after each call, as far as was seen, can as well wait inside the call: that saves the plan. After a failure,
+// because peers came much later or other work has the core, some calls do not try. Looks by ready(arg), and returns its
+// last answer.
+static __attribute__((noinline)) bool run_yielding(struct ncclComm *comm, cudaStream_t stream, bool (*ready)(void *arg),
+                                                   void *arg)
 {
   if (!comm->port.shortcut->take_synchronized(stream, comm->device)) {
     return false;
@@ -50,14 +55,16 @@ static inline unsigned looks_per_yield(const struct ncclComm *comm)
   return comm->machine.per_core < MANY_PER_CORE ? LOOKS_FEW : 0;
 }
 
-// May a call wait inside? Not where one rank of this process sums for all: the thread that has the core runs the plans of the others, too. With few ranks per
-// core that takes less time than one more turn of each thread.
+// May a call wait inside? Not where one rank of this process sums for all: the thread that has the core runs the plans
+// of the others, too. With few ranks per core that takes less time than one more turn of each thread.
 static inline bool may_yield(const struct ncclComm *comm, tt_func func)
 {
-  return comm->machine.per_core > 0 && (func != TT_FUNC_ALLREDUCE || !comm->machine.all_local || comm->machine.per_core >= MANY_PER_CORE);
+  return comm->machine.per_core > 0 &&
+         (func != TT_FUNC_ALLREDUCE || !comm->machine.all_local || comm->machine.per_core >= MANY_PER_CORE);
 }
 
-// Runs what can be run of a task that has a program. Returns whether nothing is left. `silent`: peers that sleep are told by the caller.
+// Runs what can be run of a task that has a program. Returns whether nothing is left. `silent`: peers that sleep are
+// told by the caller.
 static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool silent)
 {
   struct ncclComm *comm = t->comm;
@@ -65,7 +72,8 @@ static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, uns
   const tt_program *p = d->program;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
-  tt_program_call c = {.in = t->in, .out = t->out, .sig = p->sig | (uint64_t)seq << 32, .sig_count = p->sig_count, .silent = silent};
+  tt_program_call c = {
+      .in = t->in, .out = t->out, .sig = p->sig | (uint64_t)seq << 32, .sig_count = p->sig_count, .silent = silent};
   tt_page_show(comm->port.page, c.sig, c.sig_count);
   t->begun = d->used = true;
   t->over = tt_program_run(&comm->port, p, &c, looks, &t->state);
@@ -89,7 +97,8 @@ bool tt_comm_run(tt_task *t, unsigned looks)
     return false;
   }
   return run_program_of(t, comm->machine.crowded ? 0 : looks, false) ||
-         (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_yield(comm, t->func) && run_yielding(comm, t->stream, run_again, t));
+         (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_yield(comm, t->func) &&
+          run_yielding(comm, t->stream, run_again, t));
 }
 
 // The task's program, which is decided if it is new. NULL: it has none; *res: or that has failed.
@@ -101,7 +110,8 @@ static __attribute__((noinline)) const tt_program *new_program(tt_task *t, ncclR
   return tt_task_program(t);
 }
 
-// Have they programs, different communicators, and streams that do not order each other? *res: deciding one that is new has failed.
+// Have they programs, different communicators, and streams that do not order each other? *res: deciding one that is new
+// has failed.
 static bool are_apart(tt_task *tasks, size_t n, ncclResult_t *res)
 {
   const void *queues[TOGETHER];
@@ -141,9 +151,11 @@ ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n)
   return res;
 }
 
-// What peers that sleep have still to be told: that messages of these calls were sent or taken. A fence waits until what was published has reached the
-// caches, so the messages of a group share one. Rule: nothing stays untold when a message must be left to a plan, when the group's messages are over, after
-// RINGS_MESSAGES, or after one that takes longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or two.
+// What peers that sleep have still to be told: that messages of these calls were sent or taken. A fence waits until
+// what was published has reached the caches, so the messages of a group share one. Rule: nothing stays untold when a
+// message must be left to a plan, when the group's messages are over, after RINGS_MESSAGES, or after one that takes
+// longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or
+// two.
 enum { RINGS_MESSAGES = 8, RINGS_BYTES = 4096 };
 
 typedef struct pending_rings {
@@ -174,8 +186,8 @@ static inline bool run_message(tt_task *t, unsigned looks, pending_rings *u)
   return over;
 }
 
-// Runs the group's messages of one direction as far as they can go at once, if they `may`: up to the first that cannot, because those of a pair keep their
-// order. Returns how many are left.
+// Runs the group's messages of one direction as far as they can go at once, if they `may`: up to the first that cannot,
+// because those of a pair keep their order. Returns how many are left.
 static int run_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsigned looks, pending_rings *u)
 {
   int left = 0;
@@ -218,7 +230,8 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
       first = first == NULL ? t : first;
       alike = alike && t->stream == first->stream && t->events == NULL;
       if (TT_UNLIKELY(!tt_task_is_decided(t))) {
-        TT_TRY(tt_comm_decide(comm, t, 0)); // before any is run: a program that goes for another one's has no peer to be told of
+        // Before any is run: a program that goes for another one's has no peer to be told of.
+        TT_TRY(tt_comm_decide(comm, t, 0));
       }
     }
   }

@@ -1,4 +1,5 @@
-// launch.c: from operations to plans: chooses the algorithm, has its schedule found, makes lanes, and queues the plan on the stream.
+// launch.c: from operations to plans: chooses the algorithm, has its schedule found, makes lanes, and queues the plan
+// on the stream.
 #include "comm/launch.h"
 
 #include "base/log.h"
@@ -20,8 +21,9 @@ static bool launch_is_p2p(const tt_task *t)
 
 // --- plans
 
-// Called by whoever completed the plan. After the last line the communicator may be gone. A plan that is complete before its launch
-// returns goes back without atomics: the launching thread owns the free list, and knows that nobody waits for the plan.
+// Called by whoever completed the plan. After the last line the communicator may be gone. A plan that is complete
+// before its launch returns goes back without atomics: the launching thread owns the free list, and knows that nobody
+// waits for the plan.
 static void recycle(tt_plan *p)
 {
   struct ncclComm *comm = p->owner;
@@ -32,7 +34,8 @@ static void recycle(tt_plan *p)
     return;
   }
   p->next = atomic_load_explicit(&comm->plans.returned, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&comm->plans.returned, &p->next, p, memory_order_release, memory_order_relaxed)) {
+  while (!atomic_compare_exchange_weak_explicit(&comm->plans.returned, &p->next, p, memory_order_release,
+                                                memory_order_relaxed)) {
   }
   if (atomic_fetch_add(&comm->plans.recycled, 1) & TT_FLUSHING) {
     comm->port.row->wake();
@@ -95,8 +98,8 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
     if (p != NULL) {
       plan_free(p);
     }
-    return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)", comm->rank, calls,
-                   lanes, scratch);
+    return tt_fail(ncclSystemError, "rank %d: no memory for an operation (%d calls, %d lanes, %zu bytes of scratch)",
+                   comm->rank, calls, lanes, scratch);
   }
   p->ticket = comm->plans.issued++;
   p->work.takes_us = 0;
@@ -122,8 +125,8 @@ void tt_comm_free_plans(struct ncclComm *comm)
   comm->plans.spare = NULL;
 }
 
-// Frees a plan that will not run. The peers have been promised messages of its lanes, and the proxy knows where they were to come from and
-// go to.
+// Frees a plan that will not run. The peers have been promised messages of its lanes, and the proxy knows where they
+// were to come from and go to.
 static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
 {
   comm->plans.issued--; // it was the last
@@ -156,7 +159,9 @@ static void use_buffers(tt_pages *pages, const tt_schedule *s, const tt_call *c)
 {
   size_t block = c->count * c->esize, in = (size_t)s->in_blocks * block, out = (size_t)s->out_blocks * block;
   bool same = c->in == c->out;
-  tt_pages_use(pages, &(tt_pages_call){.in = c->in, .in_bytes = same ? 0 : in, .out = c->out, .out_bytes = same ? TT_MAX(in, out) : out});
+  tt_pages_use(pages,
+               &(tt_pages_call){
+                   .in = c->in, .in_bytes = same ? 0 : in, .out = c->out, .out_bytes = same ? TT_MAX(in, out) : out});
 }
 
 // Shall the results of a call over `bytes` bytes bypass the caches? Sums gain nothing from being stored there.
@@ -165,7 +170,8 @@ static inline bool bypasses(struct ncclComm *comm, tt_func func, const tt_call *
   if (TT_LIKELY(bytes < comm->machine.stream_bytes)) {
     return false;
   }
-  bool cached = tt_reuse_cached(&comm->results.reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
+  bool cached =
+      tt_reuse_cached(&comm->results.reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
   return !cached || tt_func_reduces(func);
 }
 
@@ -175,8 +181,10 @@ static inline int blocks_of(const tt_schedule *s, const tt_call *c)
   return c->in == c->out ? TT_MAX(s->in_blocks, s->out_blocks) : s->in_blocks + s->out_blocks;
 }
 
-// Tells the proxy what a lane will send and receive over the network. Called in the order of the lanes, which is the order on both sides.
-static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached, const tt_lane *l, int channel, uint64_t opcount)
+// Tells the proxy what a lane will send and receive over the network. Called in the order of the lanes, which is the
+// order on both sides.
+static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached, const tt_lane *l, int channel,
+                                 uint64_t opcount)
 {
   const tt_call *c = l->call;
   uint64_t passes = TT_DIV_UP(l->end - l->pos, (size_t)l->sched->nsub * l->max_chunk);
@@ -230,7 +238,8 @@ typedef struct channel_part {
   int channel; // its number; of messages, which may be many, modulo TT_MESSAGE_CHANNELS
 } channel_part;
 
-// Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several elsewhere.
+// Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several
+// elsewhere.
 static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct ncclComm *comm, tt_plan *p, tt_call *c,
                                                                           const channel_part *part)
 {
@@ -263,12 +272,15 @@ static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct
   return ncclSuccess;
 }
 
-// Adds the lanes of several channels, which run one after the other. Each gets whole passes, so that together they take as many as one
-// would.
-static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d)
+// Adds the lanes of several channels, which run one after the other. Each gets whole passes, so that together they take
+// as many as one would.
+static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm, tt_plan *p, tt_call *c,
+                                                           const tt_decision *d)
 {
-  channel_part part = {.cached = d->cached, .chunk = tt_chunk_elements(&d->choice, c->esize), .proto = tt_choice_fifo(&d->choice)};
-  size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass), channels = (size_t)d->choice.channels;
+  channel_part part = {
+      .cached = d->cached, .chunk = tt_chunk_elements(&d->choice, c->esize), .proto = tt_choice_fifo(&d->choice)};
+  size_t pass = (size_t)d->cached->sched->nsub * part.chunk, passes = TT_DIV_UP(c->count, pass),
+         channels = (size_t)d->choice.channels;
   int first = p->nlanes;
   for (size_t i = 0; i < channels; i++) {
     part.begin = TT_MIN(passes * i / channels * pass, c->count);
@@ -316,7 +328,8 @@ static void add_rest(tt_plan *p, tt_call *c, const tt_task *t, const tt_program 
 size_t tt_task_bytes(const tt_task *t)
 {
   tt_func f = t->func;
-  bool one = f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND || f == TT_FUNC_RECV;
+  bool one =
+      f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND || f == TT_FUNC_RECV;
   return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
 }
 
@@ -328,7 +341,8 @@ static void mark_choice(tt_call *call, const tt_choice *c)
 }
 
 // Adds the lanes of an operation whose schedule is interpreted, and tells profilers of them.
-static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d, tt_lane **flow)
+static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d,
+                                       tt_lane **flow)
 {
   int first = l->plan->nlanes;
   tt_profile_op_start(l, t, d, flow != NULL ? first : 0);
@@ -337,7 +351,8 @@ static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call 
   return ncclSuccess;
 }
 
-// Adds the lanes of an operation that has been decided, to the plan's last call. `flow`: as in add_lanes. `l` NULL: profilers are not told.
+// Adds the lanes of an operation that has been decided, to the plan's last call. `flow`: as in add_lanes. `l` NULL:
+// profilers are not told.
 static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_lane **flow, tt_launch_events *l)
 {
   const tt_decision *d = t->decision;
@@ -349,7 +364,8 @@ static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t,
     add_rest(p, c, t, d->program, flow);
     return ncclSuccess;
   }
-  if (TT_UNLIKELY(t->begun)) { // its decision has made room for another one's, and then there was no memory for its program
+  if (TT_UNLIKELY(
+          t->begun)) { // its decision has made room for another one's, and then there was no memory for its program
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
   }
   c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
@@ -365,8 +381,8 @@ static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t,
 }
 
 // Queues a plan whose making has ended with `res`, or drops it. `l` NULL: profilers are not told.
-static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events *l, tt_stream *stream, cudaStream_t handle,
-                             ncclResult_t res)
+static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events *l, tt_stream *stream,
+                             cudaStream_t handle, ncclResult_t res)
 {
   if (TT_UNLIKELY(res != ncclSuccess)) {
     if (l != NULL) {
@@ -385,14 +401,17 @@ static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events
   return ncclSuccess;
 }
 
-// Launches a collective that tt_comm_run has not run, or not to its end. One that is decided only now is run first, if it can be.
-static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops, unsigned looks)
+// Launches a collective that tt_comm_run has not run, or not to its end. One that is decided only now is run first, if
+// it can be.
+static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops,
+                                                                unsigned looks)
 {
   tt_launch_events events, *reported = t->events != NULL ? &events : NULL;
   bool known = tt_task_is_decided(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   tt_stream *stream;
   tt_plan *p;
-  TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream)); // a wrong one is found before anything is sent
+  // A wrong one is found before anything is sent.
+  TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream));
   TT_TRY(tt_comm_decide(comm, t, ops));
   if (!known && tt_comm_run(t, looks)) {
     return ncclSuccess;
@@ -419,7 +438,8 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
 }
 
 // One stream for the group's messages: the first one's; work on the others is ordered with it.
-static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tasks, size_t n, cudaStream_t main, bool before)
+static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tasks, size_t n, cudaStream_t main,
+                                 bool before)
 {
   for (size_t i = 0; i < n; i++) {
     tt_stream *s, *m;
@@ -474,7 +494,8 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
     reported = tasks[i].events != NULL ? &events : reported;
   }
   TT_TRY(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream));
-  TT_TRY(join_streams(comm, tasks, n, first->stream, true)); // a wrong stream is found before the proxy is told of anything
+  // A wrong stream is found before the proxy is told of anything.
+  TT_TRY(join_streams(comm, tasks, n, first->stream, true));
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
@@ -494,7 +515,8 @@ static size_t count_collectives(const tt_task *tasks, size_t n)
 }
 
 // Launches the collectives among the tasks. Returns at the first failure; *messages: are there any?
-static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks, bool *messages)
+static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks,
+                                              bool *messages)
 {
   size_t collectives = 0; // 0: not counted
   for (size_t i = 0; i < n; i++) {
@@ -528,7 +550,8 @@ static inline ncclResult_t launch_plan(struct ncclComm *comm, tt_task *tasks, si
 }
 
 // The same while some stream of the process is captured.
-static __attribute__((noinline)) ncclResult_t launch_or_capture(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
+static __attribute__((noinline)) ncclResult_t launch_or_capture(struct ncclComm *comm, tt_task *tasks, size_t n,
+                                                                unsigned looks)
 {
   bool captured = false;
   TT_TRY(tt_comm_capture(comm, tasks, n, &captured));

@@ -62,7 +62,8 @@ static ncclResult_t read_ports(const tt_machine *m, ports *out)
   void *ctx = NULL;
   int count = 0;
   ncclResult_t res = ncclSuccess;
-  TT_TRY(net->init(&(tt_net_env){.rank = m->rank, .nranks = m->nranks, .traffic_class = TT_NET_ANY_CLASS, .net = net}, &ctx));
+  TT_TRY(net->init(&(tt_net_env){.rank = m->rank, .nranks = m->nranks, .traffic_class = TT_NET_ANY_CLASS, .net = net},
+                   &ctx));
   TT_TRY_GOTO(net->devices(ctx, &count), res);
   for (int i = 0; i < TT_MIN(count, MOST_PORTS); i++) {
     tt_net_props props = {0};
@@ -104,7 +105,8 @@ static void tell_strays(const tt_machine *m, const tt_xml *xml)
     }
   }
   if (strays > 0 && strays < m->nlocal) {
-    tt_advise("%s has no GPU number %d for rank %d%s: a rank without a place counts as a processor beside the machine's CPU. NCCL_HOSTID "
+    tt_advise("%s has no GPU number %d for rank %d%s: a rank without a place counts as a processor beside the "
+              "machine's CPU. NCCL_HOSTID "
               "makes several machines of this one",
               m->file, dev, first, strays > 1 ? ", and none for others" : "");
   }
@@ -179,7 +181,8 @@ static int local_of(const tt_machine *m, int rank)
 }
 
 // The file's graphs; those that it lacks are searched.
-static ncclResult_t find_graphs(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool inter, tt_graphs *out)
+static ncclResult_t find_graphs(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool inter,
+                                tt_graphs *out)
 {
   const tt_params *p = tt_params_get();
   tt_graphs found = {0};
@@ -290,7 +293,8 @@ fail:
 }
 
 // The part of the machine that group `g` sees.
-static ncclResult_t split_group(const tt_machine *m, const tt_topo *topo, const tt_node_shapes *s, int g, tt_node_group *out)
+static ncclResult_t split_group(const tt_machine *m, const tt_topo *topo, const tt_node_shapes *s, int g,
+                                tt_node_group *out)
 {
   tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
   tt_topo *part = NULL;
@@ -331,7 +335,8 @@ static ncclResult_t find_groups(const tt_machine *m, const tt_topo *topo, const 
 }
 
 // The channels of a plain node as a file: search says which cards they use.
-static ncclResult_t write_plain(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, const tt_plan_shape *plain)
+static ncclResult_t write_plain(const tt_machine *m, const tt_topo *topo, const tt_paths *paths,
+                                const tt_plan_shape *plain)
 {
   tt_topo_rules rules = tt_topo_rules_from(tt_params_get());
   tt_graphs graphs = {0};
@@ -354,7 +359,8 @@ bool tt_machine_needs_document(const tt_machine *m)
 }
 
 // All groups' graphs on the machine.
-static ncclResult_t look_at_machine(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_shapes *out)
+static ncclResult_t look_at_machine(const tt_machine *m, const tt_topo *topo, const tt_paths *paths,
+                                    tt_node_shapes *out)
 {
   if (m->plain) {
     TT_TRY(tt_node_shapes_room(m->nlocal, 1, out));
@@ -376,8 +382,8 @@ static ncclResult_t machine_check_size(const tt_xml *xml, const tt_topo *topo)
   int ends = tt_topo_ends(topo);
   return ends <= TT_PATHS_MAX_ENDS
              ? ncclSuccess
-             : tt_fail(ncclInvalidArgument, "%s: %d GPUs, network ports, CPUs and NVSwitches; a machine has at most %d", xml->name, ends,
-                       TT_PATHS_MAX_ENDS);
+             : tt_fail(ncclInvalidArgument, "%s: %d GPUs, network ports, CPUs and NVSwitches; a machine has at most %d",
+                       xml->name, ends, TT_PATHS_MAX_ENDS);
 }
 
 ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_shapes *out)
@@ -394,11 +400,14 @@ ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_s
     TT_TRY_GOTO(tt_topo_build(xml, NULL, NULL, &topo), res);
     TT_TRY_GOTO(machine_check_size(xml, topo), res);
     if (tt_topo_count(topo, TT_NODE_GPU) != m->nlocal) {
-      res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank, tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
+      res = tt_fail(ncclInternalError, "rank %d: the machine has %d ranks of %d", m->rank,
+                    tt_topo_count(topo, TT_NODE_GPU), m->nlocal);
       goto fail;
     }
     TT_TRY_GOTO(tt_paths_build(topo, &rules, &paths), res);
-    TT_TRY_GOTO(has_plain_graphs(m) ? write_plain(m, topo, paths, &s.group[0].shape) : look_at_machine(m, topo, paths, &s), res);
+    TT_TRY_GOTO(has_plain_graphs(m) ? write_plain(m, topo, paths, &s.group[0].shape)
+                                    : look_at_machine(m, topo, paths, &s),
+                res);
   }
   *out = s;
   s = (tt_node_shapes){0};

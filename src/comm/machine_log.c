@@ -50,7 +50,8 @@ static void add_node(line *l, const tt_topo_node *n)
   } else if (n->kind == TT_NODE_PCI) {
     machine_log_add(l, " (%llx)", (unsigned long long)n->pci.device);
   } else if (n->kind == TT_NODE_NET) {
-    machine_log_add(l, " (%d/%llx/%d/%f)", n->net.coll, (unsigned long long)n->net.guid, n->net.port, (double)n->net.bw);
+    machine_log_add(l, " (%d/%llx/%d/%f)", n->net.coll, (unsigned long long)n->net.guid, n->net.port,
+                    (double)n->net.bw);
   }
 }
 
@@ -115,7 +116,8 @@ void tt_machine_log_system(const tt_topo *topo, const tt_paths *paths, bool inte
   }
   bool alone = !inter && tt_topo_count(topo, TT_NODE_GPU) == 1;
   line l = {.used = 0};
-  tt_info(TT_GRAPH, "=== System : maxBw %2.1f totalBw %2.1f ===", (double)(alone ? TT_BW_LOC : widest_path(topo, paths, inter)),
+  tt_info(TT_GRAPH,
+          "=== System : maxBw %2.1f totalBw %2.1f ===", (double)(alone ? TT_BW_LOC : widest_path(topo, paths, inter)),
           (double)(alone ? TT_BW_LOC : widest_gpu(topo)));
   for (int cpu = topo->first[TT_NODE_CPU]; cpu < topo->first[TT_NODE_CPU + 1]; cpu++) {
     machine_log_cut(&l, 0);
@@ -139,8 +141,9 @@ void tt_machine_log_graph(const tt_topo *topo, const tt_graph *g)
   if (!tt_log_on(TT_LOG_INFO, TT_GRAPH)) {
     return;
   }
-  tt_info(TT_GRAPH, "Pattern %d, crossNic %d, nChannels %d, bw %f/%f, type %s/%s, sameChannels %d", g->pattern, g->crossnic, g->nchannels,
-          (double)g->speedintra, (double)g->speedinter, tt_path_type_name(g->typeintra), tt_path_type_name(g->typeinter), g->samechannels);
+  tt_info(TT_GRAPH, "Pattern %d, crossNic %d, nChannels %d, bw %f/%f, type %s/%s, sameChannels %d", g->pattern,
+          g->crossnic, g->nchannels, (double)g->speedintra, (double)g->speedinter, tt_path_type_name(g->typeintra),
+          tt_path_type_name(g->typeinter), g->samechannels);
   for (int c = 0; c < g->nchannels; c++) {
     line l = {.used = 0};
     int shown = g->pattern == TT_PATTERN_NVLS ? 1 : g->ngpus; // the head alone counts

@@ -69,7 +69,8 @@ static void end_round(tt_pages *t, tt_pages_buffer *b)
   size_t pages = (b->to - b->from) / t->huge;
   if (b->rest == 0 && t->reported < TELL) {
     t->reported++;
-    tt_info(TT_TUNING, "buffer of %zu KiB at %p comes back: %zu of %zu huge pages in place (NCCL_HOST_HUGE_PAGES=0: none)",
+    tt_info(TT_TUNING,
+            "buffer of %zu KiB at %p comes back: %zu of %zu huge pages in place (NCCL_HOST_HUGE_PAGES=0: none)",
             (b->to - b->from) >> 10, (void *)b->from, pages - b->refused, pages);
   }
   b->wait = b->rest = b->refused > 0 ? rest_longer(b) : TT_PAGES_REST;

@@ -1,19 +1,21 @@
 // pages.h: huge pages under the large buffers that calls use again and again.
 //
-// From small pages of 4 KiB a peer's kernel copies at half the speed: it looks each one up. And each reader walks longer tables. So the buffers that come back
-// are put on huge pages, in which nothing changes for their owner: only pages that are there, and this process's alone. It costs about as much as touching the
-// memory for the first time, and more where the machine has to look for room: hence only from the fourth use on, and on credit. Each call earns the time
-// that it is taken to need itself, by its bytes: sooner there, sooner of use. A page is tried when the credit covers what the last one
-// cost, and what it did cost is taken off, below zero if need be. A dear page, of over 2 ms, counts eight times. So all calls together take twice their time
-// and one page more at most, an eighth more where pages are dear.
+// From small pages of 4 KiB a peer's kernel copies at half the speed: it looks each one up. And each reader walks
+// longer tables. So the buffers that come back are put on huge pages, in which nothing changes for their owner: only
+// pages that are there, and this process's alone. It costs about as much as touching the memory for the first time, and
+// more where the machine has to look for room: hence only from the fourth use on, and on credit. Each call earns the
+// time that it is taken to need itself, by its bytes: sooner there, sooner of use. A page is tried when the credit
+// covers what the last one cost, and what it did cost is taken off, below zero if need be. A dear page, of over 2 ms,
+// counts eight times. So all calls together take twice their time and one page more at most, an eighth more where pages
+// are dear.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define TT_PAGES_SEEN 64    // buffers that are remembered
-#define TT_PAGES_USES 3     // of a buffer before it counts as one that comes back
-#define TT_PAGES_REST 16    // uses until its pages are looked at again: it may have been freed, and be other memory by now
+#define TT_PAGES_SEEN 64 // buffers that are remembered
+#define TT_PAGES_USES 3  // of a buffer before it counts as one that comes back
+#define TT_PAGES_REST 16 // uses until its pages are looked at again: it may have been freed, and be other memory by now
 #define TT_PAGES_TIRED 4096 // the same at most, where the kernel refuses
 
 // The huge pages that fit into a buffer, [from, to); those from `next` on are still to be seen to.

@@ -1,5 +1,5 @@
-// pages_share_test.c: huge pages on credit: pages.c with a kernel and a clock of this test's own, in which a page costs what the test says and nothing
-// else takes time.
+// pages_share_test.c: huge pages on credit: pages.c with a kernel and a clock of this test's own, in which a page costs
+// what the test says and nothing else takes time.
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,12 +45,14 @@ static void begin(uint64_t ns, int error)
   answer = error;
 }
 
-// Calls with a buffer of so many MiB each, and with a second one of as many if `both`; longest_ns is how long one of them took at most. What they took
-// together.
+// Calls with a buffer of so many MiB each, and with a second one of as many if `both`; longest_ns is how long one of
+// them took at most. What they took together.
 static uint64_t calls(tt_pages *t, size_t mib, bool both, int n)
 {
-  tt_pages_call c = {
-      .in = (void *)(uintptr_t)BASE, .in_bytes = mib * MIB, .out = (void *)(2 * (uintptr_t)BASE), .out_bytes = both ? mib * MIB : 0};
+  tt_pages_call c = {.in = (void *)(uintptr_t)BASE,
+                     .in_bytes = mib * MIB,
+                     .out = (void *)(2 * (uintptr_t)BASE),
+                     .out_bytes = both ? mib * MIB : 0};
   uint64_t start = clock_ns;
   for (int i = 0; i < n; i++) {
     uint64_t before = clock_ns;
@@ -66,8 +68,8 @@ static uint64_t share_of(size_t mib, int n)
   return (uint64_t)n * mib * MIB / 10;
 }
 
-// However long a page takes, and whether the kernel gives it or not, calls wait for their share together and for one page more, each for a few milliseconds
-// and one page more.
+// However long a page takes, and whether the kernel gives it or not, calls wait for their share together and for one
+// page more, each for a few milliseconds and one page more.
 static void never_more_than_the_share(void **state)
 {
   (void)state;

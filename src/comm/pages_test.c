@@ -21,8 +21,8 @@ enum { PAGES = 4 };
 
 static size_t huge;
 
-// So many huge pages' worth of small ones, at a multiple of a huge page's size, written; what is beside them is no memory, so that the kernel joins them with
-// nothing else. The caller unmaps them.
+// So many huge pages' worth of small ones, at a multiple of a huge page's size, written; what is beside them is no
+// memory, so that the kernel joins them with nothing else. The caller unmaps them.
 static unsigned char *map_pages(int n)
 {
   unsigned char *p = mmap(NULL, (size_t)(n + 2) * huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -192,7 +192,8 @@ static void two_buffers(void **state)
   munmap(out, PAGES * huge);
 }
 
-// Pages that forked relatives share stay shared, on either side, until the process has them to itself; none is made of memory that nobody has touched.
+// Pages that forked relatives share stay shared, on either side, until the process has them to itself; none is made of
+// memory that nobody has touched.
 static void shared_pages(void **state)
 {
   (void)state;
@@ -248,8 +249,12 @@ static void switched_off(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(buffers_that_come_back), cmocka_unit_test(odd_ends),     cmocka_unit_test(refusals), cmocka_unit_test(two_buffers),
-      cmocka_unit_test(shared_pages),           cmocka_unit_test(switched_off),
+      cmocka_unit_test(buffers_that_come_back),
+      cmocka_unit_test(odd_ends),
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(two_buffers),
+      cmocka_unit_test(shared_pages),
+      cmocka_unit_test(switched_off),
   };
   return cmocka_run_group_tests_name("pages", tests, setup, NULL);
 }

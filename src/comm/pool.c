@@ -13,10 +13,11 @@
 #include "comm/schedules.h"
 
 #define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
-#define BLOCK_PLACES 256 // 2 MiB of address space, which the C library maps: no page is touched before its place is taken
+// 2 MiB of address space, which the C library maps: no page is touched before its place is taken.
+#define BLOCK_PLACES 256
 
-// Places for communicators. Each is used once, so that a handle never means another communicator. Afterwards its pages are given back, but
-// for their addresses: they read as zero, which is no magic.
+// Places for communicators. Each is used once, so that a handle never means another communicator. Afterwards its pages
+// are given back, but for their addresses: they read as zero, which is no magic.
 typedef struct block {
   struct block *before;
   char places[];
@@ -42,7 +43,8 @@ static size_t place_size(void)
   return TT_ROUND_UP(sizeof(struct ncclComm), page_size());
 }
 
-// A zeroed place; NULL: no memory. Communicators begin at different cache lines of their pages, lest all use the same sets of a cache.
+// A zeroed place; NULL: no memory. Communicators begin at different cache lines of their pages, lest all use the same
+// sets of a cache.
 static struct ncclComm *pool_take_place(void)
 {
   size_t size = place_size(), lines = (size - sizeof(struct ncclComm)) / TT_CACHE_LINE + 1;
@@ -105,10 +107,12 @@ void tt_comm_free_aborted(struct ncclComm *comm)
     row->progress();
     sched_yield();
   }
-  if (tt_comm_outstanding(comm) != 0) { // another thread may still be in one: its buffers are the user's as soon as this returns
+  if (tt_comm_outstanding(comm) !=
+      0) { // another thread may still be in one: its buffers are the user's as soon as this returns
     row->settle();
   }
-  if (tt_comm_outstanding(comm) != 0) { // plans behind work of others in streams, which have not begun; or a thread is just taking one back
+  if (tt_comm_outstanding(comm) !=
+      0) { // plans behind work of others in streams, which have not begun; or a thread is just taking one back
     comm->grave.run = bury;
     row->defer(&comm->grave);
   } else {

@@ -237,7 +237,8 @@ void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_d
     }
   }
   if (e != NULL && tt_prof_is_on(&e->op) && tt_shm_wanted(e->profilers)) {
-    const tt_shm_lanes lanes = {.profilers = e->profilers, .parent = &e->op, .cached = d->cached, .first = first, .channel = e->channel};
+    const tt_shm_lanes lanes = {
+        .profilers = e->profilers, .parent = &e->op, .cached = d->cached, .first = first, .channel = e->channel};
     e->messages = tt_shm_events_new(l->comm, l->plan, &lanes);
   }
 }
@@ -272,7 +273,8 @@ static void start_channels(tt_task_events *e)
 {
   for (int i = 0; i < e->nchannels; i++) {
     channel_event *c = &e->channels[i];
-    tt_prof_descr d = {.type = ncclProfileKernelCh, .kernelCh = {.channelId = (uint8_t)(e->channel + i), .pTimer = c->stamp.start}};
+    tt_prof_descr d = {.type = ncclProfileKernelCh,
+                       .kernelCh = {.channelId = (uint8_t)(e->channel + i), .pTimer = c->stamp.start}};
     if (!c->reported && c->stamp.start != 0) {
       c->reported = true;
       tt_profilers_start(e->profilers, &d, &e->op, NULL, &c->event);
@@ -321,7 +323,8 @@ static void stamp_idle(tt_task_events *e, bool started)
   }
 }
 
-// Tells of operations whose channels have begun since the last time, the first one first. There may be many others in the plan.
+// Tells of operations whose channels have begun since the last time, the first one first. There may be many others in
+// the plan.
 static void tell_begun(tt_plan *p)
 {
   tt_stamp *oldest = NULL;

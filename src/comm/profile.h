@@ -1,4 +1,5 @@
-// profile.h: what a communicator tells its profilers (plugin/profiler/profiler.h) of calls, launches and the channels that run. For src/comm alone.
+// profile.h: what a communicator tells its profilers (plugin/profiler/profiler.h) of calls, launches and the channels
+// that run. For src/comm alone.
 //
 // Order of one collective on its own, with all kinds wanted; brackets are start and stop, > and < those of GroupApi:
 //
@@ -6,18 +7,20 @@
 //   whoever runs it      KernelCh of each channel: all starts, then KernelChStop and stop of each
 //   whoever moves its messages over the network (src/proxy)   ProxyOp, ProxyStep …, children of Coll
 //
-// A Coll ends when the operation is queued. A KernelCh is told of by the thread that runs the operation: its start when that thread leaves the operation for the
-// first time after all channels have begun (all starts come before the first stop, because profilers count), its stop when the operation has ended, right after
-// waiters have been woken. So events come when things happen, also when nobody waits, and the time stamps in them are those of the channel itself.
+// A Coll ends when the operation is queued. A KernelCh is told of by the thread that runs the operation: its start when
+// that thread leaves the operation for the first time after all channels have begun (all starts come before the first
+// stop, because profilers count), its stop when the operation has ended, right after waiters have been woken. So events
+// come when things happen, also when nobody waits, and the time stamps in them are those of the channel itself.
 //
-// In a group each collective is a plan of its own, with its own Group and KernelLaunch; the sends and receives of the group are one.
-// An operation of which nobody wants to know costs one branch.
+// In a group each collective is a plan of its own, with its own Group and KernelLaunch; the sends and receives of the
+// group are one. An operation of which nobody wants to know costs one branch.
 #pragma once
 #include "comm/decide.h"
 #include "comm/task.h"
 #include "plugin/profiler/profiler.h"
 
-#define TT_MESSAGE_CHANNELS 32 // the messages of a group count as so many channels, to profilers: some have no room for more
+// The messages of a group count as so many channels, to profilers: some have no room for more.
+#define TT_MESSAGE_CHANNELS 32
 
 // What is known of one call: its events, and those of its channels. Owned by the task, then by the plan.
 typedef struct tt_task_events tt_task_events;
@@ -30,8 +33,9 @@ typedef struct tt_group_events {
   bool captured; // a launch of a graph makes its calls; else it is seen by the stream of each
 } tt_group_events;
 
-// Some profiler of the task's communicator wants events (tt_profilers_want, GroupApi: the ancestor of all). Starts the group's event with the first operation, then the call's; t->events stays NULL when there is no memory.
-// `depth`: groups that are open.
+// Some profiler of the task's communicator wants events (tt_profilers_want, GroupApi: the ancestor of all). Starts the
+// group's event with the first operation, then the call's; t->events stays NULL when there is no memory. `depth`:
+// groups that are open.
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth);
 // The call returns. NULL is allowed.
 void tt_profile_call_stop(tt_task_events *e);
@@ -51,9 +55,11 @@ typedef struct tt_launch_events {
   tt_task_events *first, **last;
 } tt_launch_events;
 
-// A plan is being made, of which profilers are told: fills *l, which the calls below take, in their order. The launching thread.
+// A plan is being made, of which profilers are told: fills *l, which the calls below take, in their order. The
+// launching thread.
 void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p);
-// The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it uses.
+// The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it
+// uses.
 void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel);
 // Its lanes are there, from number `first` on.
 void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first);

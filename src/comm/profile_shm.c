@@ -44,7 +44,8 @@ struct tt_shm_events {
 
 // ---- what a schedule moves
 
-// Is the reference a message, or a piece of one, between ranks that have memory in common? A network that reduces is no rank.
+// Is the reference a message, or a piece of one, between ranks that have memory in common? A network that reduces is no
+// rank.
 static bool is_near(const tt_port *port, const tt_ref *r)
 {
   bool moves = r->kind == TT_FIFO || r->kind == TT_TOKEN || r->kind == TT_PEER_IN || r->kind == TT_PEER_OUT;
@@ -69,7 +70,8 @@ static void count_ref(tt_cached *c, int strand, const tt_ref *r, bool send)
   t->messages += shm_is_message(r);
 }
 
-// Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching that is told.
+// Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching
+// that is told.
 static int reported_destinations(const tt_step *step)
 {
   return step->flags & TT_STEP_PUT ? 0 : step->ndst;
@@ -121,8 +123,10 @@ static void add_rows(tt_shm_events *e, reported_lane *t, const tt_lane *l, const
       continue;
     }
     uint64_t steps = passes * n->messages;
-    t->rows[t->nrows++] =
-        (row){.peer = n->peer, .send = n->send, .nsteps = (uint32_t)steps, .chunk = (int)TT_MIN(tt_lane_longest(l), INT32_MAX)};
+    t->rows[t->nrows++] = (row){.peer = n->peer,
+                                .send = n->send,
+                                .nsteps = (uint32_t)steps,
+                                .chunk = (int)TT_MIN(tt_lane_longest(l), INT32_MAX)};
   }
   e->nrows += t->nrows;
 }
@@ -197,16 +201,19 @@ static void shm_message_reach(row *r, stage to, size_t bytes)
 {
   if (r->stage == IDLE) {
     r->stage = STARTED;
-    tt_prof_step_start(&r->transfer, r->done, r->send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, &r->step);
+    tt_prof_step_start(&r->transfer, r->done,
+                       r->send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, &r->step);
   }
   if (r->stage < THERE && to >= THERE) {
     r->stage = THERE;
-    tt_prof_step_state(&r->transfer, &r->step, r->send ? ncclProfilerProxyStepSendPeerWait_v4 : ncclProfilerProxyStepRecvFlushWait,
+    tt_prof_step_state(&r->transfer, &r->step,
+                       r->send ? ncclProfilerProxyStepSendPeerWait_v4 : ncclProfilerProxyStepRecvFlushWait,
                        r->send ? 0 : bytes);
   }
   if (r->stage < MOVING && to == MOVING) {
     r->stage = MOVING;
-    tt_prof_step_state(&r->transfer, &r->step, r->send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvGPUWait, bytes);
+    tt_prof_step_state(&r->transfer, &r->step,
+                       r->send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvGPUWait, bytes);
   }
 }
 
@@ -254,8 +261,8 @@ static bool is_direct(const tt_ref *r)
   return r->kind == TT_PEER_IN || r->kind == TT_PEER_OUT;
 }
 
-// What goes with reference `at` of a step: its own data; and, with the first message to its peer or without any, what is read or written there directly.
-// *message: is one among the peer's references?
+// What goes with reference `at` of a step: its own data; and, with the first message to its peer or without any, what
+// is read or written there directly. *message: is one among the peer's references?
 static size_t share_of(const tt_ref *refs, int n, int at, size_t bytes, bool *message)
 {
   int first = -1, direct = 0;
@@ -301,7 +308,11 @@ void tt_shm_step(const tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes
 {
   tt_shm_events *e = ((reported_lane *)l->reported)->events;
   side sources = {.refs = l->sched->refs + step->src, .n = step->nsrc, .taken = taken, .bytes = bytes};
-  side destinations = {.refs = l->sched->refs + step->dst, .n = reported_destinations(step), .send = true, .taken = taken, .bytes = bytes};
+  side destinations = {.refs = l->sched->refs + step->dst,
+                       .n = reported_destinations(step),
+                       .send = true,
+                       .taken = taken,
+                       .bytes = bytes};
   if (!e->begun) {
     shm_events_begin(e);
   }

@@ -1,17 +1,23 @@
-// profile_shm.h: what profilers are told of messages between ranks that have memory in common, where NCCL_HOST_PROXY_EVENTS asks for it. For profile.c.
+// profile_shm.h: what profilers are told of messages between ranks that have memory in common, where
+// NCCL_HOST_PROXY_EVENTS asks for it. For profile.c.
 //
-// A message is what takes a slot of a FIFO: data, or a token, which opens the sender's buffers to the receiver or says that it has written into the
-// receiver's. Bytes that a rank moves straight from or to the peer's memory are told with the token that goes with them, by the rank that moves them. So both
-// ends see the same number of messages, in the same order.
+// A message is what takes a slot of a FIFO: data, or a token, which opens the sender's buffers to the receiver or says
+// that it has written into the receiver's. Bytes that a rank moves straight from or to the peer's memory are told with
+// the token that goes with them, by the rank that moves them. So both ends see the same number of messages, in the same
+// order.
 //
-//   ProxyOp    one for each lane, peer and direction: all of an operation start when it begins, and the last one stops when it has ended (so what counts
+//   ProxyOp    one for each lane, peer and direction: all of an operation start when it begins, and the last one stops
+//   when it has ended (so what counts
 //              references sees no end too soon); InProgress when its first message's turn comes
 //   ProxyStep  one for each message, from when its step's turn comes
-//              sends: SendGPUWait (what it is made of is not there), SendPeerWait (the peer has to give back a slot), SendWait (it is being written);
+//              sends: SendGPUWait (what it is made of is not there), SendPeerWait (the peer has to give back a slot),
+//              SendWait (it is being written);
 //                     until it is published
-//              receives: RecvWait, RecvFlushWait (it is there, the step waits for something else), RecvGPUWait (it is being read); until the slot is given back
+//              receives: RecvWait, RecvFlushWait (it is there, the step waits for something else), RecvGPUWait (it is
+//              being read); until the slot is given back
 //
-// Told by the thread that runs the operation, as it happens. Messages to oneself are none; those over the network are the proxy's to tell (proxy/prof.c).
+// Told by the thread that runs the operation, as it happens. Messages to oneself are none; those over the network are
+// the proxy's to tell (proxy/prof.c).
 #pragma once
 #include "comm/schedules.h"
 #include "device/device.h"
@@ -19,7 +25,8 @@
 
 typedef struct tt_shm_events tt_shm_events;
 
-// The lanes of an operation: those of the plan from number `first` on. `parent`: its Coll or P2p, which must live as long. `channel`: number of the first one.
+// The lanes of an operation: those of the plan from number `first` on. `parent`: its Coll or P2p, which must live as
+// long. `channel`: number of the first one.
 typedef struct tt_shm_lanes {
   tt_profilers *profilers; // must live as long
   const tt_prof_event *parent;

@@ -1,4 +1,5 @@
-// ranks.h: what all ranks know of each other, and what follows from that: who shares memory, whose cores these are, who belongs to a group. n log n for n ranks. Any thread.
+// ranks.h: what all ranks know of each other, and what follows from that: who shares memory, whose cores these are, who
+// belongs to a group. n log n for n ranks. Any thread.
 #pragma once
 #include "coll/crossing.h"
 #include "coll/layout.h"
@@ -36,14 +37,16 @@ typedef struct tt_peer {
   uint64_t view;                       // hash of what says what its machine is like
   char mailbox[TT_FDBOX_NAME];
 } tt_peer;
-_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES && offsetof(tt_peer, view) == offsetof(tt_peer, settings) + 2 * TT_PEER_SETTINGS,
+_Static_assert(sizeof(tt_peer) == TT_PEER_BYTES &&
+                   offsetof(tt_peer, view) == offsetof(tt_peer, settings) + 2 * TT_PEER_SETTINGS,
                "bootstrap message layout, without gaps");
 
 // The layout: ranks that need no network between them are one node. The caller destroys *out. Errors: ncclSystemError.
 ncclResult_t tt_ranks_layout(const tt_peer *peers, int n, tt_layout **out);
 
-// Each rank's cores become those that the ranks of its machine have together: processes that are bound to a core each have as many as they are. Fake nodes
-// (NCCL_HOSTID) are one machine. *mine: ranks on the machine of rank `me`; *crowded: some machine has more ranks than cores. Errors: ncclSystemError.
+// Each rank's cores become those that the ranks of its machine have together: processes that are bound to a core each
+// have as many as they are. Fake nodes (NCCL_HOSTID) are one machine. *mine: ranks on the machine of rank `me`;
+// *crowded: some machine has more ranks than cores. Errors: ncclSystemError.
 ncclResult_t tt_ranks_pool_cores(tt_peer *peers, int n, int me, int *mine, bool *crowded);
 
 // What ranks tell each other when they split a communicator.
@@ -52,6 +55,6 @@ typedef struct tt_split_choice {
 } tt_split_choice;
 _Static_assert(sizeof(tt_split_choice) == 12, "bootstrap message layout");
 
-// Writes the group of rank `me` into `members`, which has room for all, by key, then by rank. `all` is by rank, and is in disorder afterwards. Returns how
-// many there are; *place: which of them `me` is.
+// Writes the group of rank `me` into `members`, which has room for all, by key, then by rank. `all` is by rank, and is
+// in disorder afterwards. Returns how many there are; *place: which of them `me` is.
 int tt_ranks_members(tt_split_choice *all, int n, int me, int *members, int *place);

@@ -13,14 +13,15 @@ ncclResult_t tt_op_take(tt_task *t, const char *what)
     return ncclSuccess;
   }
   if (i < 0 || i >= comm->userops.n || !comm->userops.ops[i].live) {
-    return tt_fail(ncclInvalidArgument,
-                   "%s on rank %d: operation %d is neither one of ncclSum..ncclAvg nor a live handle of this communicator", what,
-                   comm->rank, op);
+    return tt_fail(
+        ncclInvalidArgument,
+        "%s on rank %d: operation %d is neither one of ncclSum..ncclAvg nor a live handle of this communicator", what,
+        comm->rank, op);
   }
   const tt_userop *u = &comm->userops.ops[i];
   if (u->type != t->type) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: operation %d was created for %s, not for %s", what, comm->rank, op,
-                   tt_type_name(u->type), tt_type_name(t->type));
+    return tt_fail(ncclInvalidArgument, "%s on rank %d: operation %d was created for %s, not for %s", what, comm->rank,
+                   op, tt_type_name(u->type), tt_type_name(t->type));
   }
   t->scalar = u->scalar;
   t->device_scalar = u->device_scalar;

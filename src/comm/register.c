@@ -24,7 +24,9 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
   if (r == NULL) {
     return tt_fail(ncclSystemError, "registering %zu bytes on rank %d: no memory", size, comm->rank);
   }
-  *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size}, .handle = {.start = (uintptr_t)r, .size = 1}, .window = window};
+  *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size},
+                      .handle = {.start = (uintptr_t)r, .size = 1},
+                      .window = window};
   ncclResult_t res = comm->network.proxy == NULL ? ncclSuccess : tt_proxy_register(comm->network.proxy, buff, size);
   if (res != ncclSuccess) {
     tt_free(r);
@@ -46,19 +48,25 @@ static void drop_registration(struct ncclComm *comm, registration *r)
   tt_free(r);
 }
 
-// The registration with this handle, for a function of windows or of the others. The error names the function that takes the other kind.
-static ncclResult_t take_handle(const struct ncclComm *comm, const char *what, const void *handle, bool window, registration **out)
+// The registration with this handle, for a function of windows or of the others. The error names the function that
+// takes the other kind.
+static ncclResult_t take_handle(const struct ncclComm *comm, const char *what, const void *handle, bool window,
+                                registration **out)
 {
   registration *r = find_registration(comm, handle);
   if (r == NULL) {
-    return tt_fail(ncclInvalidArgument, "%s on rank %d: %p is not a handle of this communicator, or has been deregistered", what,
-                   comm->rank, handle);
+    return tt_fail(ncclInvalidArgument,
+                   "%s on rank %d: %p is not a handle of this communicator, or has been deregistered", what, comm->rank,
+                   handle);
   }
   if (r->window != window) {
-    return tt_fail(ncclInvalidArgument,
-                   r->window ? "%s on rank %d: %p is a window (ncclCommWindowRegister): deregister it with ncclCommWindowDeregister"
-                             : "%s on rank %d: %p is not a window but a handle of ncclCommRegister: deregister it with ncclCommDeregister",
-                   what, comm->rank, handle);
+    return tt_fail(
+        ncclInvalidArgument,
+        r->window
+            ? "%s on rank %d: %p is a window (ncclCommWindowRegister): deregister it with ncclCommWindowDeregister"
+            : "%s on rank %d: %p is not a window but a handle of ncclCommRegister: deregister it with "
+              "ncclCommDeregister",
+        what, comm->rank, handle);
   }
   *out = r;
   return ncclSuccess;

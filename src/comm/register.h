@@ -1,13 +1,14 @@
-// register.h: buffers that the user has registered, as windows or not (register.c). The launching thread calls all of it.
+// register.h: buffers that the user has registered, as windows or not (register.c). The launching thread calls all of
+// it.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "nccl.h"
 
-// Registers and deregisters a buffer, as a window or not. A handle is good until it is deregistered, or the communicator is
-// freed. Errors: ncclSystemError (no memory), those of the network; ncclInvalidArgument for a handle that is not one, or is
-// of the other kind.
+// Registers and deregisters a buffer, as a window or not. A handle is good until it is deregistered, or the
+// communicator is freed. Errors: ncclSystemError (no memory), those of the network; ncclInvalidArgument for a handle
+// that is not one, or is of the other kind.
 ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle);
 ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window);
 // Does a buffer of so many bytes lie in a registered one?

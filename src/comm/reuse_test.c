@@ -59,7 +59,8 @@ static void test_many(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_same_buffers_again), cmocka_unit_test(test_others_in_between),
-                                     cmocka_unit_test(test_no_cache), cmocka_unit_test(test_many)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_same_buffers_again),
+                                     cmocka_unit_test(test_others_in_between), cmocka_unit_test(test_no_cache),
+                                     cmocka_unit_test(test_many)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

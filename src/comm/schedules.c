@@ -1,4 +1,5 @@
-// schedules.c: the schedules of a communicator, written and connected when first needed, and what they move over the network.
+// schedules.c: the schedules of a communicator, written and connected when first needed, and what they move over the
+// network.
 #include "comm/schedules.h"
 
 #include <string.h>
@@ -35,8 +36,8 @@ static bool schedules_is_far(const struct ncclComm *comm, const tt_ref *r)
   return r->kind == TT_FIFO && (comm->port.links[r->peer]->networked || r->peer >= comm->nranks);
 }
 
-// The row of a strand's messages between this rank and a peer on another machine: rows of a strand stand together. The communicator remembers the newest row of
-// each peer and direction, from whatever schedule.
+// The row of a strand's messages between this rank and a peer on another machine: rows of a strand stand together. The
+// communicator remembers the newest row of each peer and direction, from whatever schedule.
 static tt_traffic *traffic_row(const traffic_walk *w, int strand, int peer, bool send)
 {
   tt_cached *c = w->c;
@@ -82,8 +83,8 @@ static void walk_messages(traffic_walk *w)
   }
 }
 
-// Moves the rows into memory of their size, with the lists behind them: of each strand's first row, and of the steps that receive the messages of each row, in
-// order: where they belong can be told before they come. False: no memory.
+// Moves the rows into memory of their size, with the lists behind them: of each strand's first row, and of the steps
+// that receive the messages of each row, in order: where they belong can be told before they come. False: no memory.
 static bool keep_traffic(tt_cached *c)
 {
   const tt_traffic *rows = c->traffic;
@@ -92,7 +93,8 @@ static bool keep_traffic(tt_cached *c)
   for (int i = 0; i < c->ntraffic; i++) {
     received += rows[i].send ? 0 : rows[i].messages;
   }
-  tt_traffic *kept = tt_calloc(1, (size_t)c->ntraffic * sizeof *rows + (size_t)(nstrands + 1) * sizeof(int) + received * sizeof(uint32_t));
+  tt_traffic *kept = tt_calloc(1, (size_t)c->ntraffic * sizeof *rows + (size_t)(nstrands + 1) * sizeof(int) +
+                                      received * sizeof(uint32_t));
   if (kept == NULL) {
     return false;
   }
@@ -144,7 +146,8 @@ static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
     list_steps(&w);
     tt_free(rows);
   }
-  return kept ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
+  return kept ? ncclSuccess
+              : tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(c->func));
 }
 
 static bool same_ref(const tt_ref *a, const tt_ref *b)
@@ -156,14 +159,15 @@ static bool same_ref(const tt_ref *a, const tt_ref *b)
 static bool same_step(const tt_step *a, const tt_step *b)
 {
   const unsigned counts = TT_STEP_REDUCE | TT_STEP_FINAL;
-  return (a->flags & counts) == (b->flags & counts) && a->nsrc == b->nsrc && a->ndst == b->ndst && a->sub == b->sub && a->src == b->src &&
-         a->dst == b->dst;
+  return (a->flags & counts) == (b->flags & counts) && a->nsrc == b->nsrc && a->ndst == b->ndst && a->sub == b->sub &&
+         a->src == b->src && a->dst == b->dst;
 }
 
 static bool same_schedule(const tt_schedule *a, const tt_schedule *b)
 {
-  bool same = a->nranks == b->nranks && a->rank == b->rank && a->in_blocks == b->in_blocks && a->out_blocks == b->out_blocks &&
-              a->nsub == b->nsub && a->ntmp == b->ntmp && a->nstrands == b->nstrands && a->nsteps == b->nsteps && a->nrefs == b->nrefs;
+  bool same = a->nranks == b->nranks && a->rank == b->rank && a->in_blocks == b->in_blocks &&
+              a->out_blocks == b->out_blocks && a->nsub == b->nsub && a->ntmp == b->ntmp &&
+              a->nstrands == b->nstrands && a->nsteps == b->nsteps && a->nrefs == b->nrefs;
   for (int i = 0; same && i < a->nstrands; i++) {
     same = a->strands[i].first == b->strands[i].first && a->strands[i].count == b->strands[i].count;
   }
@@ -202,7 +206,8 @@ static void cache_add(struct ncclComm *comm, tt_cached *c)
 static bool cache_grow(struct ncclComm *comm)
 {
   unsigned room = comm->schedules.room, more = room == 0 ? CACHE_LEAST : 2 * room;
-  tt_cached **old = comm->schedules.buckets, **cache = comm->schedules.n < room ? old : tt_calloc(more, sizeof(tt_cached *));
+  tt_cached **old = comm->schedules.buckets,
+            **cache = comm->schedules.n < room ? old : tt_calloc(more, sizeof(tt_cached *));
   if (cache == old || cache == NULL) {
     return cache != NULL;
   }
@@ -218,7 +223,8 @@ static bool cache_grow(struct ncclComm *comm)
   return true;
 }
 
-// Channels often come in pairs with the same order, or all have it: they share a schedule. Takes that of an earlier channel.
+// Channels often come in pairs with the same order, or all have it: they share a schedule. Takes that of an earlier
+// channel.
 static bool borrow(struct ncclComm *comm, tt_cached *c)
 {
   for (int channel = 0; channel < c->channel && !c->lent; channel++) {
@@ -244,8 +250,12 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
   }
   const tt_algorithm *a = &tt_algorithms(NULL)[algo];
   bool placed = comm->layout->nnodes > 1 || tt_algorithm_channels(a, comm->layout) > 0;
-  tt_shape shape = {
-      .func = func, .rank = comm->rank, .nranks = comm->nranks, .root = root, .layout = placed ? comm->layout : NULL, .channel = channel};
+  tt_shape shape = {.func = func,
+                    .rank = comm->rank,
+                    .nranks = comm->nranks,
+                    .root = root,
+                    .layout = placed ? comm->layout : NULL,
+                    .channel = channel};
   tt_cached *c = tt_calloc(1, sizeof *c);
   if (c == NULL || !cache_grow(comm)) {
     tt_free(c);

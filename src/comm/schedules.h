@@ -1,4 +1,5 @@
-// schedules.h: the schedules that a communicator has written, and what they move (schedules.c). The launching thread calls it.
+// schedules.h: the schedules that a communicator has written, and what they move (schedules.c). The launching thread
+// calls it.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

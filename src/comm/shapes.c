@@ -5,7 +5,8 @@
 
 enum { SHAPES_MAGIC = 0x74747331, MOST_RANKS = INT16_MAX };
 
-// Figures of a plain node: what the host device does is measured elsewhere (coll/cost.h), so these only say which way is the longer one.
+// Figures of a plain node: what the host device does is measured elsewhere (coll/cost.h), so these only say which way
+// is the longer one.
 #define PLAIN_BW 20.0f
 #define PLAIN_FAR_BW 10.0f // between NUMA nodes
 
@@ -16,8 +17,9 @@ ncclResult_t tt_node_shapes_room(int nranks, int ngroups, tt_node_shapes *out)
   *out = (tt_node_shapes){.nranks = nranks, .ngroups = ngroups};
   out->group_of = tt_calloc((size_t)nranks, sizeof(int));
   out->group = tt_calloc((size_t)ngroups, sizeof(tt_node_group));
-  return out->group_of != NULL && out->group != NULL ? ncclSuccess
-                                                     : tt_fail(ncclSystemError, "no memory for the graphs of %d ranks", nranks);
+  return out->group_of != NULL && out->group != NULL
+             ? ncclSuccess
+             : tt_fail(ncclSystemError, "no memory for the graphs of %d ranks", nranks);
 }
 
 void tt_node_shapes_clear(tt_node_shapes *s)
@@ -108,7 +110,8 @@ typedef struct wire_graph {
   float bw_intra, bw_inter, latency_inter;
 } wire_graph;
 
-_Static_assert(sizeof(wire_node) == 12 && sizeof(wire_group) == 32 && sizeof(wire_graph) == 40, "bytes that ranks tell each other");
+_Static_assert(sizeof(wire_node) == 12 && sizeof(wire_group) == 32 && sizeof(wire_graph) == 40,
+               "bytes that ranks tell each other");
 
 // Where bytes go or come from. bytes NULL: they are only counted.
 typedef struct wire {
@@ -214,9 +217,9 @@ static wire_graph take_head(wire *w)
 {
   wire_graph x;
   shapes_get(w, &x, sizeof(x));
-  w->bad |= x.nchannels < 0 || x.nchannels > TT_GRAPH_MAX_CHANNELS || (x.nnets != 0 && x.nnets != 2 * x.nchannels) || x.pattern < 0 ||
-            x.pattern > TT_PATTERN_COLLNET_DIRECT || x.type_intra < 0 || x.type_intra >= TT_PATH_TYPES || x.type_inter < 0 ||
-            x.type_inter >= TT_PATH_TYPES;
+  w->bad |= x.nchannels < 0 || x.nchannels > TT_GRAPH_MAX_CHANNELS || (x.nnets != 0 && x.nnets != 2 * x.nchannels) ||
+            x.pattern < 0 || x.pattern > TT_PATTERN_COLLNET_DIRECT || x.type_intra < 0 ||
+            x.type_intra >= TT_PATH_TYPES || x.type_inter < 0 || x.type_inter >= TT_PATH_TYPES;
   return x;
 }
 

@@ -1,5 +1,5 @@
-// shapes.h: what one node's machine gave, as the ranks tell it each other: groups of ranks that reach each other without the network, and
-// each group's graphs. Private to comm/ (machine.h makes it, topology.h uses it).
+// shapes.h: what one node's machine gave, as the ranks tell it each other: groups of ranks that reach each other
+// without the network, and each group's graphs. Private to comm/ (machine.h makes it, topology.h uses it).
 //
 // Ranks are counted within the node, in ascending order, so that equal nodes have equal bytes.
 #pragma once
@@ -25,6 +25,7 @@ void tt_node_shapes_clear(tt_node_shapes *s);
 // A node of hosts that no file describes: one channel, in the order of ranks. `inter`: there are other nodes.
 ncclResult_t tt_node_shapes_plain(const tt_source_rank *ranks, int nranks, bool inter, tt_node_shapes *out);
 
-// As bytes, and back. Free *out with tt_free. Reading believes nothing. Errors: no memory; ncclInternalError: not such bytes.
+// As bytes, and back. Free *out with tt_free. Reading believes nothing. Errors: no memory; ncclInternalError: not such
+// bytes.
 ncclResult_t tt_node_shapes_write(const tt_node_shapes *s, char **out, size_t *size);
 ncclResult_t tt_node_shapes_read(const char *bytes, size_t size, tt_node_shapes *out);

@@ -25,10 +25,12 @@ static void make(tt_node_shapes *s)
     int n = g == 0 ? 3 : 2, *to = group->shape.memory = tt_calloc(TT_GRAPH_KINDS * CHANNELS * RANKS, sizeof(int));
     group->shape.ngpus = n;
     group->p2p_wanted = 4 + g;
-    group->machine = (tt_plan_machine){.cc_min = 80, .cc_max = 90, .cpu_arch = TT_CPU_X86, .nvswitch = g == 0, .net_bw = 12.5f};
+    group->machine =
+        (tt_plan_machine){.cc_min = 80, .cc_max = 90, .cpu_arch = TT_CPU_X86, .nvswitch = g == 0, .net_bw = 12.5f};
     for (int k = 0; k < TT_GRAPH_KINDS; k++) {
       tt_plan_graph *x = &group->shape.graph[k];
-      *x = (tt_plan_graph){.pattern = TT_PATTERN_RING, .nchannels = k == 3 ? 0 : CHANNELS, .type_intra = TT_PATH_NVL, .bw_intra = 20};
+      *x = (tt_plan_graph){
+          .pattern = TT_PATTERN_RING, .nchannels = k == 3 ? 0 : CHANNELS, .type_intra = TT_PATH_NVL, .bw_intra = 20};
       if (x->nchannels > 0) {
         x->gpus = to;
         for (int i = 0; i < CHANNELS * n; i++) {
@@ -129,7 +131,8 @@ static void many_groups(void **state)
     s.group_of[g] = g;
     shape->ngpus = 1;
     shape->memory = tt_calloc(CHANNELS, sizeof(int));
-    shape->graph[TT_GRAPH_RING] = (tt_plan_graph){.pattern = TT_PATTERN_RING, .nchannels = CHANNELS, .gpus = shape->memory};
+    shape->graph[TT_GRAPH_RING] =
+        (tt_plan_graph){.pattern = TT_PATTERN_RING, .nchannels = CHANNELS, .gpus = shape->memory};
   }
   assert_int_equal(tt_node_shapes_write(&s, &bytes, &size), ncclSuccess);
   assert_int_equal(tt_node_shapes_read(bytes, size, &t), ncclSuccess);
@@ -189,7 +192,8 @@ static void plain(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(bad_bytes), cmocka_unit_test(many_groups),
-                                     cmocka_unit_test(no_memory), cmocka_unit_test(plain)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(there_and_back), cmocka_unit_test(bad_bytes),
+                                     cmocka_unit_test(many_groups), cmocka_unit_test(no_memory),
+                                     cmocka_unit_test(plain)};
   return cmocka_run_group_tests_name("comm/shapes", tests, NULL, NULL);
 }

@@ -29,14 +29,16 @@ typedef struct tt_task {
   tt_program_state state;        // which steps tt_comm_run has run
   bool begun, over;              // it has been called; all of them
   uint64_t kind;                 // tt_task_kind
-  struct tt_decision *decision;  // found by tt_comm_recall; NULL: none. May be another task's by now (tt_task_is_decided)
+  struct tt_decision
+      *decision; // found by tt_comm_recall; NULL: none. May be another task's by now (tt_task_is_decided)
 } tt_task;
 
-// What a task does, without its number of elements, in 64 bits. Two tasks with checked arguments have the same kind only if
-// these arguments are equal. Unchecked arguments never have the kind of other, checked ones.
+// What a task does, without its number of elements, in 64 bits. Two tasks with checked arguments have the same kind
+// only if these arguments are equal. Unchecked arguments never have the kind of other, checked ones.
 static inline uint64_t tt_task_kind(tt_func func, ncclDataType_t type, ncclRedOp_t op, int root)
 {
-  return (uint64_t)func | (uint64_t)TT_MIN((unsigned)type, UINT8_MAX) << 8 | (uint64_t)TT_MIN((unsigned)op, (unsigned)ncclNumOps) << 16 |
+  return (uint64_t)func | (uint64_t)TT_MIN((unsigned)type, UINT8_MAX) << 8 |
+         (uint64_t)TT_MIN((unsigned)op, (unsigned)ncclNumOps) << 16 |
          (uint64_t)(uint32_t)root << 32; // user-defined operations come and go, and are decided alike
 }
 

@@ -70,7 +70,8 @@ static ncclResult_t topology_judge(const struct ncclComm *c, gathered *g)
   for (int i = 0; i < c->nranks; i++) {
     const note *n = &g->notes[i];
     if (n->size > TT_XML_MAX_BYTES || n->status < ncclSuccess || n->status >= ncclNumResults) {
-      return tt_fail(ncclInternalError, "rank %d tells of its machine what cannot be: %u bytes, status %d", i, n->size, (int)n->status);
+      return tt_fail(ncclInternalError, "rank %d tells of its machine what cannot be: %u bytes, status %d", i, n->size,
+                     (int)n->status);
     }
     if (n->status != ncclSuccess && i == c->rank) {
       return (ncclResult_t)n->status; // said already
@@ -85,7 +86,8 @@ static ncclResult_t topology_judge(const struct ncclComm *c, gathered *g)
 }
 
 // All ranks come here, also those that failed (`mine`) or have nothing to say (size 0).
-static ncclResult_t topology_gather(const struct ncclComm *c, ncclResult_t mine, const char *bytes, size_t size, gathered *out)
+static ncclResult_t topology_gather(const struct ncclComm *c, ncclResult_t mine, const char *bytes, size_t size,
+                                    gathered *out)
 {
   size_t n = (size_t)c->nranks;
   gathered g = {.notes = tt_calloc(n, sizeof(note))};
@@ -94,7 +96,8 @@ static ncclResult_t topology_gather(const struct ncclComm *c, ncclResult_t mine,
     return tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
   }
   if (mine == ncclSuccess && size > TT_XML_MAX_BYTES) {
-    mine = tt_fail(ncclSystemError, "rank %d: its machine takes %zu bytes to tell, more than %d", c->rank, size, TT_XML_MAX_BYTES);
+    mine = tt_fail(ncclSystemError, "rank %d: its machine takes %zu bytes to tell, more than %d", c->rank, size,
+                   TT_XML_MAX_BYTES);
     size = 0;
   }
   g.notes[c->rank] = (note){.status = mine, .size = (uint32_t)size};
@@ -337,9 +340,11 @@ static ncclResult_t joint_room(joint *j)
   j->node_of = tt_calloc(n, sizeof(int));
   j->shape_of = tt_calloc(n, sizeof(int));
   j->founder = tt_calloc(n, sizeof(int));
-  bool all = j->bytes != NULL && j->kinds != NULL && j->kind_of != NULL && j->shape_first != NULL && j->node_of != NULL &&
-             j->shape_of != NULL && j->founder != NULL;
-  return all ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: no memory for the channels of %d ranks", j->comm->rank, j->comm->nranks);
+  bool all = j->bytes != NULL && j->kinds != NULL && j->kind_of != NULL && j->shape_first != NULL &&
+             j->node_of != NULL && j->shape_of != NULL && j->founder != NULL;
+  return all ? ncclSuccess
+             : tt_fail(ncclSystemError, "rank %d: no memory for the channels of %d ranks", j->comm->rank,
+                       j->comm->nranks);
 }
 
 // The bytes of a plain node, which every rank can write.
@@ -380,7 +385,8 @@ static ncclResult_t read_kinds(joint *j)
       j->nkinds++;
     }
     if (j->kinds[k].nranks != n) {
-      return tt_fail(ncclInternalError, "the graphs of node %d are for %d ranks, it has %d", node, j->kinds[k].nranks, n);
+      return tt_fail(ncclInternalError, "the graphs of node %d are for %d ranks, it has %d", node, j->kinds[k].nranks,
+                     n);
     }
   }
   return ncclSuccess;
@@ -394,7 +400,8 @@ static ncclResult_t find_kinds(joint *j)
     if (j->got.data == NULL) {
       TT_TRY(plain_node(c, node, &j->bytes[node]));
     } else {
-      j->bytes[node] = (node_bytes){.at = j->got.data + (size_t)leader * j->got.block, .size = j->got.notes[leader].size};
+      j->bytes[node] =
+          (node_bytes){.at = j->got.data + (size_t)leader * j->got.block, .size = j->got.notes[leader].size};
     }
   }
   return read_kinds(j);
@@ -585,8 +592,9 @@ ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout)
   }
   TT_TRY(tt_topology_rings(t, &count, &rings));
   int *ups = list_parents(t);
-  ncclResult_t res = ups != NULL ? tt_layout_set_channels(layout, &(tt_channels){.count = count, .rings = rings, .ups = ups})
-                                 : tt_fail(ncclSystemError, "no memory for the trees of %d channels", count);
+  ncclResult_t res = ups != NULL
+                         ? tt_layout_set_channels(layout, &(tt_channels){.count = count, .rings = rings, .ups = ups})
+                         : tt_fail(ncclSystemError, "no memory for the trees of %d channels", count);
   tt_free(ups);
   tt_free(rings);
   return res;
@@ -599,7 +607,8 @@ tt_model_algo tt_topology_algo(const tt_topology *t, const tt_model *model, tt_m
   float least = -1;
   for (int i = 0; i < (int)TT_COUNT(known) * TT_MODEL_PROTOS && !t->plain; i++) {
     tt_model_op op = {.func = func, .bytes = bytes};
-    float us = tt_model_time(model != NULL ? model : &t->model, &op, known[i / TT_MODEL_PROTOS], (tt_model_proto)(i % TT_MODEL_PROTOS));
+    float us = tt_model_time(model != NULL ? model : &t->model, &op, known[i / TT_MODEL_PROTOS],
+                             (tt_model_proto)(i % TT_MODEL_PROTOS));
     if (us >= 0 && (least < 0 || us < least)) {
       least = us;
       best = known[i / TT_MODEL_PROTOS];

@@ -9,7 +9,8 @@
 
 enum { LINE_BYTES = 4000 };
 
-__attribute__((format(printf, 3, 4))) static void topology_log_add(char line[LINE_BYTES], size_t *used, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void topology_log_add(char line[LINE_BYTES], size_t *used, const char *fmt,
+                                                                   ...)
 {
   va_list ap;
   va_start(ap, fmt);
@@ -40,7 +41,8 @@ static void log_trees(const tt_connect *c, int rank)
   for (int ch = 0; ch < c->nchannels; ch++) {
     tt_tree_place t = tt_connect_tree(c, ch, rank);
     topology_log_add(line, &used, " [%d] %d/%d/%d->%d->%d", ch, t.down[0], t.down[1], t.down[2], rank, t.up);
-    tt_info(TT_GRAPH, "Ring %02d : %d -> %d -> %d", ch, tt_connect_ring_step(c, ch, rank, -1), rank, tt_connect_ring_step(c, ch, rank, 1));
+    tt_info(TT_GRAPH, "Ring %02d : %d -> %d -> %d", ch, tt_connect_ring_step(c, ch, rank, -1), rank,
+            tt_connect_ring_step(c, ch, rank, 1));
   }
   tt_info(TT_INIT, "Trees%s", line);
 }
@@ -55,6 +57,6 @@ void tt_topology_log(const tt_topology *t, int rank)
     log_rings(c);
   }
   log_trees(c, rank);
-  tt_info(TT_INIT, "%d coll channels, %d collnet channels, %d nvls channels, %d p2p channels, %d p2p channels per peer", c->nchannels,
-          c->collnet ? c->nchannels : 0, c->nvls_channels, t->p2p.channels, t->p2p.per_peer);
+  tt_info(TT_INIT, "%d coll channels, %d collnet channels, %d nvls channels, %d p2p channels, %d p2p channels per peer",
+          c->nchannels, c->collnet ? c->nchannels : 0, c->nvls_channels, t->p2p.channels, t->p2p.per_peer);
 }

@@ -25,8 +25,8 @@ typedef struct setting {
   uint64_t value;
 } setting;
 
-// What a node's leader searches channels by. Other ranks' values mean nothing, which somebody who set them there wants to know. Returns how
-// many.
+// What a node's leader searches channels by. Other ranks' values mean nothing, which somebody who set them there wants
+// to know. Returns how many.
 static int list_settings(setting out[TT_PEER_SETTINGS])
 {
   const tt_params *p = tt_params_get();
@@ -71,8 +71,10 @@ void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
   bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
   me->sees = (uint16_t)((file != NULL ? TT_SEES_FILE : 0) | (asked ? TT_SEES_ASKED : 0));
   uint64_t h = topology_hash_text(
-      p->socket_ifname, topology_hash_text(p->net, topology_hash_text(p->net_plugin, topology_hash_text(p->socket_family, me->machine))));
-  h = topology_hash_text(p->net_merge_level, topology_hash_text(p->net_merge_policy, topology_hash_text(p->net_force_merge, h)));
+      p->socket_ifname,
+      topology_hash_text(p->net, topology_hash_text(p->net_plugin, topology_hash_text(p->socket_family, me->machine))));
+  h = topology_hash_text(p->net_merge_level,
+                         topology_hash_text(p->net_merge_policy, topology_hash_text(p->net_force_merge, h)));
   me->view = file != NULL ? hash_file(file, h) : h;
 }
 
@@ -125,7 +127,8 @@ bool tt_topology_same_view(const struct ncclComm *c, int a, int b)
 bool tt_topology_has_view(const struct ncclComm *c, int rank)
 {
   int node = c->layout->node_of[rank];
-  return !tt_topology_same_view(c, rank, tt_topology_leader(c->layout, node)) && sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
+  return !tt_topology_same_view(c, rank, tt_topology_leader(c->layout, node)) &&
+         sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
 }
 
 bool tt_topology_views_differ(const struct ncclComm *c, int node)
@@ -151,7 +154,8 @@ int tt_topology_places(const struct ncclComm *c, int node, tt_source_rank *out)
   int n = tt_layout_size(l, node);
   for (int i = 0; i < n; i++) {
     const tt_peer *p = &c->peers[l->order[l->first[node] + i]];
-    out[i] = (tt_source_rank){.rank = p->at.rank, .dev = p->at.device, .numa = p->numa, .gdr = (p->sees & TT_SEES_FILE) != 0};
+    out[i] = (tt_source_rank){
+        .rank = p->at.rank, .dev = p->at.device, .numa = p->numa, .gdr = (p->sees & TT_SEES_FILE) != 0};
   }
   return n;
 }
@@ -172,12 +176,14 @@ static void say_view(const struct ncclComm *c, int node)
     count += other;
   }
   bool file = ((c->peers[leader].sees ^ c->peers[first].sees) & TT_SEES_FILE) != 0;
-  tt_info(
-      TT_INIT | TT_GRAPH,
-      "ranks %d and %d are on one node and do not see the same machine (ranks that differ from rank %d: %d): %s. What they see is joined; "
-      "where it differs, rank %d is right",
-      leader, first, leader, count,
-      file ? "one has no NCCL_TOPO_FILE" : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ", leader);
+  tt_info(TT_INIT | TT_GRAPH,
+          "ranks %d and %d are on one node and do not see the same machine (ranks that differ from rank %d: %d): %s. "
+          "What they see is joined; "
+          "where it differs, rank %d is right",
+          leader, first, leader, count,
+          file ? "one has no NCCL_TOPO_FILE"
+               : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
+          leader);
 }
 
 // The first rank of the node that has another value.
@@ -187,7 +193,8 @@ static void say_setting(const struct ncclComm *c, int node, int i, const char *n
   int leader = tt_topology_leader(l, node);
   for (int k = l->first[node] + 1; k < l->first[node + 1]; k++) {
     if (c->peers[l->order[k]].settings[i] != c->peers[leader].settings[i]) {
-      tt_info(TT_INIT | TT_GRAPH, "%s has different values on ranks %d and %d, which are on one node: the one of rank %d, its first, holds",
+      tt_info(TT_INIT | TT_GRAPH,
+              "%s has different values on ranks %d and %d, which are on one node: the one of rank %d, its first, holds",
               name, leader, l->order[k], leader);
       return;
     }

@@ -1,5 +1,5 @@
-// topology_priv.h: what follows for the topology step from what all ranks told in the peers' exchange. All of it gives the same answer on
-// every rank.
+// topology_priv.h: what follows for the topology step from what all ranks told in the peers' exchange. All of it gives
+// the same answer on every rank.
 #pragma once
 #include "comm/topology.h"
 #include "topo/source.h"
@@ -19,7 +19,8 @@ bool tt_topology_is_plain(const struct ncclComm *c, int node);
 // Do two ranks see the same machine?
 bool tt_topology_same_view(const struct ncclComm *c, int a, int b);
 
-// Must a rank tell its node's leader what it sees? A plain node has nothing to tell, unless files with what is found are asked for.
+// Must a rank tell its node's leader what it sees? A plain node has nothing to tell, unless files with what is found
+// are asked for.
 bool tt_topology_has_view(const struct ncclComm *c, int rank);
 
 // Must some rank of the node?

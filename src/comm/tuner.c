@@ -1,7 +1,8 @@
 // tuner.c: tuner plugins of a communicator: which one, what it is asked, what becomes of its answer.
 //
-// The plugin sees NCCL's table: rows Tree, Ring and PAT are our algorithms of that name; what the others mean there is nothing here. Plugins that know our own
-// rows (nccl/tuner.h) see all. Where a file describes the machine, the table has that machine's predicted times, as NCCL's would.
+// The plugin sees NCCL's table: rows Tree, Ring and PAT are our algorithms of that name; what the others mean there is
+// nothing here. Plugins that know our own rows (nccl/tuner.h) see all. Where a file describes the machine, the table
+// has that machine's predicted times, as NCCL's would.
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static void tuner_survey(const struct ncclComm *comm, tt_tuner_world *w)
   }
 }
 
-// The file for the bundled tuner: what the environment names, or what tutti-tune has left. False: there is none, so the tuner is not wanted.
+// The file for the bundled tuner: what the environment names, or what tutti-tune has left. False: there is none, so the
+// tuner is not wanted.
 static bool find_choices(char path[PATH_MAX])
 {
   const char *named = tt_params_get()->tuner_config_file;
@@ -56,10 +58,12 @@ static ncclResult_t open_bundled(tt_plugin **out, uint64_t *hash)
     return ncclSuccess;
   }
   if (!tt_library_beside("libnccl-tuner-csv.so", library, sizeof library)) {
-    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: %s is not used: libnccl-tuner-csv.so is not where the library is", choices);
+    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: %s is not used: libnccl-tuner-csv.so is not where the library is",
+            choices);
     return ncclSuccess;
   }
-  tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: for %s the bundled plugin is used; NCCL_TUNER_PLUGIN=none does without", choices);
+  tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: for %s the bundled plugin is used; NCCL_TUNER_PLUGIN=none does without",
+          choices);
   if (!tt_file_hash(choices, SIZE_MAX, 1, hash)) {
     *hash = 0; // cannot be read, as the plugin will say
   }
@@ -69,7 +73,8 @@ static ncclResult_t open_bundled(tt_plugin **out, uint64_t *hash)
 ncclResult_t tt_tuning_open_plugin(const struct ncclComm *comm, tt_tuning *t)
 {
   tt_plugin *plugin = NULL;
-  tt_tuner_world world = {.comm_id = comm->hash, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->layout->nnodes};
+  tt_tuner_world world = {
+      .comm_id = comm->hash, .nranks = (size_t)comm->nranks, .nnodes = (size_t)comm->layout->nnodes};
   const char *wish = tt_params_get()->tuner_plugin;
   uint64_t hash = 0;
   const tt_plugin_fallback net = tt_net_plugin_fallback(comm->network.ops);
@@ -116,7 +121,8 @@ static ncclResult_t make_model(struct ncclComm *comm)
   if (t->model == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a model with a tuner plugin's constants", comm->rank);
   }
-  return tt_model_make(&(tt_model_input){.connect = comm->topology->connect, .opt = &opt, .constants = &t->constants}, t->model);
+  return tt_model_make(&(tt_model_input){.connect = comm->topology->connect, .opt = &opt, .constants = &t->constants},
+                       t->model);
 }
 
 ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed)
@@ -143,9 +149,19 @@ ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed)
 // NCCL's number to our row, -1: we do not have it.
 static int tuner_row_of(int algo)
 {
-  static const int rows[TUTTI_NUM_ALGORITHMS] = {
-      TT_ALGO_TREE,   TT_ALGO_RING,        TT_ALGO_COLLNET_DIRECT, TT_ALGO_COLLNET_CHAIN, -1, -1, TT_ALGO_PAT, TT_ALGO_RD, TT_ALGO_ONESHOT,
-      TT_ALGO_DIRECT, TT_ALGO_DIRECTWRITE, TT_ALGO_HIERRING,       TT_ALGO_HIERRD};
+  static const int rows[TUTTI_NUM_ALGORITHMS] = {TT_ALGO_TREE,
+                                                 TT_ALGO_RING,
+                                                 TT_ALGO_COLLNET_DIRECT,
+                                                 TT_ALGO_COLLNET_CHAIN,
+                                                 -1,
+                                                 -1,
+                                                 TT_ALGO_PAT,
+                                                 TT_ALGO_RD,
+                                                 TT_ALGO_ONESHOT,
+                                                 TT_ALGO_DIRECT,
+                                                 TT_ALGO_DIRECTWRITE,
+                                                 TT_ALGO_HIERRING,
+                                                 TT_ALGO_HIERRD};
   return rows[algo];
 }
 
@@ -160,7 +176,8 @@ static bool machine_has_model(const struct ncclComm *comm)
   return !comm->topology->plain && tt_params_get()->algo == NULL;
 }
 
-// Messages one after the other, and how often a rank passes on the whole message, for our algorithms without direct access.
+// Messages one after the other, and how often a rank passes on the whole message, for our algorithms without direct
+// access.
 static void way_of(const struct ncclComm *comm, int row, tt_func func, double *hops, double *times)
 {
   int levels = 0; // of a tree of the ranks
@@ -170,7 +187,10 @@ static void way_of(const struct ncclComm *comm, int row, tt_func func, double *h
   double n = comm->nranks, part = (n - 1) / n;
   bool twice = func == TT_FUNC_ALLREDUCE, chain = func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
   *hops = row == TT_ALGO_RING || row == TT_ALGO_HIERRING ? n - 1 : row == TT_ALGO_ONESHOT ? 1 : levels;
-  *times = row == TT_ALGO_ONESHOT ? n - 1 : row == TT_ALGO_RD || row == TT_ALGO_HIERRD ? levels : row == TT_ALGO_TREE || chain ? 1 : part;
+  *times = row == TT_ALGO_ONESHOT                       ? n - 1
+           : row == TT_ALGO_RD || row == TT_ALGO_HIERRD ? levels
+           : row == TT_ALGO_TREE || chain               ? 1
+                                                        : part;
   if (twice && (row == TT_ALGO_RING || row == TT_ALGO_HIERRING || row == TT_ALGO_TREE)) {
     *hops *= 2;
     *times *= 2;
@@ -181,8 +201,10 @@ static void way_of(const struct ncclComm *comm, int row, tt_func func, double *h
 static double rough_us(const struct ncclComm *comm, tt_func func, const tt_choice *c, size_t bytes)
 {
   tt_cost_env env = tt_tuning_costs(comm);
-  const tt_cost_hop *way = &env.hop[comm->network.needed ? TT_HOP_NETWORK : TT_HOP_MEMORY][c->direct ? TT_TOK : c->proto];
-  double hops = 2, times = func == TT_FUNC_ALLREDUCE ? 2 : 1, share = TT_MAX(1.0, (double)comm->machine.local_ranks / env.cores);
+  const tt_cost_hop *way =
+      &env.hop[comm->network.needed ? TT_HOP_NETWORK : TT_HOP_MEMORY][c->direct ? TT_TOK : c->proto];
+  double hops = 2, times = func == TT_FUNC_ALLREDUCE ? 2 : 1,
+         share = TT_MAX(1.0, (double)comm->machine.local_ranks / env.cores);
   if (!c->direct) {
     way_of(comm, c->algo, func, &hops, &times);
   }
@@ -223,7 +245,8 @@ static ncclResult_t cost_of(struct ncclComm *comm, const tt_asked *a, tt_func fu
   return ncclSuccess;
 }
 
-// NCCL's numbers of our own choice, -1 where it has none that the plugin knows. Its entry becomes the least: what decides is measured, the others are predicted.
+// NCCL's numbers of our own choice, -1 where it has none that the plugin knows. Its entry becomes the least: what
+// decides is measured, the others are predicted.
 static void place_own(const tt_tuning *t, tt_asked *a)
 {
   tt_tuner_question *q = &a->question;
@@ -271,21 +294,28 @@ static ncclResult_t tuner_prepare(struct ncclComm *comm, const tt_task *task, in
 static void tuner_log_choice(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *c)
 {
   tt_tuning *t = comm->tuning;
-  const char *name = tt_algorithms(NULL)[c->algo].name, *proto = c->direct ? "direct access" : c->proto == TT_LL ? "LL" : "Simple";
+  const char *name = tt_algorithms(NULL)[c->algo].name, *proto = c->direct           ? "direct access"
+                                                                 : c->proto == TT_LL ? "LL"
+                                                                                     : "Simple";
   if (c->decided && (t->reported & 1u << func) == 0) {
     t->reported |= 1u << func;
-    tt_info(TT_TUNING, "TUNER/Plugin: %s decides %s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes (TRACE tells of each operation)",
+    tt_info(TT_TUNING,
+            "TUNER/Plugin: %s decides %s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes (TRACE tells of each "
+            "operation)",
             tt_tuner_name(t->tuner), tt_func_name(func), bytes, name, proto, c->channels, c->chunk);
   }
-  tt_trace(TT_TUNING, "%s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes, %s %s", tt_func_name(func), bytes, name, proto,
-           c->channels, c->chunk, c->decided ? "decided by" : "left as it was by", tt_tuner_name(t->tuner));
+  tt_trace(TT_TUNING, "%s of %zu bytes: %s, %s, %d channels, chunks of %zu bytes, %s %s", tt_func_name(func), bytes,
+           name, proto, c->channels, c->chunk, c->decided ? "decided by" : "left as it was by",
+           tt_tuner_name(t->tuner));
 }
 
 // Chunks as the plugin wants them: whole words of the FIFOs, no longer than a slot.
-static void query_chunk(struct ncclComm *comm, tt_func func, const tt_tuner_question *q, tt_tuner_answer *answer, tt_choice *c)
+static void query_chunk(struct ncclComm *comm, tt_func func, const tt_tuner_question *q, tt_tuner_answer *answer,
+                        tt_choice *c)
 {
-  tt_tuner_answer chosen = {
-      .algo = answer->algo >= 0 ? answer->algo : q->algo, .proto = answer->proto >= 0 ? answer->proto : q->proto, .channels = c->channels};
+  tt_tuner_answer chosen = {.algo = answer->algo >= 0 ? answer->algo : q->algo,
+                            .proto = answer->proto >= 0 ? answer->proto : q->proto,
+                            .channels = c->channels};
   size_t chunk = c->chunk;
   tt_tuner_chunk(comm->tuning->tuner, q, &chosen, &chunk);
   if (chunk != c->chunk) {
@@ -326,7 +356,8 @@ static ncclResult_t tuner_query(struct ncclComm *comm, const tt_task *task, size
     c.channels = TT_CLAMP(answer.channels, 1, TT_MAX(most, 1));
   }
   query_chunk(comm, func, &a->question, &answer, &c);
-  c.decided = c.algo != a->own.algo || c.proto != a->own.proto || c.channels != a->own.channels || c.chunk != a->own.chunk;
+  c.decided =
+      c.algo != a->own.algo || c.proto != a->own.proto || c.channels != a->own.channels || c.chunk != a->own.chunk;
   tuner_log_choice(comm, func, bytes, &c);
   *out = c;
   return ncclSuccess;

@@ -1,5 +1,5 @@
-// tuning.c: which algorithm, protocol and chunk size for an operation. The same answer on every rank: it depends on the size, on what all
-// ranks know of each other, and on parameters that init compares.
+// tuning.c: which algorithm, protocol and chunk size for an operation. The same answer on every rank: it depends on the
+// size, on what all ranks know of each other, and on parameters that init compares.
 #include "comm/tuning.h"
 
 #include <string.h>
@@ -14,8 +14,9 @@
 #include "comm/tuning_priv.h"
 #include "os/pagepipe.h"
 
-#define MOST_TAKES_US 1000      // that a rank goes on looking for a peer that is at work
-#define NET_SEGMENT (60u << 10) // of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB
+#define MOST_TAKES_US 1000 // that a rank goes on looking for a peer that is at work
+// Of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB.
+#define NET_SEGMENT (60u << 10)
 
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
@@ -37,7 +38,8 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out)
   return ncclSuccess;
 }
 
-// As much of a slot as goes in whole segments. A message of 64 KiB takes a second, tiny one, which costs nearly as much as the long one.
+// As much of a slot as goes in whole segments. A message of 64 KiB takes a second, tiny one, which costs nearly as much
+// as the long one.
 static size_t whole_segments(size_t capacity)
 {
   return capacity < NET_SEGMENT ? capacity : capacity / NET_SEGMENT * NET_SEGMENT;
@@ -53,7 +55,8 @@ static void take_slots(const struct ncclComm *comm, tt_tuning *t)
   t->thresholds[TT_AT_LL_SLOT] = t->ll_capacity;
   t->thresholds[TT_AT_TINY] = TT_MIN(TT_TINY_BYTES, t->ll_capacity);
   t->thresholds[TT_AT_SLOT] = t->simple_capacity;
-  t->thresholds[TT_AT_NET_P2P_CHUNK] = whole_segments((size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64);
+  t->thresholds[TT_AT_NET_P2P_CHUNK] =
+      whole_segments((size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64);
 }
 
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
@@ -109,12 +112,14 @@ bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row, bool i
   }
   const tt_algorithm *a = &tt_algorithms(NULL)[row];
   uint32_t can = (comm->machine.can_read ? TT_NEEDS_READ | TT_NEEDS_WRITE : 0);
-  bool net = !a->in_network || comm->nranks == 1 || (in_network && (comm->tuning->filter.protos[func] & TT_PROTO_SIMPLE) != 0);
-  return (a->funcs & 1u << func) != 0 && (a->needs & ~can) == 0 && net && (comm->tuning->filter.algos[func] & 1u << row) != 0;
+  bool net =
+      !a->in_network || comm->nranks == 1 || (in_network && (comm->tuning->filter.protos[func] & TT_PROTO_SIMPLE) != 0);
+  return (a->funcs & 1u << func) != 0 && (a->needs & ~can) == 0 && net &&
+         (comm->tuning->filter.algos[func] & 1u << row) != 0;
 }
 
-// Where a file describes the machine, ranks do what that machine's would, as far as this device has it: the row, or -1. The user's own
-// choice of algorithms goes before, and that machine's model knows nothing of a network that reduces.
+// Where a file describes the machine, ranks do what that machine's would, as far as this device has it: the row, or -1.
+// The user's own choice of algorithms goes before, and that machine's model knows nothing of a network that reduces.
 static int follow_machine(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network)
 {
   static const tt_model_func funcs[] = {[TT_FUNC_BROADCAST] = TT_MODEL_BROADCAST,
@@ -126,7 +131,10 @@ static int follow_machine(const struct ncclComm *comm, tt_func func, size_t byte
     return -1;
   }
   tt_model_algo algo = tt_topology_algo(comm->topology, comm->tuning->model, funcs[func], bytes);
-  int row = algo == TT_MODEL_RING ? TT_ALGO_RING : algo == TT_MODEL_TREE ? TT_ALGO_TREE : algo == TT_MODEL_PAT ? TT_ALGO_PAT : -1;
+  int row = algo == TT_MODEL_RING   ? TT_ALGO_RING
+            : algo == TT_MODEL_TREE ? TT_ALGO_TREE
+            : algo == TT_MODEL_PAT  ? TT_ALGO_PAT
+                                    : -1;
   return tt_tuning_usable(comm, func, row, false) ? row : -1;
 }
 
@@ -135,10 +143,12 @@ static uint32_t where_of(const struct ncclComm *comm, bool networked)
 {
   bool local_crowd = comm->machine.crowded && !comm->network.needed, turns = local_crowd && !comm->machine.all_local;
   bool direct_free = !turns || tt_params_get()->host_direct_threshold >= 0;
-  uint32_t ranks = comm->nranks > 2 ? TT_SOME_RANKS | TT_MORE_RANKS : comm->nranks == 2 ? TT_SOME_RANKS | TT_TWO_RANKS : 0;
+  uint32_t ranks = comm->nranks > 2    ? TT_SOME_RANKS | TT_MORE_RANKS
+                   : comm->nranks == 2 ? TT_SOME_RANKS | TT_TWO_RANKS
+                                       : 0;
   return ranks | (comm->machine.all_local ? TT_ONE_PROCESS : TT_PROCESSES) | (networked ? TT_NETWORK : 0) |
-         (comm->machine.shares ? TT_SHARED_NODE : 0) | (comm->machine.crowded ? TT_CROWDED : 0) | (local_crowd ? TT_LOCAL_CROWD : 0) |
-         (direct_free ? TT_DIRECT_FREE : 0);
+         (comm->machine.shares ? TT_SHARED_NODE : 0) | (comm->machine.crowded ? TT_CROWDED : 0) |
+         (local_crowd ? TT_LOCAL_CROWD : 0) | (direct_free ? TT_DIRECT_FREE : 0);
 }
 
 static tt_situation situation_of(const struct ncclComm *comm, tt_func func, bool networked)
@@ -150,8 +160,8 @@ static tt_situation situation_of(const struct ncclComm *comm, tt_func func, bool
 
 static bool tuning_has_blocks(tt_func func)
 {
-  return func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL || func == TT_FUNC_GATHER ||
-         func == TT_FUNC_SCATTER;
+  return func == TT_FUNC_ALLGATHER || func == TT_FUNC_REDUCESCATTER || func == TT_FUNC_ALLTOALL ||
+         func == TT_FUNC_GATHER || func == TT_FUNC_SCATTER;
 }
 
 static int add_algorithms(const struct ncclComm *comm, const tt_situation *s, tt_size_range *to)
@@ -177,7 +187,8 @@ static int add_protocols(const struct ncclComm *comm, const tt_situation *s, tt_
   const tt_proto_rule *rules = tt_proto_rules(&count);
   for (const tt_proto_rule *r = rules; r < rules + count; r++) {
     uint32_t bit = r->proto == TT_SIMPLE ? TT_PROTO_SIMPLE : TT_PROTO_LL;
-    if ((comm->tuning->filter.protos[s->func] & bit) != 0 && tt_condition_sizes(&r->when, s, comm->tuning->thresholds, &to[n])) {
+    if ((comm->tuning->filter.protos[s->func] & bit) != 0 &&
+        tt_condition_sizes(&r->when, s, comm->tuning->thresholds, &to[n])) {
       to[n++].result = (int)r->proto;
     }
   }
@@ -231,11 +242,14 @@ static bool in_range(const tt_size_range *r, size_t bytes)
   return bytes >= r->least && bytes <= r->most;
 }
 
-static int pick_algorithm(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes, bool in_network)
+static int pick_algorithm(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes,
+                          bool in_network)
 {
   for (const tt_size_range *r = rules->ranges; r < rules->ranges + rules->nalgos; r++) {
-    if (in_range(r, bytes) && (!tt_algorithms(NULL)[r->result].in_network || tt_tuning_usable(comm, func, r->result, in_network))) {
-      return r->result; // what else makes a row unusable does not depend on the operation: such ranges have not been added
+    if (in_range(r, bytes) &&
+        (!tt_algorithms(NULL)[r->result].in_network || tt_tuning_usable(comm, func, r->result, in_network))) {
+      // What else makes a row unusable does not depend on the operation: such ranges have not been added.
+      return r->result;
     }
   }
   for (int i = 0; i < TT_NALGOS; i++) { // what the user has left
@@ -262,7 +276,8 @@ static const tt_chunk_rule *pick_chunk_rule(const tt_func_rules *rules, int algo
 {
   size_t count;
   const tt_chunk_rule *table = tt_chunk_rules(&count);
-  for (const tt_size_range *r = rules->ranges + rules->nalgos + rules->nprotos, *end = r + rules->nchunks; r < end; r++) {
+  for (const tt_size_range *r = rules->ranges + rules->nalgos + rules->nprotos, *end = r + rules->nchunks; r < end;
+       r++) {
     if ((table[r->result].algos >> algo & 1) != 0 && in_range(r, bytes)) {
       return &table[r->result];
     }
@@ -299,11 +314,11 @@ static size_t subs_of(const struct ncclComm *comm, int algo, tt_func func)
                                                            : 1;
 }
 
-// How many channels share a message, the first ones. The same on every rank, whose sizes and layouts are the same. Small messages use one:
-// a channel is a turn, and gains nothing where a rank has one core. Each gets whole passes; where passes follow one another down a chain or
-// tree, enough of them that filling it anew is a small part. How many channels there are is for those to say who make them:
-// NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS and the configuration's CTAs belong into the layout's number (tt_connect_options), which all ranks
-// must share.
+// How many channels share a message, the first ones. The same on every rank, whose sizes and layouts are the same.
+// Small messages use one: a channel is a turn, and gains nothing where a rank has one core. Each gets whole passes;
+// where passes follow one another down a chain or tree, enough of them that filling it anew is a small part. How many
+// channels there are is for those to say who make them: NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS and the configuration's
+// CTAs belong into the layout's number (tt_connect_options), which all ranks must share.
 static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
   int most = tt_algorithm_channels(&tt_algorithms(NULL)[c->algo], comm->layout);
@@ -311,7 +326,8 @@ static int pick_channels(const struct ncclComm *comm, const tt_choice *c, tt_fun
     return 1;
   }
   bool chain = c->algo != TT_ALGO_RING || func == TT_FUNC_BROADCAST || func == TT_FUNC_REDUCE;
-  size_t block = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, least = chain ? 2 * (size_t)comm->nranks : 1;
+  size_t block = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes,
+         least = chain ? 2 * (size_t)comm->nranks : 1;
   size_t passes = block / (subs_of(comm, c->algo, func) * c->chunk);
   return (int)TT_CLAMP(TT_MIN(passes / least, bytes / comm->tuning->thresholds[TT_AT_CHANNEL]), 1, (size_t)most);
 }
@@ -325,12 +341,14 @@ static size_t part_of(const struct ncclComm *comm, int algo, tt_func func, size_
 // Equal parts of what a rank gives or gets, in whole pages.
 static size_t equal_chunk(const struct ncclComm *comm, tt_func func, size_t bytes, size_t most)
 {
-  size_t part = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes, passes = TT_MAX(TT_DIV_UP(part, most), 1);
+  size_t part = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes,
+         passes = TT_MAX(TT_DIV_UP(part, most), 1);
   return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, passes), 4096), 4096, most);
 }
 
 // The chunk size by a rule, of a choice whose algorithm, protocol and way are known.
-static size_t rule_chunk(const struct ncclComm *comm, const tt_choice *c, const tt_chunk_rule *r, tt_func func, size_t bytes)
+static size_t rule_chunk(const struct ncclComm *comm, const tt_choice *c, const tt_chunk_rule *r, tt_func func,
+                         size_t bytes)
 {
   size_t threshold = comm->tuning->thresholds[r->size];
   if (r->kind == TT_CHUNK_FIXED) {
@@ -347,7 +365,8 @@ static size_t rule_chunk(const struct ncclComm *comm, const tt_choice *c, const 
   return TT_CLAMP(TT_ROUND_UP(TT_DIV_UP(part, r->passes), 64), TT_MIN(threshold, most), most);
 }
 
-// The chunk size of a choice of the walking model, which knows nothing of segments: whole ones, where a message takes several passes anyway.
+// The chunk size of a choice of the walking model, which knows nothing of segments: whole ones, where a message takes
+// several passes anyway.
 static size_t model_chunk(const struct ncclComm *comm, const tt_choice *c, tt_func func, size_t bytes)
 {
   size_t count;
@@ -355,8 +374,8 @@ static size_t model_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fu
   tt_situation s = situation_of(comm, func, true);
   tt_size_range range;
   s.where |= TT_BY_MODEL;
-  while (r < end && !((r->algos >> c->algo & 1) != 0 && tt_condition_sizes(&r->when, &s, comm->tuning->thresholds, &range) &&
-                      in_range(&range, bytes))) {
+  while (r < end && !((r->algos >> c->algo & 1) != 0 &&
+                      tt_condition_sizes(&r->when, &s, comm->tuning->thresholds, &range) && in_range(&range, bytes))) {
     r++;
   }
   if (part_of(comm, c->algo, func, bytes) <= c->chunk) {
@@ -385,7 +404,8 @@ static ncclResult_t query_model(const struct ncclComm *comm, tt_func func, size_
 }
 
 // The rest of a choice whose algorithm, protocol and way are known.
-static void tuning_settle(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes, tt_choice *c)
+static void tuning_settle(const struct ncclComm *comm, const tt_func_rules *rules, tt_func func, size_t bytes,
+                          tt_choice *c)
 {
   c->direct = tt_algorithms(NULL)[c->algo].needs != 0;
   c->fetches = c->algo == TT_ALGO_DIRECT;
@@ -395,7 +415,8 @@ static void tuning_settle(const struct ncclComm *comm, const tt_func_rules *rule
   c->channels = pick_channels(comm, c, func, bytes);
 }
 
-ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, bool in_network, tt_choice *out)
+ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, bool in_network,
+                              tt_choice *out)
 {
   const tt_tuning *t = comm->tuning;
   int followed = follow_machine(comm, func, bytes, in_network);
@@ -409,7 +430,8 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
     }
   }
   bool message = func == TT_FUNC_SEND || func == TT_FUNC_RECV;
-  bool networked = message ? tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at) : comm->network.needed;
+  bool networked =
+      message ? tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at) : comm->network.needed;
   const tt_func_rules *rules;
   TT_TRY(rules_of(comm, func, networked, &rules));
   tt_choice c = {.algo = followed >= 0 ? followed : pick_algorithm(comm, rules, func, bytes, in_network)};
@@ -417,14 +439,17 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
     c.algo = TT_ALGO_LINEAR; // tokens to oneself would not tell who said them
   }
   if (c.algo < 0) {
-    uint32_t nets = func == TT_FUNC_ALLREDUCE ? t->filter.algos[func] & (1u << TT_ALGO_COLLNET_CHAIN | 1u << TT_ALGO_COLLNET_DIRECT) : 0;
-    return tt_fail(ncclInvalidUsage, "no algorithm is left for %s on rank %d: NCCL_ALGO=%s%s", tt_func_name(func), comm->rank,
-                   tt_params_get()->algo == NULL ? "(unset)" : tt_params_get()->algo,
-                   nets != 0 ? ", and the network does not reduce this (NCCL_COLLNET_ENABLE=1 and NCCL_DEBUG=INFO say why)" : "");
+    uint32_t nets = func == TT_FUNC_ALLREDUCE
+                        ? t->filter.algos[func] & (1u << TT_ALGO_COLLNET_CHAIN | 1u << TT_ALGO_COLLNET_DIRECT)
+                        : 0;
+    return tt_fail(
+        ncclInvalidUsage, "no algorithm is left for %s on rank %d: NCCL_ALGO=%s%s", tt_func_name(func), comm->rank,
+        tt_params_get()->algo == NULL ? "(unset)" : tt_params_get()->algo,
+        nets != 0 ? ", and the network does not reduce this (NCCL_COLLNET_ENABLE=1 and NCCL_DEBUG=INFO say why)" : "");
   }
   if (t->filter.protos[func] == 0) {
-    return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func), comm->rank,
-                   tt_params_get()->proto);
+    return tt_fail(ncclInvalidUsage, "no protocol is left for %s on rank %d: NCCL_PROTO=%s", tt_func_name(func),
+                   comm->rank, tt_params_get()->proto);
   }
   c.networked = networked;
   c.proto = pick_proto(rules, bytes);
@@ -467,8 +492,8 @@ ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t byte
     TT_TRY(tt_cost_create(&env, comm->nranks, comm->layout, &t->estimates));
   }
   tt_cost_choice cost;
-  TT_TRY(tt_cost_estimate(t->cost != NULL ? t->cost : t->estimates, func, choice->algo, choice->direct ? TT_SIMPLE : choice->proto, bytes,
-                          &cost));
+  TT_TRY(tt_cost_estimate(t->cost != NULL ? t->cost : t->estimates, func, choice->algo,
+                          choice->direct ? TT_SIMPLE : choice->proto, bytes, &cost));
   *us = cost.us;
   return ncclSuccess;
 }

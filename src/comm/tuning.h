@@ -1,4 +1,5 @@
-// tuning.h: chooses algorithm, protocol, chunk size and number of channels of an operation (tuning.c; by a plugin: tuner.c).
+// tuning.h: chooses algorithm, protocol, chunk size and number of channels of an operation (tuning.c; by a plugin:
+// tuner.c).
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,22 +46,24 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out);
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);
 void tt_tuning_destroy(tt_tuning *t);
 // Chooses for one operation, the same on every rank. `bytes`: size of the larger buffer, as the perf programs show it.
-// `in_network`: the network may reduce it (tt_comm_collnet_allows). Errors: ncclInvalidUsage when NCCL_ALGO or NCCL_PROTO
-// leave nothing.
-ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, bool in_network, tt_choice *out);
+// `in_network`: the network may reduce it (tt_comm_collnet_allows). Errors: ncclInvalidUsage when NCCL_ALGO or
+// NCCL_PROTO leave nothing.
+ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t bytes, int peer, bool in_network,
+                              tt_choice *out);
 
-// The time in microseconds that so many bytes take about: by direct access of a peer on this machine (the machine's figures),
-// or over the network (the model's). At most a millisecond: beside that, the time to wake up does not count.
+// The time in microseconds that so many bytes take about: by direct access of a peer on this machine (the machine's
+// figures), or over the network (the model's). At most a millisecond: beside that, the time to wake up does not count.
 uint32_t tt_tuning_takes_us(const struct ncclComm *comm, size_t bytes);
-// The identity of the tuner plugin and of the file that it reads; 0: none. Equal on ranks where both are equal. All ranks use
-// the plugin, or none does (`agreed`): call tt_tuning_agree once, before the first operation. Errors: those of the model that
-// is made with the plugin's constants.
+// The identity of the tuner plugin and of the file that it reads; 0: none. Equal on ranks where both are equal. All
+// ranks use the plugin, or none does (`agreed`): call tt_tuning_agree once, before the first operation. Errors: those
+// of the model that is made with the plugin's constants.
 uint64_t tt_tuning_plugin(const struct ncclComm *comm);
 ncclResult_t tt_tuning_agree(struct ncclComm *comm, bool agreed);
-// Like tt_tuning_choose for a collective: where there is a tuner plugin it is asked. `ops`: collectives of the group. The launching thread.
+// Like tt_tuning_choose for a collective: where there is a tuner plugin it is asked. `ops`: collectives of the group.
+// The launching thread.
 ncclResult_t tt_tuning_choose_task(struct ncclComm *comm, const tt_task *task, size_t ops, tt_choice *out);
-// The cost model's time in microseconds of a collective with this choice of algorithm and protocol, at the best chunk size.
-// The first call makes the model. Errors: ncclSystemError (no memory). The launching thread.
+// The cost model's time in microseconds of a collective with this choice of algorithm and protocol, at the best chunk
+// size. The first call makes the model. Errors: ncclSystemError (no memory). The launching thread.
 ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t bytes, const tt_choice *choice, double *us);
 // The table of costs that all ranks use for choices and estimates.
 tt_cost_env tt_tuning_costs(const struct ncclComm *comm);

@@ -7,7 +7,8 @@
 #include "plugin/tuner.h"
 #include "topo/model.h"
 
-// Up to so many ranks the cost model is asked where there is a network, and for a plugin's table: walking the schedules takes time.
+// Up to so many ranks the cost model is asked where there is a network, and for a plugin's table: walking the schedules
+// takes time.
 #define TT_MODEL_RANKS 16
 
 // What a plugin was last asked for a function: the library's choice and the costs follow from size and number alone.
@@ -20,8 +21,8 @@ typedef struct tt_asked {
   tt_tuner_question question;
 } tt_asked;
 
-// The rules that may hold for a function of a communicator, each with the sizes for which it does: algorithms, protocols, then rules of chunks. Made when first
-// asked for; so a choice costs some comparisons of the size.
+// The rules that may hold for a function of a communicator, each with the sizes for which it does: algorithms,
+// protocols, then rules of chunks. Made when first asked for; so a choice costs some comparisons of the size.
 typedef struct tt_func_rules {
   int nalgos, nprotos, nchunks;
   tt_size_range ranges[]; // result: TT_ALGO_…, tt_proto, number of the rule
@@ -32,30 +33,34 @@ struct tt_tuning {
   tt_figures figures; // that all ranks reckon with
   tt_limits limits;   // sizes that follow from them, for thresholds
   size_t thresholds[TT_NTHRESHOLDS];
-  tt_func_rules *rules[TT_NFUNCS][2];                  // [networked]; NULL: not asked yet
-  uint32_t ll_capacity, simple_capacity, net_capacity; // of one slot; net: SIMPLE where every message goes over the network
-  bool mixed;                                          // some ranks have memory in common
-  tt_cost *cost;                                       // NULL: not asked
-  tt_cost *estimates;                                  // what tt_tuning_estimate walks where `cost` is NULL; NULL: not asked yet
-  tt_tuner *tuner;                                     // NULL: none. What is below is of use with one only
-  uint64_t tuner_identity;                             // of plugin and file; 0: none
-  tt_model_constants constants;                        // as the plugin left them
+  tt_func_rules *rules[TT_NFUNCS][2]; // [networked]; NULL: not asked yet
+  uint32_t ll_capacity, simple_capacity,
+      net_capacity;             // of one slot; net: SIMPLE where every message goes over the network
+  bool mixed;                   // some ranks have memory in common
+  tt_cost *cost;                // NULL: not asked
+  tt_cost *estimates;           // what tt_tuning_estimate walks where `cost` is NULL; NULL: not asked yet
+  tt_tuner *tuner;              // NULL: none. What is below is of use with one only
+  uint64_t tuner_identity;      // of plugin and file; 0: none
+  tt_model_constants constants; // as the plugin left them
   bool constants_changed;
   tt_model *model;   // of the described machine with these constants; NULL: the topology's
   unsigned reported; // functions of which INFO says that the plugin decides
   tt_asked asked[NCCL_NUM_FUNCTIONS];
 };
 
-// May this row be used for the function, as ranks are connected and as NCCL_ALGO says? `in_network`: the network may reduce the operation.
+// May this row be used for the function, as ranks are connected and as NCCL_ALGO says? `in_network`: the network may
+// reduce the operation.
 bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row, bool in_network);
 
-// Completes a collective's choice: c->algo is given, so is c->proto (of no account where the algorithm uses direct access). Errors: ncclSystemError.
+// Completes a collective's choice: c->algo is given, so is c->proto (of no account where the algorithm uses direct
+// access). Errors: ncclSystemError.
 ncclResult_t tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_choice *c);
 
 // The longest chunk of this choice.
 size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_choice *c);
 
-// Takes rank 0's figures, and sets the thresholds: those that it has found with them, and those that follow from parameters.
+// Takes rank 0's figures, and sets the thresholds: those that it has found with them, and those that follow from
+// parameters.
 void tt_tuning_take_figures(const struct ncclComm *comm, tt_tuning *t);
 
 // Looks for a tuner plugin and begins with it; t->tuner stays NULL where there is none. Errors: ncclSystemError.

@@ -12,7 +12,8 @@ const tt_threshold tt_thresholds[TT_NTHRESHOLDS] = {
 #define F(name) (1u << TT_FUNC_##name)
 #define ROOTED (F(BROADCAST) | F(REDUCE))
 #define MESSAGES (F(SEND) | F(RECV))
-#define BLOCKS (F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL) | F(GATHER) | F(SCATTER)) // each rank has a block of its own
+// Each rank has a block of its own.
+#define BLOCKS (F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL) | F(GATHER) | F(SCATTER))
 #define ANY ((1u << TT_NFUNCS) - 1)
 
 #define WHEN(funcs_, where_, ...)                                   \
@@ -43,28 +44,37 @@ const tt_threshold tt_thresholds[TT_NTHRESHOLDS] = {
 
 // clang-format off
 static const tt_algo_rule algo_rules[] = {
-    // Direct access, where a rank may wait for the others. Two ranks of a process: up to DIRECT_TWO the sender goes on through a FIFO.
+    // Direct access, where a rank may wait for the others. Two ranks of a process: up to DIRECT_TWO the sender goes on
+    // through a FIFO.
     {WHEN(ROOTED, TT_ONE_PROCESS | TT_TWO_RANKS, SIZE(AT_LEAST, DIRECT_TWO)), EITHER(DIRECTWRITE, DIRECT)},
     {WHEN(ROOTED, TT_ONE_PROCESS | TT_MORE_RANKS, SIZE(AT_LEAST, DIRECT)), EITHER(DIRECTWRITE, DIRECT)},
-    {WHEN(F(ALLREDUCE) | F(ALLGATHER) | F(REDUCESCATTER), TT_ONE_PROCESS | TT_SOME_RANKS, SIZE(AT_LEAST, DIRECT)), EITHER(DIRECTWRITE, DIRECT)},
-    // Between processes the kernel writes slower than it reads. So ranks write only where they share work that one rank would do alone, and each part is
-    // worth a copy of its own.
-    {WHEN(ROOTED, TT_PROCESSES | TT_DIRECT_FREE | TT_TWO_RANKS, SIZE(AT_LEAST, DIRECT), SIZE(AT_LEAST, SHARED)), EITHER(DIRECTWRITE, DIRECT)},
-    {WHEN(F(BROADCAST), TT_PROCESSES | TT_DIRECT_FREE | TT_MORE_RANKS, SIZE(AT_LEAST, DIRECT)), EITHER(DIRECTWRITE, DIRECT)},
-    {WHEN(F(REDUCE), TT_PROCESSES | TT_DIRECT_FREE | TT_MORE_RANKS, PART(AT_LEAST, DIRECT)), EITHER(DIRECTWRITE, DIRECT)},
+    {WHEN(F(ALLREDUCE) | F(ALLGATHER) | F(REDUCESCATTER), TT_ONE_PROCESS | TT_SOME_RANKS, SIZE(AT_LEAST, DIRECT)),
+     EITHER(DIRECTWRITE, DIRECT)},
+    // Between processes the kernel writes slower than it reads. So ranks write only where they share work that one rank
+    // would do alone, and each part is worth a copy of its own.
+    {WHEN(ROOTED, TT_PROCESSES | TT_DIRECT_FREE | TT_TWO_RANKS, SIZE(AT_LEAST, DIRECT), SIZE(AT_LEAST, SHARED)),
+     EITHER(DIRECTWRITE, DIRECT)},
+    {WHEN(F(BROADCAST), TT_PROCESSES | TT_DIRECT_FREE | TT_MORE_RANKS, SIZE(AT_LEAST, DIRECT)),
+     EITHER(DIRECTWRITE, DIRECT)},
+    {WHEN(F(REDUCE), TT_PROCESSES | TT_DIRECT_FREE | TT_MORE_RANKS, PART(AT_LEAST, DIRECT)),
+     EITHER(DIRECTWRITE, DIRECT)},
     {WHEN(ROOTED, TT_PROCESSES | TT_DIRECT_FREE | TT_SOME_RANKS, SIZE(AT_LEAST, DIRECT)), ONLY(DIRECT)},
-    {WHEN(F(ALLREDUCE) | F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL), TT_DIRECT_FREE | TT_SOME_RANKS, SIZE(AT_LEAST, DIRECT)), ONLY(DIRECT)},
+    {WHEN(F(ALLREDUCE) | F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL), TT_DIRECT_FREE | TT_SOME_RANKS,
+          SIZE(AT_LEAST, DIRECT)), ONLY(DIRECT)},
     {WHEN(F(GATHER) | F(SCATTER) | MESSAGES, TT_SOME_RANKS, SIZE(AT_LEAST, DIRECT)), ONLY(DIRECT)},
-    // Processes that share cores: ranks wait less where each reads what it sums than in every hop of every pass of a ring.
+    // Processes that share cores: ranks wait less where each reads what it sums than in every hop of every pass of a
+    // ring.
     {WHEN(F(ALLREDUCE), TT_TURNS, SIZE(AT_LEAST, DIRECT), PART(ABOVE, SLOT), PER_CORE(BELOW, CROWD)), ONLY(DIRECT)},
     {WHEN(F(ALLTOALL), TT_TURNS, SIZE(AT_LEAST, DIRECT), PART(ABOVE, FEW_SWAP), PER_CORE(BELOW, CROWD)), ONLY(DIRECT)},
-    {WHEN(F(ALLTOALL), TT_TURNS, SIZE(AT_LEAST, DIRECT), PART(ABOVE, CROWD_PART), PER_CORE(AT_LEAST, CROWD)), ONLY(DIRECT)},
+    {WHEN(F(ALLTOALL), TT_TURNS, SIZE(AT_LEAST, DIRECT), PART(ABOVE, CROWD_PART), PER_CORE(AT_LEAST, CROWD)),
+     ONLY(DIRECT)},
 
     // All-reduce.
     {WHEN(F(ALLREDUCE), 0, SIZE(ABOVE, SMALL)), ONLY(COLLNET_CHAIN)},
     {WHEN(F(ALLREDUCE), TT_NETWORK | TT_SHARED_NODE, SIZE(AT_MOST, SMALL)), ONLY(HIERRD)},
     {WHEN(F(ALLREDUCE), TT_NETWORK | TT_SHARED_NODE, ALWAYS), ONLY(HIERRING)},
-    // One rank sums for all: 2n messages, and each rank needs its core twice at most. With few ranks per core that rank's work weighs more.
+    // One rank sums for all: 2n messages, and each rank needs its core twice at most. With few ranks per core that
+    // rank's work weighs more.
     {WHEN(F(ALLREDUCE), TT_LOCAL_CROWD | TT_ONE_PROCESS, SIZE(AT_MOST, SMALL)), ONLY(HIERRD)},
     {WHEN(F(ALLREDUCE), TT_LOCAL_CROWD, SIZE(AT_MOST, FLAT), PER_CORE(AT_LEAST, CROWD)), ONLY(HIERRD)},
     {WHEN(F(ALLREDUCE), TT_LOCAL_CROWD, SIZE(AT_MOST, SMALL), PER_CORE(AT_LEAST, BIG_CROWD)), ONLY(HIERRD)},
@@ -74,8 +84,8 @@ static const tt_algo_rule algo_rules[] = {
     {WHEN(F(ALLREDUCE), 0, PER_CORE(AT_LEAST, BIG_CROWD)), ONLY(TREE)},
     {WHEN(F(ALLREDUCE), 0, ALWAYS), EITHER(RING, TREE)},
 
-    // Other collectives. Where cores are short, each rank sends straight to the rank that needs its part: one turn, not one in every round. With longer
-    // parts all connections together do not fit into the caches.
+    // Other collectives. Where cores are short, each rank sends straight to the rank that needs its part: one turn, not
+    // one in every round. With longer parts all connections together do not fit into the caches.
     {WHEN(F(ALLGATHER), 0, RANKS(AT_MOST, ONESHOT_RANKS), TOTAL(AT_MOST, ONESHOT_TOTAL)), EITHER(ONESHOT, RING)},
     {WHEN(F(ALLGATHER) | F(REDUCESCATTER) | ROOTED, TT_LOCAL_CROWD, SIZE(AT_MOST, SMALL)), EITHER(ONESHOT, RING)},
     {WHEN(F(ALLGATHER), TT_TURNS, PART(AT_MOST, FEW_PART), PER_CORE(BELOW, CROWD)), EITHER(ONESHOT, RING)},
@@ -90,7 +100,8 @@ static const tt_algo_rule algo_rules[] = {
     {WHEN(F(GATHER) | F(SCATTER) | MESSAGES, 0, ALWAYS), ONLY(LINEAR)},
 };
 
-// Every pass costs a change of thread where cores are short, and system calls over the network: there one slot of LL is the limit.
+// Every pass costs a change of thread where cores are short, and system calls over the network: there one slot of LL is
+// the limit.
 static const tt_proto_rule proto_rules[] = {
     {WHEN(BLOCKS, TT_TURNS, PART(AT_MOST, TINY)), TT_TINY},
     {WHEN(F(ALLREDUCE) | ROOTED, TT_TURNS, SIZE(AT_MOST, TINY)), TT_TINY},
@@ -118,9 +129,11 @@ static const tt_chunk_rule chunk_rules[] = {
     {DIRECTWRITE, WHEN(F(REDUCE), TT_PROCESSES | TT_TWO_RANKS, ALWAYS), TT_CHUNK_FIXED, TT_AT_REDUCE_CHUNK, 0},
     {DIRECTWRITE, WHEN(ANY, TT_PROCESSES | TT_TWO_RANKS, ALWAYS), TT_CHUNK_FIXED, TT_AT_BROADCAST_CHUNK, 0},
     {DIRECTWRITE, WHEN(ANY, 0, ALWAYS), TT_CHUNK_FIXED, TT_AT_COPY_CHUNK, 0},
-    // The model knows nothing of TCP segments. Where each rank sends while it receives, fewer chunks are enough to overlap.
+    // The model knows nothing of TCP segments. Where each rank sends while it receives, fewer chunks are enough to
+    // overlap.
     {FIFOS, WHEN(ANY, TT_BY_MODEL, SIZE(AT_LEAST, NET_LARGE)), TT_CHUNK_LONGEST, 0, 0},
-    {FIFOS, WHEN(F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL), TT_BY_MODEL, PART(AT_LEAST, NET_LARGE_PART)), TT_CHUNK_LONGEST, 0, 0},
+    {FIFOS, WHEN(F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL), TT_BY_MODEL, PART(AT_LEAST, NET_LARGE_PART)),
+     TT_CHUNK_LONGEST, 0, 0},
     {FIFOS, WHEN(ANY, TT_BY_MODEL, ALWAYS), TT_CHUNK_MODEL, 0, 0},
     {FIFOS, WHEN(MESSAGES, TT_NETWORK, ALWAYS), TT_CHUNK_MESSAGE, TT_AT_NET_P2P_CHUNK, 0},
     // Several passes, so that sender and receiver overlap; one where they share a core.
@@ -130,7 +143,8 @@ static const tt_chunk_rule chunk_rules[] = {
     {FIFOS, WHEN(ANY, 0, ALWAYS), TT_CHUNK_SHARE, TT_AT_CHUNK_LEAST, 4},
 };
 // clang-format on
-_Static_assert(2 * TT_COUNT(algo_rules) + TT_COUNT(proto_rules) + TT_COUNT(chunk_rules) <= TT_RULES_MOST, "room of tt_func_rules");
+_Static_assert(2 * TT_COUNT(algo_rules) + TT_COUNT(proto_rules) + TT_COUNT(chunk_rules) <= TT_RULES_MOST,
+               "room of tt_func_rules");
 
 const tt_algo_rule *tt_algo_rules(size_t *count)
 {

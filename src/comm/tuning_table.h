@@ -1,6 +1,7 @@
-// tuning_table.h: the library's own choice as tables: which algorithm, which protocol, which chunk size. tuning.c reads them; scripts/tuning_doc.c prints
-// them into docs/tuning.md. A rule is a condition and what follows where it holds. Rules are asked from the first to the last; the first one holds whose
-// condition does and whose result the user (NCCL_ALGO, NCCL_PROTO) and the machine allow.
+// tuning_table.h: the library's own choice as tables: which algorithm, which protocol, which chunk size. tuning.c reads
+// them; scripts/tuning_doc.c prints them into docs/tuning.md. A rule is a condition and what follows where it holds.
+// Rules are asked from the first to the last; the first one holds whose condition does and whose result the user
+// (NCCL_ALGO, NCCL_PROTO) and the machine allow.
 #pragma once
 #include "coll/coll.h"
 #include "device/fifo.h"
@@ -46,8 +47,10 @@ enum {
   TT_SHARED_NODE = 1 << 6, // some node has several ranks
   TT_CROWDED = 1 << 7,     // some machine has more ranks than cores
   TT_LOCAL_CROWD = 1 << 8, // the same, and no pair of ranks needs the network
-  TT_DIRECT_FREE = 1 << 9, // not TT_TURNS, or NCCL_HOST_DIRECT_THRESHOLD is set: ranks may wait for each other several times per pass
-  TT_BY_MODEL = 1 << 10,   // the walking model has chosen algorithm and protocol
+  TT_DIRECT_FREE =
+      1
+      << 9, // not TT_TURNS, or NCCL_HOST_DIRECT_THRESHOLD is set: ranks may wait for each other several times per pass
+  TT_BY_MODEL = 1 << 10, // the walking model has chosen algorithm and protocol
   TT_NPLACES = 11,
   TT_TURNS = TT_LOCAL_CROWD | TT_PROCESSES, // processes share cores
 };
@@ -87,7 +90,8 @@ typedef struct tt_chunk_rule {
   unsigned passes;      // TT_CHUNK_SHARE
 } tt_chunk_rule;
 
-// The tables. The last protocol rule and the last chunk rule of each algorithm hold always. They live as long as the process. Any thread.
+// The tables. The last protocol rule and the last chunk rule of each algorithm hold always. They live as long as the
+// process. Any thread.
 extern const tt_threshold tt_thresholds[TT_NTHRESHOLDS];
 const tt_algo_rule *tt_algo_rules(size_t *count);
 const tt_proto_rule *tt_proto_rules(size_t *count);
@@ -106,5 +110,6 @@ typedef struct tt_size_range {
   int result;
 } tt_size_range;
 
-// The sizes for which the condition holds, in *out. False: none. `thresholds`: the communicator's values, by tt_threshold_id. Any thread.
+// The sizes for which the condition holds, in *out. False: none. `thresholds`: the communicator's values, by
+// tt_threshold_id. Any thread.
 bool tt_condition_sizes(const tt_condition *c, const tt_situation *s, const size_t *thresholds, tt_size_range *out);

@@ -1,6 +1,6 @@
-// Choices of algorithm, protocol, chunk size and channels over many sizes and machines are those of tuning_test.txt. The file is made anew by
-// build/tests/comm_tuning_test --print > src/comm/tuning_test.txt
-// Each line: a function, the sizes from which another algorithm or protocol is chosen, and a hash of chunk sizes and channels over all sizes.
+// Choices of algorithm, protocol, chunk size and channels over many sizes and machines are those of tuning_test.txt.
+// The file is made anew by build/tests/comm_tuning_test --print > src/comm/tuning_test.txt Each line: a function, the
+// sizes from which another algorithm or protocol is chosen, and a hash of chunk sizes and channels over all sizes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,8 @@ static void fill_world(const world *w, struct ncclComm *c)
   c->peers = tt_calloc((size_t)w->nranks, sizeof *c->peers);
   for (int i = 0; i < w->nranks; i++) {
     nodes[i] = node_of(w, i);
-    c->peers[i] = (tt_peer){.at.rank = i, .cpus = w->cores, .figures = tt_figures_default(), .geometry = tt_geometry_default(), .numa = -1};
+    c->peers[i] = (tt_peer){
+        .at.rank = i, .cpus = w->cores, .figures = tt_figures_default(), .geometry = tt_geometry_default(), .numa = -1};
     c->peers[i].at.proc.pid = w->one_process ? 1 : i + 1;
     c->peers[i].machine = (uint64_t)nodes[i];
     c->peers[i].net_chunk = 1 << 17;
@@ -256,7 +257,8 @@ static void every_operation_has_a_rule(void **state)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(choices_are_as_before), cmocka_unit_test(every_operation_has_a_rule)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(choices_are_as_before),
+                                     cmocka_unit_test(every_operation_has_a_rule)};
   if (argc > 1 && strcmp(argv[1], "--print") == 0) {
     print_some(stdout);
     return 0;

@@ -50,7 +50,8 @@ ncclResult_t tt_turns_await(tt_turns *l, tt_turn *t)
       return ncclInternalError;
     }
     if (cut) {
-      return tt_fail(ncclRemoteError, "ncclCommSplit: an earlier split of this communicator was aborted before its turn");
+      return tt_fail(ncclRemoteError,
+                     "ncclCommSplit: an earlier split of this communicator was aborted before its turn");
     }
     if (first) {
       return ncclSuccess; // the ring looks at the flag

@@ -1,8 +1,8 @@
 // turns.h: splits of one communicator use its bootstrap ring, one after the other in the order of the calls.
 //
-// A turn is in the list from the call of ncclCommSplit until its job is over. A job that gives up before its turn leaves the peers without a
-// partner: the calls behind it on this rank cannot be matched with the peers' any more. So these fail too, and the ring ends as soon as
-// nobody uses it, which tells the peers.
+// A turn is in the list from the call of ncclCommSplit until its job is over. A job that gives up before its turn
+// leaves the peers without a partner: the calls behind it on this rank cannot be matched with the peers' any more. So
+// these fail too, and the ring ends as soon as nobody uses it, which tells the peers.
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,13 +29,14 @@ typedef struct tt_turns {
 
 // Makes an empty list, in memory that may hold anything.
 void tt_turns_init(tt_turns *l);
-// Puts `t` at the end. False: the communicator is being aborted. `abort_flag` is looked at, and set by tt_turns_abort, until `t` has left.
+// Puts `t` at the end. False: the communicator is being aborted. `abort_flag` is looked at, and set by tt_turns_abort,
+// until `t` has left.
 bool tt_turns_add(tt_turns *l, tt_turn *t, volatile uint32_t *abort_flag);
-// Waits until all turns before `t` have left. Errors: ncclInternalError, without a line, when aborted; ncclRemoteError when an earlier split
-// of this rank has given up before its turn.
+// Waits until all turns before `t` have left. Errors: ncclInternalError, without a line, when aborted; ncclRemoteError
+// when an earlier split of this rank has given up before its turn.
 ncclResult_t tt_turns_await(tt_turns *l, tt_turn *t);
-// Takes `t` out of the list, wherever it stands. `ring` is the communicator's, which ends here if a turn has given up and nobody else can use it.
-// Afterwards the split uses nothing of the communicator.
+// Takes `t` out of the list, wherever it stands. `ring` is the communicator's, which ends here if a turn has given up
+// and nobody else can use it. Afterwards the split uses nothing of the communicator.
 void tt_turns_leave(tt_turns *l, tt_turn *t, tt_bootstrap *ring);
 // The communicator is being aborted: so are its splits, and no more begin.
 void tt_turns_abort(tt_turns *l);

@@ -1,7 +1,8 @@
 // device.h: the table of devices: what the layers above ask of the kind of device that a rank is on. One row per kind.
 //
-// A rank's port holds the row of its device (link.h), and everything above src/device goes through it: no other folder includes a row's headers, but for
-// src/api/host*.c, the public face of the host device (src/LEVELS). README.md says what each member means on a GPU.
+// A rank's port holds the row of its device (link.h), and everything above src/device goes through it: no other folder
+// includes a row's headers, but for src/api/host*.c, the public face of the host device (src/LEVELS). README.md says
+// what each member means on a GPU.
 //
 // Members, unless they say otherwise: any thread; they never wait for a peer. Errors are recorded with tt_fail.
 #pragma once
@@ -46,15 +47,17 @@ typedef struct tt_deferred {
 
 // What small calls need that the calling thread runs itself (comm/inline.c).
 typedef struct tt_shortcut_ops {
-  // Could a call run at once, because nothing on the stream, or before it in order, is under way? Runs a little of what is. False for a captured stream, and
-  // for what is no stream.
+  // Could a call run at once, because nothing on the stream, or before it in order, is under way? Runs a little of what
+  // is. False for a captured stream, and for what is no stream.
   bool (*is_free)(cudaStream_t stream, int device);
   // Has a thread waited for the stream since this was last asked? A hint.
   bool (*take_synchronized)(cudaStream_t stream, int device);
-  // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
-  // Returns whether it is ready. For calls that have a short thing to wait for, with more ranks than cores.
+  // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for
+  // their part of a small call; never sleeps. Returns whether it is ready. For calls that have a short thing to wait
+  // for, with more ranks than cores.
   bool (*spin)(cudaStream_t stream, int device, bool (*ready)(void *arg), void *arg);
-  // The stream's queue, if no other stream is ordered with it by itself: two calls are apart if their queues differ. NULL: it has none, or is captured.
+  // The stream's queue, if no other stream is ordered with it by itself: two calls are apart if their queues differ.
+  // NULL: it has none, or is captured.
   const void *(*queue)(cudaStream_t stream, int device);
 } tt_shortcut_ops;
 
@@ -73,54 +76,65 @@ typedef struct tt_device_ops {
   uint32_t (*find)(const void *ptr, size_t size);
   // That whole allocation. False: none holds the range.
   bool (*range)(const void *ptr, size_t size, void **base, size_t *bytes);
-  // From now on fn is called with each allocation that is freed: nothing finds it any more, and its memory is still there. One such function per process.
+  // From now on fn is called with each allocation that is freed: nothing finds it any more, and its memory is still
+  // there. One such function per process.
   void (*on_free)(void (*fn)(void *base, size_t size));
 
-  // Zeroed memory for operations' intermediate results, a cache line's multiple, that no peer reaches. NULL: there is none. `scratch_free` takes NULL.
+  // Zeroed memory for operations' intermediate results, a cache line's multiple, that no peer reaches. NULL: there is
+  // none. `scratch_free` takes NULL.
   void *(*scratch_alloc)(size_t bytes);
   void (*scratch_free)(void *scratch);
 
   // --- streams
-  // The stream of this handle, for function `what`: NULL and 1 are the device's legacy default stream, 2 the calling thread's. Errors: ncclInvalidArgument (it
-  // is no stream of this kind of device), ncclInvalidUsage (it is captured, which breaks the capture).
+  // The stream of this handle, for function `what`: NULL and 1 are the device's legacy default stream, 2 the calling
+  // thread's. Errors: ncclInvalidArgument (it is no stream of this kind of device), ncclInvalidUsage (it is captured,
+  // which breaks the capture).
   ncclResult_t (*get)(cudaStream_t handle, int device, const char *what, tt_stream **out);
   // What is submitted to `later` from now on runs after what has been submitted to `earlier`. Errors: ncclSystemError.
   ncclResult_t (*order)(tt_stream *earlier, tt_stream *later);
   // Is the stream captured? Errors: ncclInvalidArgument (the handle is no stream of this kind of device).
   ncclResult_t (*captured)(cudaStream_t stream, int device, bool *captured);
-  // Records `r` in the graph if the streams are captured; *captured: they are. Takes `r` over, and drops it on an error or where they are not. `r` NULL: there
-  // was no memory for it. Errors: ncclInvalidUsage (only some are captured, or the call breaks a rule of captures), ncclSystemError. Asked while tt_capturing().
+  // Records `r` in the graph if the streams are captured; *captured: they are. Takes `r` over, and drops it on an error
+  // or where they are not. `r` NULL: there was no memory for it. Errors: ncclInvalidUsage (only some are captured, or
+  // the call breaks a rule of captures), ncclSystemError. Asked while tt_capturing().
   ncclResult_t (*record)(const tt_stream_use *uses, size_t n, int device, tt_recorded *r, bool *captured);
 
   // --- ports
   // Gives the port what the device needs to run plans. Its page and links are there. Errors: ncclSystemError.
   ncclResult_t (*open)(tt_port *port, const tt_port_env *env);
-  // Frees that. Accepts a port that `open` has failed on. No plan is left, and no thread of this process sleeps on the page's bell afterwards.
+  // Frees that. Accepts a port that `open` has failed on. No plan is left, and no thread of this process sleeps on the
+  // page's bell afterwards.
   void (*close)(tt_port *port);
-  // Makes link->handover: what the device needs so that tokens can go over the link, whose other members are filled. Called by the transport, for a pair whose
-  // memory one can reach or both map. The thread that connects. Errors: ncclSystemError.
+  // Makes link->handover: what the device needs so that tokens can go over the link, whose other members are filled.
+  // Called by the transport, for a pair whose memory one can reach or both map. The thread that connects. Errors:
+  // ncclSystemError.
   ncclResult_t (*connect)(const tt_port *port, tt_link *link, const tt_link_env *env);
-  // Frees that, and unmaps what the link has mapped of the peer's memory. Nothing of the port runs. Accepts a link without.
+  // Frees that, and unmaps what the link has mapped of the peer's memory. Nothing of the port runs. Accepts a link
+  // without.
   void (*disconnect)(tt_link *link);
 
   // --- work
-  // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it back, also after a failure.
+  // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it
+  // back, also after a failure.
   void (*submit)(tt_plan *plan, tt_stream *stream);
   // Moves what can be moved, of all ports. True when anything did.
   bool (*progress)(void);
-  // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans that had begun touch the user's buffers no more.
+  // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans that had begun
+  // touch the user's buffers no more.
   void (*settle)(void);
   // Waits until ready(arg), moving what can be moved. `wake` makes these threads look again.
   void (*await)(bool (*ready)(void *arg), void *arg);
   void (*wake)(void);
-  // Looks whether ready(arg), after moving what can be moved. Never waits; gives the core away to a thread that asks again and again in vain.
+  // Looks whether ready(arg), after moving what can be moved. Never waits; gives the core away to a thread that asks
+  // again and again in vain.
   bool (*poll)(bool (*ready)(void *arg), void *arg);
-  // Is the calling thread inside `await` or another wait of the device? Then it is in a signal handler or a plugin, and must not wait for what that holds.
+  // Is the calling thread inside `await` or another wait of the device? Then it is in a signal handler or a plugin, and
+  // must not wait for what that holds.
   bool (*awaiting)(void);
   // Has d->run called by a thread of the device's.
   void (*defer)(tt_deferred *d);
-  // From now on fn(1) is called when a thread of a user's begins to move what ports have to move, fn(-1) when it stops or falls asleep. One such function per
-  // process.
+  // From now on fn(1) is called when a thread of a user's begins to move what ports have to move, fn(-1) when it stops
+  // or falls asleep. One such function per process.
   void (*attend)(void (*fn)(int delta));
 
   const tt_shortcut_ops *shortcut; // NULL: no call is run by the calling thread
@@ -134,8 +148,8 @@ static inline const tt_device_ops *tt_device_row(void)
   return &tt_device_host;
 }
 
-// Captures under way whose calls are recorded (tt_device_ops.record). Relaxed: a thread sees its own, and what others do meanwhile to its streams is the
-// program's race.
+// Captures under way whose calls are recorded (tt_device_ops.record). Relaxed: a thread sees its own, and what others
+// do meanwhile to its streams is the program's race.
 extern _Atomic int tt_captures;
 
 // Could some stream be captured? Nothing else of captures need be asked if not.

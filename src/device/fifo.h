@@ -1,14 +1,17 @@
 // fifo.h: the FIFO between two ranks, as it lies in memory. One writer, one reader, in one process or two.
 //
-// Every message takes one slot. A slot starts with a 64-byte line: sequence number, size, fingerprint of the call; the line travels as a
-// whole, so a message of up to 40 bytes costs one hand-over of one cache line. Four geometries of the same thing:
+// Every message takes one slot. A slot starts with a 64-byte line: sequence number, size, fingerprint of the call; the
+// line travels as a whole, so a message of up to 40 bytes costs one hand-over of one cache line. Four geometries of the
+// same thing:
 //   SIMPLE  few large slots; the data lies in a page-aligned area of its own
 //   LL      many small slots; the data follows the header, flag and data in one line when small
 //   TOKEN   header only; its 40 bytes hold the sender's addresses
-//   TINY    as LL, but more and smaller slots, close together: who only sends runs further ahead. In shared memory alone
-// Rules: the writer owns slots[i] from the moment head > i - nslots until it publishes `seq` = i + 1 (release); the reader looks at `seq`
-// (acquire), uses the slot, and gives it back by storing head = i + 1 (release) on a cache line of its own. Nobody writes the other's
-// words. Memory starts zeroed, which is a valid empty FIFO: neither side waits for the other to set it up.
+//   TINY    as LL, but more and smaller slots, close together: who only sends runs further ahead. In shared memory
+//   alone
+// Rules: the writer owns slots[i] from the moment head > i - nslots until it publishes `seq` = i + 1 (release); the
+// reader looks at `seq` (acquire), uses the slot, and gives it back by storing head = i + 1 (release) on a cache line
+// of its own. Nobody writes the other's words. Memory starts zeroed, which is a valid empty FIFO: neither side waits
+// for the other to set it up.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,16 +27,20 @@ enum {
   TT_TOKEN_SLOTS = 8   // an outbox remembers where the copies of twice as many end (device/host/handover.h)
 };
 
-// What a token tells the receiver: where the sender's buffers are, as addresses of the sender's address space. A `mem` that is not 0 names
-// the shareable allocation that the buffer lies in, which the receiver maps if it may (device/host/mem.h).
+// What a token tells the receiver: where the sender's buffers are, as addresses of the sender's address space. A `mem`
+// that is not 0 names the shareable allocation that the buffer lies in, which the receiver maps if it may
+// (device/host/mem.h).
 typedef struct tt_desc {
   uint64_t in, out;
   uint32_t in_mem, out_mem;
-  uint64_t scalar;    // the sender's pre-scaling factor
-  uint32_t freed;     // how many shareable allocations the sender has freed: a change invalidates what the receiver has mapped
+  uint64_t scalar; // the sender's pre-scaling factor
+  // How many shareable allocations the sender has freed: a change invalidates what the receiver has mapped.
+  uint32_t freed;
   uint32_t put : 1;   // the sender has written its last TT_STEP_PUT into the receiver's output
-  uint32_t along : 2; // 1 + tt_way: how the slot's `bytes` bytes of what the token offers come along (device/host/offer.h); 0: nothing does
-  // PAGES: number, in the sender's process, of the pipe (os/pagepipe.h); COPY: where in the sender's outbox, in cache lines.
+  uint32_t along : 2; // 1 + tt_way: how the slot's `bytes` bytes of what the token offers come along
+                      // (device/host/offer.h); 0: nothing does
+  // PAGES: number, in the sender's process, of the pipe (os/pagepipe.h); COPY: where in the sender's outbox, in cache
+  // lines.
   uint32_t place : 29;
 } tt_desc;
 
@@ -45,8 +52,8 @@ typedef struct tt_slot {
   union {
     unsigned char data[40];
     tt_desc desc;
-    uint64_t
-        elsewhere; // SIMPLE over the network: address of a payload that does not lie in the slot, in the process of this FIFO; 0: it does
+    uint64_t elsewhere; // SIMPLE over the network: address of a payload that does not lie in the slot, in the process
+                        // of this FIFO; 0: it does
   };
 } tt_slot;
 _Static_assert(sizeof(tt_desc) == 40, "shared memory layout");
@@ -109,8 +116,9 @@ static inline void tt_fifo_publish(tt_fifo *f, uint32_t bytes, uint64_t sig, uin
   atomic_store_explicit(&s->seq, f->next, memory_order_release);
 }
 
-// Writer: has the next slot's line brought here for writing, meanwhile: the reader still has it from the message before. For messages of one line, by ranks
-// that only send: a reader that waits for this one would take the line back at once.
+// Writer: has the next slot's line brought here for writing, meanwhile: the reader still has it from the message
+// before. For messages of one line, by ranks that only send: a reader that waits for this one would take the line back
+// at once.
 static inline void tt_fifo_claim(const tt_fifo *f)
 {
   if (TT_UNLIKELY(f->next - f->seen > f->mask)) {
@@ -128,5 +136,6 @@ static inline void tt_fifo_release(tt_fifo *f)
 {
   f->next++;
   atomic_store_explicit(f->head, f->next, memory_order_release);
-  __builtin_prefetch(tt_fifo_slot(f)); // the next message may be there already: its line travels while this call is completed
+  // The next message may be there already: its line travels while this call is completed.
+  __builtin_prefetch(tt_fifo_slot(f));
 }

@@ -1,8 +1,8 @@
 // lane.h: a call that is being executed.
 //
-// A plan is what one launch gives to a device: the calls of one communicator rank that run together. Each call has lanes, one per strand
-// and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a thread. A lane runs the rest of a
-// program (program.h), or where the call has none it interprets the schedule.
+// A plan is what one launch gives to a device: the calls of one communicator rank that run together. Each call has
+// lanes, one per strand and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a
+// thread. A lane runs the rest of a program (program.h), or where the call has none it interprets the schedule.
 #pragma once
 #include <stdatomic.h>
 
@@ -24,13 +24,15 @@ typedef struct tt_call {
   uint32_t in_mem, out_mem; // shareable allocations the buffers lie in (tt_mem_find); 0: none
   bool stream;              // large, and nobody reads the result soon: keep it out of the caches
   bool fetched;             // peers read the output while the call runs
-  bool stream_put;          // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a copy
-  _Atomic bool open;        // its plan has begun: the output is its own, so the network may write there. Written by the plan (release)
-  void *event;              // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
+  bool stream_put; // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a
+                   // copy
+  // Its plan has begun: the output is its own, so the network may write there. Written by the plan (release).
+  _Atomic bool open;
+  void *event; // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;
 
-// When one channel of a call ran, for whoever watches the plan: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to the watcher; written by the thread that
-// runs the plan.
+// When one channel of a call ran, for whoever watches the plan: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to
+// the watcher; written by the thread that runs the plan.
 typedef struct tt_stamp {
   uint64_t start, stop;
   int lanes;             // of the channel that are not done
@@ -39,8 +41,8 @@ typedef struct tt_stamp {
 } tt_stamp;
 
 typedef struct tt_lane {
-  const struct tt_program
-      *program; // runs its steps from `pc` up to `stop`; what is of schedules alone is not looked at. NULL: interprets `sched`
+  const struct tt_program *program; // runs its steps from `pc` up to `stop`; what is of schedules alone is not looked
+                                    // at. NULL: interprets `sched`
   const tt_schedule *sched;
   const tt_strand *strand;
   tt_call *call;
@@ -52,19 +54,23 @@ typedef struct tt_lane {
   uint32_t pc;      // step within the strand; or of the program,
   uint32_t stop;    // where the strand ends there
   uint8_t fifo;     // tt_proto of its FIFO references
-  uint8_t lends;    // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
-  uint8_t places;   // the same for what they receive straight into the output
-  bool lent;        // something was; then the lane is done when all of it has gone
-  bool drains;      // everything else is
+  uint8_t
+      lends; // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
+  uint8_t places; // the same for what they receive straight into the output
+  bool lent;      // something was; then the lane is done when all of it has gone
+  bool drains;    // everything else is
   bool done;
-  bool receives;            // it waits for a message or token, not for room for one
-  int waits_for;            // peer that made it wait, -1: none
-  int after;                // lane of the same plan (another channel's) that must have taken all its steps before this one begins; -1: none
+  bool receives; // it waits for a message or token, not for room for one
+  int waits_for; // peer that made it wait, -1: none
+  int after; // lane of the same plan (another channel's) that must have taken all its steps before this one begins; -1:
+             // none
   int nafter;               // so many lanes, of which `after` is the last
   struct tt_lane *next;     // in the plan's list
-  struct tt_lane *follower; // takes its place there when it is done: the next message on the same connection and direction. NULL: none
+  struct tt_lane *follower; // takes its place there when it is done: the next message on the same connection and
+                            // direction. NULL: none
   tt_stamp *stamp;          // of its channel, where the plan is watched; else not looked at
-  void *reported;           // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
+  void *
+      reported; // the same: the watcher's, of a lane whose steps are told one by one (tt_plan.step); NULL: they are not
 } tt_lane;
 
 _Static_assert(ncclNumTypes <= 16, "the fingerprint has 4 bits for the type");
@@ -72,12 +78,13 @@ _Static_assert(ncclNumTypes <= 16, "the fingerprint has 4 bits for the type");
 // Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
 static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int root)
 {
-  return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 | (uint64_t)(type & 0xf) << 4 |
-         (uint64_t)(func & 0xf);
+  return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 |
+         (uint64_t)(type & 0xf) << 4 | (uint64_t)(func & 0xf);
 }
 
-// Where a tuner plugin is asked, the counts that travel carry in upper bits what was chosen, so that ranks notice which choose differently. `choice`: any
-// hash of the choice. The bit above tells whether the plugin has decided: for the error's text alone, two ranks with the same choice are in the same call.
+// Where a tuner plugin is asked, the counts that travel carry in upper bits what was chosen, so that ranks notice which
+// choose differently. `choice`: any hash of the choice. The bit above tells whether the plugin has decided: for the
+// error's text alone, two ranks with the same choice are in the same call.
 #define TT_SIG_COUNT_BITS 43
 #define TT_SIG_COUNT(count) ((count) & ((1ull << TT_SIG_COUNT_BITS) - 1))
 #define TT_SIG_DECIDED (1ull << 63)
@@ -92,12 +99,14 @@ static inline bool tt_sig_count_same(uint64_t a, uint64_t b)
   return ((a ^ b) & ~TT_SIG_DECIDED) == 0;
 }
 
-// An operation over several channels has lanes for each. Those of a channel run for a part of each block (tt_lane_share), and begin when
-// the ones before have taken all their steps: so schedules may use the same links, FIFOs and scratch.
+// An operation over several channels has lanes for each. Those of a channel run for a part of each block
+// (tt_lane_share), and begin when the ones before have taken all their steps: so schedules may use the same links,
+// FIFOs and scratch.
 
-// Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`: geometry of its
-// FIFO references (TT_TOK when it has none). The lane starts done when there is nothing to do.
-void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo) __attribute__((nonnull));
+// Prepares a lane to run one strand of the schedule for the whole of each block, in chunks of `chunk` elements. `fifo`:
+// geometry of its FIFO references (TT_TOK when it has none). The lane starts done when there is nothing to do.
+void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
+    __attribute__((nonnull));
 
 // Bytes of the lane's longest chunk: whole elements.
 static inline size_t tt_lane_longest(const tt_lane *l)
@@ -108,33 +117,36 @@ static inline size_t tt_lane_longest(const tt_lane *l)
 // Gives the lane a part of each block, elements [begin, end). Right after tt_lane_init.
 void tt_lane_share(tt_lane *l, size_t begin, size_t end);
 
-// Bytes from which on a message over the network is left where it is, or received where it belongs: below, two parts cost more than a copy.
+// Bytes from which on a message over the network is left where it is, or received where it belongs: below, two parts
+// cost more than a copy.
 #define TT_LEND_MIN (8u << 10)
 
-// Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0 on), and how long it
-// is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done: reads only what tt_lane_init and
-// tt_lane_share have written.
+// Where in the call's output the message belongs that `step` (a number in the schedule) copies there in a pass (from 0
+// on), and how long it is. NULL: it has to go by way of its slot. Any thread that knows that the lane is not done:
+// reads only what tt_lane_init and tt_lane_share have written.
 char *tt_lane_place(const tt_lane *l, uint32_t step, uint64_t pass, size_t *bytes);
 
 // Bytes of the message that `step` (a number in the schedule) takes or makes in a pass. Rules as for tt_lane_place.
 size_t tt_lane_message(const tt_lane *l, uint32_t step, uint64_t pass);
 
-// The step before which a lane stands that is not done; *bytes: what it moves. NULL: all have been taken. The thread that runs the plan.
+// The step before which a lane stands that is not done; *bytes: what it moves. NULL: all have been taken. The thread
+// that runs the plan.
 const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes);
 
 // Where the lane's pass number `pass` (from 0 on) begins; *chunk: elements of its chunks. Rules as for tt_lane_place.
 size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk);
 
-// Prepares a lane to run what is left of one strand of a program, of which `steps` steps have been run. It starts done when nothing is. The program stays until
-// the plan is complete.
+// Prepares a lane to run what is left of one strand of a program, of which `steps` steps have been run. It starts done
+// when nothing is. The program stays until the plan is complete.
 void tt_lane_resume(tt_lane *l, const struct tt_program *program, int strand, tt_call *call, int steps);
 
-// Has what a step takes by this source arrived, or is what it waits for there? May what it sends by this destination be sent? As tt_lane_run asks.
-// The thread that runs the plan.
+// Has what a step takes by this source arrived, or is what it waits for there? May what it sends by this destination be
+// sent? As tt_lane_run asks. The thread that runs the plan.
 bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *source);
 bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination);
 
-// Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED: tt_port_stop has been called.
+// Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED:
+// tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 
 // A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.
@@ -156,16 +168,18 @@ typedef struct tt_plan {
   struct tt_plan *next;               // free list of the owner
   void (*recycle)(struct tt_plan *p); // takes the plan back when it is complete
   void *owner;
-  // Where `work` has tt_plan_watched_ops. Called by the thread that runs the plan: when it leaves a plan that is not complete, and once when the plan has
-  // ended, however that was, before it is recycled. Never waits.
+  // Where `work` has tt_plan_watched_ops. Called by the thread that runs the plan: when it leaves a plan that is not
+  // complete, and once when the plan has ended, however that was, before it is recycled. Never waits.
   void (*watch)(struct tt_plan *p, bool ended);
   void *watcher;
   tt_stamp *begun; // of channels that have begun since the watcher has last emptied the list, newest first
-  // Of lanes with `told`: before the lane tries a step, which moves `bytes`, perhaps more than once; when it has taken it. Never waits.
+  // Of lanes with `told`: before the lane tries a step, which moves `bytes`, perhaps more than once; when it has taken
+  // it. Never waits.
   void (*step)(const struct tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes, bool taken);
 } tt_plan;
 
-// Adds a lane, which is not done, to those that take turns, or behind the lane `before` of the same flow. Before the plan starts.
+// Adds a lane, which is not done, to those that take turns, or behind the lane `before` of the same flow. Before the
+// plan starts.
 static inline void tt_plan_add(tt_plan *p, tt_lane *l, tt_lane *before)
 {
   l->next = l->follower = NULL;

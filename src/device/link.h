@@ -1,7 +1,7 @@
 // link.h: what a rank needs to run programs: its port, and one link per peer.
 //
-// Transports fill links; executors use them. A port is one rank of one communicator seen from below: it knows nothing of groups or
-// schedules' meaning.
+// Transports fill links; executors use them. A port is one rank of one communicator seen from below: it knows nothing
+// of groups or schedules' meaning.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,38 +13,45 @@
 
 typedef enum {
   TT_ACCESS_NONE,  // FIFOs only
-  TT_ACCESS_COPY,  // the kernel copies between the two processes (process_vm_readv); allocations that were shared are mapped
+  TT_ACCESS_COPY,  // the kernel copies between the two processes (process_vm_readv); allocations that were shared are
+                   // mapped
   TT_ACCESS_LOCAL, // same address space: a pointer is a pointer
 } tt_access;
 
 // State of a rank as its peers see it, in memory they all map.
-// LOST is never a rank's own word: the copy of a page that comes over the network says so when the connection has ended without a word.
+// LOST is never a rank's own word: the copy of a page that comes over the network says so when the connection has ended
+// without a word.
 enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_GONE, TT_RANK_LOST };
 
-// What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its peers.
+// What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its
+// peers.
 typedef struct tt_rank_page {
   tt_bell bell;
-  _Alignas(TT_CACHE_LINE) _Atomic uint32_t want; // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring)
-  _Atomic uint32_t writes;                       // 1 + the peer whose output this rank is writing into; 0: nobody's (owner.h)
-  _Atomic uint64_t sig;                          // fingerprint and count of the operation it is in, for messages
+  // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring).
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t want;
+  _Atomic uint32_t writes; // 1 + the peer whose output this rank is writing into; 0: nobody's (owner.h)
+  _Atomic uint64_t sig;    // fingerprint and count of the operation it is in, for messages
   _Atomic uint64_t count;
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…; peers look at it often, and it hardly ever changes
 } tt_rank_page;
 _Static_assert(sizeof(tt_rank_page) == 192, "shared memory layout");
 
-// Shows the peers which operation this rank is in. The run flag's holder, or the launching thread when the port has no plan.
+// Shows the peers which operation this rank is in. The run flag's holder, or the launching thread when the port has no
+// plan.
 static inline void tt_page_show(tt_rank_page *page, uint64_t sig, uint64_t count)
 {
-  atomic_store_explicit(&page->sig, 0, memory_order_relaxed); // so that nobody takes the new count for that of the operation before
+  // So that nobody takes the new count for that of the operation before.
+  atomic_store_explicit(&page->sig, 0, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);
   atomic_store_explicit(&page->count, count, memory_order_relaxed);
   atomic_store_explicit(&page->sig, sig, memory_order_release);
 }
 
-// Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With many ranks and few
-// cores this saves most wake-ups: a rank that waits for all others in turn sleeps through the posts of those it does not look at yet.
-// Rule: `want` is written by the holder of the run flag of the stream that runs the rank's plan, before it looks for the last time
-// (device/host/plan.c), so a poster that sees a sleeper sees what it waits for.
+// Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With
+// many ranks and few cores this saves most wake-ups: a rank that waits for all others in turn sleeps through the posts
+// of those it does not look at yet. Rule: `want` is written by the holder of the run flag of the stream that runs the
+// rank's plan, before it looks for the last time (device/host/plan.c), so a poster that sees a sleeper sees what it
+// waits for.
 static inline void tt_page_ring(tt_rank_page *page, int poster)
 {
   if (TT_UNLIKELY(atomic_load_explicit(&page->bell.sleepers, memory_order_acquire) != 0)) {
@@ -55,14 +62,16 @@ static inline void tt_page_ring(tt_rank_page *page, int poster)
   }
 }
 
-// Who stands behind a link to a network that reduces: the ranks whose messages it waits for, and the copies of their pages.
+// Who stands behind a link to a network that reduces: the ranks whose messages it waits for, and the copies of their
+// pages.
 typedef struct tt_behind {
   int n;
   const int *ranks;
   tt_rank_page *const *pages;
 } tt_behind;
 
-// Everything between this rank and one peer that its transport, its executor and the proxy share. Used by the thread that runs the rank's plan.
+// Everything between this rank and one peer that its transport, its executor and the proxy share. Used by the thread
+// that runs the rank's plan.
 typedef struct tt_link {
   int peer;
   int rank; // own rank
@@ -73,14 +82,17 @@ typedef struct tt_link {
   bool watched;            // the peer is another process whose end can be noticed:
   int life;                // descriptor of memory in which its process holds a lock while it lives (tt_proc_holds)
   bool networked;          // messages go over the network: port->mover moves them, `page` is a copy
-  const tt_behind *behind; // the peer is a network that reduces (schedule.h): `page` is a rank's that never changes; NULL: it is a rank
-  bool staged;             // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
-  const void *transport;   // which one made the link
-  void *own;               // and what it keeps there
-  struct tt_handover *handover; // the device's: tokens and what they offer (tt_device_ops.connect); NULL where no tokens go
+  const tt_behind *behind; // the peer is a network that reduces (schedule.h): `page` is a rank's that never changes;
+                           // NULL: it is a rank
+  bool staged; // networked, and a neighbour's proxy sends: every payload lies in its slot, which both processes map
+  const void *transport; // which one made the link
+  void *own;             // and what it keeps there
+  struct tt_handover
+      *handover; // the device's: tokens and what they offer (tt_device_ops.connect); NULL where no tokens go
 } tt_link;
 
-// Memory that a link's two ranks map, for what goes along with tokens. Zeroed: there is none. The segment's, which outlives the link.
+// Memory that a link's two ranks map, for what goes along with tokens. Zeroed: there is none. The segment's, which
+// outlives the link.
 typedef struct tt_link_env {
   char *outbox;                   // this rank writes,
   const char *inbox;              // and reads what the peer has written
@@ -91,16 +103,18 @@ typedef struct tt_link_env {
 
 // What moves a port's messages over the network (src/proxy). Whoever runs the rank's plan drives it.
 typedef struct tt_mover {
-  // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it, make it look again.
+  // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it,
+  // make it look again.
   bool (*progress)(void *self, bool insist);
   bool (*idle)(void *self); // nothing left to move
-  // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is soon enough, because
-  // the caller will probably come back to wait.
+  // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is
+  // soon enough, because the caller will probably come back to wait.
   void (*kick)(void *self, bool lazily);
   void (*state_changed)(void *self);   // the port's page has a new state: tell the peers
   void (*probe)(void *self, int peer); // bring the copy of the peer's page up to date, soon
-  // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks itself. When the port is
-  // stopped, nobody reads or writes the buffers of its operations any more afterwards. Any thread.
+  // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks
+  // itself. When the port is stopped, nobody reads or writes the buffers of its operations any more afterwards. Any
+  // thread.
   void (*settle)(void *self);
 } tt_mover;
 
@@ -112,7 +126,8 @@ typedef struct tt_port {
   const struct tt_shortcut_ops *shortcut; // and the row's
   tt_rank_page *page;                     // own; ring page->bell to wake whoever waits for this rank
   tt_rank_page lone_page;                 // used when there is nobody to share a page with
-  tt_link **links;       // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are ranks at most
+  tt_link **links; // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are
+                   // ranks at most
   const tt_mover *mover; // NULL: no link goes over the network
   void *mover_self;
   bool crowded;                  // more ranks on this machine than cores: do not spin
@@ -128,8 +143,8 @@ typedef struct tt_port {
   char error[512];               // why `stop` was set; written before it
 } tt_port;
 
-// Has the peer's process ended? Looks anew: one system call. Ask before you read the state on its page: a rank that leaves in good order
-// says so there before it lets go. Any thread.
+// Has the peer's process ended? Looks anew: one system call. Ask before you read the state on its page: a rank that
+// leaves in good order says so there before it lets go. Any thread.
 static inline bool tt_link_ended(const tt_link *link)
 {
   return link->watched && !tt_proc_holds(link->life, link->proc.cookie);
@@ -138,16 +153,18 @@ static inline bool tt_link_ended(const tt_link *link)
 #define TT_BOUNCE_BYTES (256u << 10)
 #define TT_OPERAND_ROWS 7
 
-// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED) and everybody who waits for
-// this rank wakes. The text is the caller's tt_last_error(). Only the first call counts. Any thread.
+// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED) and
+// everybody who waits for this rank wakes. The text is the caller's tt_last_error(). Only the first call counts. Any
+// thread.
 void tt_port_stop(tt_port *port, ncclResult_t code);
 
 // Rings every connected peer's bell.
 void tt_port_ring_all(tt_port *port);
 
-// The port is stopped: a peer that may still be writing into its outputs (owner.h); NULL: none is, and none will be. A peer whose process has ended counts only
-// until somebody asks with `look`, which costs a system call for each peer concerned: for every 100 ms or so. One whose process is stopped (SIGSTOP) counts: it would
-// write on when it continues. It rings this rank's bell when it has finished. Any thread.
+// The port is stopped: a peer that may still be writing into its outputs (owner.h); NULL: none is, and none will be. A
+// peer whose process has ended counts only until somebody asks with `look`, which costs a system call for each peer
+// concerned: for every 100 ms or so. One whose process is stopped (SIGSTOP) counts: it would write on when it
+// continues. It rings this rank's bell when it has finished. Any thread.
 const tt_link *tt_port_writer(tt_port *port, bool look);
 
 // Waits, asleep, until there is none. Any thread that is not needed to run a peer's plan.

@@ -1,13 +1,18 @@
 // owner.h: who may write into another rank's output, and when the owner may have it back.
 //
-// A step may write straight into a peer's output (TT_PEER_OUT): by pointer in one process, into memory that both map, or through the kernel. While all goes
-// well tokens say when. But an owner that stops (abort, error) gives its buffers back to the user without asking anybody, so the two agree by two words:
-//   writer: names the owner on its own page (`writes`), full fence, looks at the owner's state: stopped? then it writes nothing; else it writes a bounded
-//           piece. Afterwards it takes the name back, full fence, and rings the owner's bell if that has stopped meanwhile: it may sleep because of the name.
-//   owner:  stores its state, full fence (tt_port_stop), and only then looks at its peers' pages: where one names it, it waits (tt_port_writer).
-// Either the writer sees that the owner has stopped, or the owner sees the name and waits until the piece is written (tests/owner_model_test.c walks all
-// interleavings). So nobody writes into a buffer after a stream has reported an error or ncclCommAbort has returned.
-// Rule: `writes` and `state` are written by their page's rank alone, and lie on different lines: a writer's own stays in its cache, and so does what it reads.
+// A step may write straight into a peer's output (TT_PEER_OUT): by pointer in one process, into memory that both map,
+// or through the kernel. While all goes well tokens say when. But an owner that stops (abort, error) gives its buffers
+// back to the user without asking anybody, so the two agree by two words:
+//   writer: names the owner on its own page (`writes`), full fence, looks at the owner's state: stopped? then it writes
+//   nothing; else it writes a bounded
+//           piece. Afterwards it takes the name back, full fence, and rings the owner's bell if that has stopped
+//           meanwhile: it may sleep because of the name.
+//   owner:  stores its state, full fence (tt_port_stop), and only then looks at its peers' pages: where one names it,
+//   it waits (tt_port_writer).
+// Either the writer sees that the owner has stopped, or the owner sees the name and waits until the piece is written
+// (tests/owner_model_test.c walks all interleavings). So nobody writes into a buffer after a stream has reported an
+// error or ncclCommAbort has returned. Rule: `writes` and `state` are written by their page's rank alone, and lie on
+// different lines: a writer's own stays in its cache, and so does what it reads.
 #pragma once
 #include "device/link.h"
 
@@ -20,7 +25,8 @@ static inline bool tt_page_stopped(const tt_rank_page *page)
   return atomic_load_explicit(&page->state, memory_order_acquire) >= TT_RANK_FAILED;
 }
 
-// Names whose output this rank is about to write into: 1 + rank, or TT_WRITES_ALL. Look at each owner's state afterwards. The thread that runs the rank's plan.
+// Names whose output this rank is about to write into: 1 + rank, or TT_WRITES_ALL. Look at each owner's state
+// afterwards. The thread that runs the rank's plan.
 static inline void tt_writes_begin(tt_rank_page *own, uint32_t whose)
 {
   atomic_exchange(&own->writes, whose);

@@ -1,17 +1,26 @@
 // program.h: the resolved program of a small call: its steps in order, with every address worked out.
 //
-// A decision (algorithm, protocol, chunk) is compiled once. Each reference of each step becomes a buffer and an offset, or a FIFO. The steps are those of the
-// schedule, strand by strand, over all passes, with the meaning that schedule.h gives them. Large calls, networks, tokens and scratch have no program: the
-// lanes of their plans interpret the schedule (lane.h).
+// A decision (algorithm, protocol, chunk) is compiled once. Each reference of each step becomes a buffer and an offset,
+// or a FIFO. The steps are those of the schedule, strand by strand, over all passes, with the meaning that schedule.h
+// gives them. Large calls, networks, tokens and scratch have no program: the lanes of their plans interpret the
+// schedule (lane.h).
 //
-// The calling thread runs the program first, as far as that takes no waiting (tt_program_run). tt_program_state counts the steps that are done. If any are
-// left, lanes of a plan go on from there (tt_lane_resume), with the same code. A call that need not wait has neither plan nor queue.
+// The calling thread runs the program first, as far as that takes no waiting (tt_program_run). tt_program_state counts
+// the steps that are done. If any are left, lanes of a plan go on from there (tt_lane_resume), with the same code. A
+// call that need not wait has neither plan nor queue.
 //
-// Rule: the calling thread runs it only while the port has no plan that is not complete, afterwards the thread that runs the plan: the FIFOs belong to it.
+// Rule: the calling thread runs it only while the port has no plan that is not complete, afterwards the thread that
+// runs the plan: the FIFOs belong to it.
 #pragma once
 #include "device/lane.h"
 
-enum { TT_PROGRAM_STRANDS = 2, TT_PROGRAM_STEPS = 32, TT_PROGRAM_REFS = 64, TT_PROGRAM_PAGES = 16, TT_PROGRAM_BYTES = 16 << 10 };
+enum {
+  TT_PROGRAM_STRANDS = 2,
+  TT_PROGRAM_STEPS = 32,
+  TT_PROGRAM_REFS = 64,
+  TT_PROGRAM_PAGES = 16,
+  TT_PROGRAM_BYTES = 16 << 10
+};
 
 // One reference of a step. fifo NULL: in the user's input or output.
 typedef struct tt_program_ref {
@@ -21,7 +30,11 @@ typedef struct tt_program_ref {
   bool out;
 } tt_program_ref;
 
-typedef enum { TT_PROGRAM_COPY, TT_PROGRAM_FOLD, TT_PROGRAM_ANY } tt_program_kind; // one to one, two to one without more ado, the others
+typedef enum {
+  TT_PROGRAM_COPY,
+  TT_PROGRAM_FOLD,
+  TT_PROGRAM_ANY
+} tt_program_kind; // one to one, two to one without more ado, the others
 
 typedef struct tt_program_step {
   uint8_t kind; // tt_program_kind
@@ -36,7 +49,8 @@ typedef struct tt_program {
   int nstrands, nsteps, npages;
   tt_program_kind single; // kind of the only step; TT_PROGRAM_ANY: it may be of any, and there may be more
   bool claims;            // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
-  bool pauses; // between two looks, because peers wait for this rank as well: else their stores and its looks are in each other's way
+  bool pauses; // between two looks, because peers wait for this rank as well: else their stores and its looks are in
+               // each other's way
   int first[TT_PROGRAM_STRANDS + 1]; // step of each strand, and one behind the last
   uint64_t sig, sig_count;           // the call's fingerprint, without a sequence number
   tt_redop op;
@@ -52,25 +66,30 @@ typedef struct tt_program_state {
   uint8_t steps[TT_PROGRAM_STRANDS];
 } tt_program_state;
 
-// Compiles the schedule for calls like `call`, in chunks of `chunk` elements, with FIFO references of geometry `fifo`. The links that the schedule mentions must
-// be there, and stay. Free with tt_free. NULL: there are too many steps or bytes; tokens, scratch, a network or scalars; or there is no memory.
-tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk, tt_proto fifo);
+// Compiles the schedule for calls like `call`, in chunks of `chunk` elements, with FIFO references of geometry `fifo`.
+// The links that the schedule mentions must be there, and stay. Free with tt_free. NULL: there are too many steps or
+// bytes; tokens, scratch, a network or scalars; or there is no memory.
+tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
+                               tt_proto fifo);
 
 // What changes from call to call.
 typedef struct tt_program_call {
   const char *in;
   char *out;
   uint64_t sig, sig_count; // as in tt_call
-  bool silent;             // peers that sleep are not told of it: the caller does that (tt_program_ring), within microseconds
+  bool silent; // peers that sleep are not told of it: the caller does that (tt_program_ring), within microseconds
 } tt_program_call;
 
-// Runs the steps that `state` has not, as long as nothing has to be waited for longer than `looks` looks, and counts them there. Returns whether none is left. A
-// message of another call ends it too: the plan that goes on reports that.
-bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks, tt_program_state *state);
+// Runs the steps that `state` has not, as long as nothing has to be waited for longer than `looks` looks, and counts
+// them there. Returns whether none is left. A message of another call ends it too: the plan that goes on reports that.
+bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks,
+                    tt_program_state *state);
 
-// The same for the steps from number `from` up to `end`, of one strand, with one look at each message. Returns how many it has run.
+// The same for the steps from number `from` up to `end`, of one strand, with one look at each message. Returns how many
+// it has run.
 int tt_program_run_steps(const tt_port *port, const tt_program *p, const tt_program_call *call, int from, int end);
-// What keeps a step from being run; NULL: nothing does. *receives: it is a message that has not come, or is of another call; else there is no room for one.
+// What keeps a step from being run; NULL: nothing does. *receives: it is a message that has not come, or is of another
+// call; else there is no room for one.
 const tt_program_ref *tt_program_missing(const tt_program *p, const tt_program_call *call, int step, bool *receives);
 
 // Tells the peers of some programs that something was published or given back.

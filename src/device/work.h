@@ -19,8 +19,8 @@ typedef struct tt_work tt_work;
 // What kind of work it is.
 typedef struct tt_work_ops {
   const char *name;
-  // Goes on with the work; never blocks. Called by one thread at a time. *budget: bytes it may still move, decreased. *result: the error of
-  // TT_RUN_FAILED.
+  // Goes on with the work; never blocks. Called by one thread at a time. *budget: bytes it may still move, decreased.
+  // *result: the error of TT_RUN_FAILED.
   tt_run (*run)(tt_work *w, size_t *budget, ncclResult_t *result);
   // Called once after the last run, by the thread that ran it; frees or recycles `w`.
   void (*done)(tt_work *w);
@@ -28,8 +28,8 @@ typedef struct tt_work_ops {
   tt_bell *(*bell)(tt_work *w);
   // Called now and then while `w` is blocked: looks whether what it waits for can still come. May be NULL.
   void (*check)(tt_work *w);
-  // For what a graph can hold (host/graph.h): the kind of its node, and a new entry for a stream of `device` that does the same as `w`,
-  // which has never run; NULL when there is no memory. `again` NULL: a graph cannot hold it.
+  // For what a graph can hold (host/graph.h): the kind of its node, and a new entry for a stream of `device` that does
+  // the same as `w`, which has never run; NULL when there is no memory. `again` NULL: a graph cannot hold it.
   tuttiNodeKind_t kind;
   tt_work *(*again)(const tt_work *w, int device);
 } tt_work_ops;
@@ -37,5 +37,6 @@ typedef struct tt_work_ops {
 struct tt_work {
   const tt_work_ops *ops;
   tt_work *next;     // the queue's
-  uint32_t takes_us; // about how long others may be at it while it is blocked: a waiter looks that much longer before it sleeps
+  uint32_t takes_us; // about how long others may be at it while it is blocked: a waiter looks that much longer before
+                     // it sleeps
 };

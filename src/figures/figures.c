@@ -12,11 +12,12 @@
 #include "os/cpu.h"
 #include "os/own_file.h"
 
-// The library's own: of the machine on which the thresholds of comm/tuning.c were last looked at (2 cores of an AMD EPYC of the fourth generation, virtual,
-// Linux 6.18), as tutti-tune --machine measures them.
+// The library's own: of the machine on which the thresholds of comm/tuning.c were last looked at (2 cores of an AMD
+// EPYC of the fourth generation, virtual, Linux 6.18), as tutti-tune --machine measures them.
 static const tt_figure_row rows[TT_FIGURES] = {
     [TT_FIG_LINE] = {"line_ps", "ps", "a cache line from core to core", 27000, 5000, 20000000},
-    [TT_FIG_PASS] = {"pass_mbs", "MB/s", "sent and received by each of two cores through common memory", 8800, 50, 500000},
+    [TT_FIG_PASS] = {"pass_mbs", "MB/s", "sent and received by each of two cores through common memory", 8800, 50,
+                     500000},
     [TT_FIG_ADD] = {"add_mbs", "MB/s", "c = a + b in a core's caches, read and written", 114000, 500, 5000000},
     [TT_FIG_CALL_START] = {"call_start_ns", "ns", "the kernel copies 8 bytes between processes", 1460, 20, 200000},
     [TT_FIG_CALL] = {"call_mbs", "MB/s", "the kernel copies 64 KiB for each of two processes", 12400, 50, 500000},
@@ -132,7 +133,9 @@ static void read_own(void)
 {
   tt_figures_find(&own);
   if (own.bad) {
-    tt_warn("the figures of this machine are not used, the library reckons with its own: %s. tutti-tune --machine measures them", own.from);
+    tt_warn("the figures of this machine are not used, the library reckons with its own: %s. tutti-tune --machine "
+            "measures them",
+            own.from);
   }
 }
 

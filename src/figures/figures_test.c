@@ -1,4 +1,5 @@
-// figures_test.c: the file of figures: what is read, what is refused and why, where it is looked for. Each process reads it once, so those tests run in children.
+// figures_test.c: the file of figures: what is read, what is refused and why, where it is looked for. Each process
+// reads it once, so those tests run in children.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -164,7 +165,8 @@ static void found(bool measured, bool bad, const char *words)
   tt_figures_source s;
   tt_figures_find(&s);
   if (s.bad != bad || (s.figures.measured != 0) != measured || strstr(s.from, words) == NULL) {
-    fail_msg("measured %u, bad %d, from \"%s\"; expected %d, %d, \"%s\"", s.figures.measured, s.bad, s.from, measured, bad, words);
+    fail_msg("measured %u, bad %d, from \"%s\"; expected %d, %d, \"%s\"", s.figures.measured, s.bad, s.from, measured,
+             bad, words);
   }
   assert_true(tt_figures_good(&s.figures));
 }

@@ -67,7 +67,8 @@ static void take_figure(reading *r, const tt_conf_line *line, tt_figure f)
   if ((r->seen >> f & 1) != 0) {
     refuse(r, "line %d: %s stands there twice", line->number, row->name);
   } else if (!number || x < row->least || x > row->most) {
-    refuse(r, "line %d: %s is expected from %u to %u, found %.32s", line->number, row->name, row->least, row->most, line->value);
+    refuse(r, "line %d: %s is expected from %u to %u, found %.32s", line->number, row->name, row->least, row->most,
+           line->value);
   }
   r->seen |= 1u << f;
   r->f.value[f] = (uint32_t)x;
@@ -99,7 +100,8 @@ static void take_line(void *arg, const tt_conf_line *line)
   if (line->problem != NULL) {
     refuse(r, "line %d: %.80s", line->number, line->problem);
   } else if (!r->version && strcmp(line->key, "version") != 0) {
-    refuse(r, "line %d: the version is expected first, found %.32s", line->number, line->key); // before a newer one's lines are judged
+    // Before a newer one's lines are judged.
+    refuse(r, "line %d: the version is expected first, found %.32s", line->number, line->key);
   } else if (strcmp(line->key, "version") == 0) {
     take_version(r, line);
   } else if (figure >= 0) {
@@ -136,7 +138,8 @@ static void check_complete(reading *r)
   }
 }
 
-bool tt_figures_parse(const char *text, size_t size, const tt_machine_kind *kind, tt_figures *out, char why[TT_FIGURES_WHY])
+bool tt_figures_parse(const char *text, size_t size, const tt_machine_kind *kind, tt_figures *out,
+                      char why[TT_FIGURES_WHY])
 {
   reading r = {.kind = kind, .f = {.version = TT_FIGURES_VERSION, .measured = 1}, .why = why};
   if (size >= TT_FIGURES_MAX_BYTES) {

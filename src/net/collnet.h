@@ -49,8 +49,8 @@ typedef struct tt_collnet_group {
 // calls it. That thread is left alone after `timeout_ns`, or when hopeless(arg), which is called meanwhile, returns
 // true; a connection that it makes later is closed. Errors: those of the plugin; ncclRemoteError (time is over, or
 // hopeless), ncclSystemError.
-ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64_t timeout_ns, bool (*hopeless)(void *arg), void *arg,
-                                tt_collnet_comm **out);
+ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64_t timeout_ns,
+                                bool (*hopeless)(void *arg), void *arg, tt_collnet_comm **out);
 // Also with reductions under way, whose memory is the caller's afterwards. NULL is allowed.
 void tt_collnet_disconnect(tt_collnet_comm *c);
 

@@ -57,7 +57,8 @@ static ncclResult_t try_plugins(choice *c, const tt_net_ops **out)
   }
   for (int i = 0; *out == NULL && tt_plugin_item(list, i, item, sizeof(item)); i++) {
     if (i == NCCL_NET_MAX_PLUGINS) {
-      tt_advise("NCCL_NET_PLUGIN: only the first %d plugins of the list count, from %s on none does", NCCL_NET_MAX_PLUGINS, item);
+      tt_advise("NCCL_NET_PLUGIN: only the first %d plugins of the list count, from %s on none does",
+                NCCL_NET_MAX_PLUGINS, item);
       break;
     }
     TT_TRY(tt_net_plugin_open(item, c->env, is_wanted_plugin, c, out));
@@ -86,9 +87,10 @@ ncclResult_t tt_net_open(const tt_net_env *env, const char *name, const tt_net_o
     found = is_network_wanted(&c, networks[i]->name) ? networks[i] : NULL;
   }
   if (found == NULL) {
-    return tt_fail(ncclInvalidUsage,
-                   "rank %d: no network is called %s (NCCL_NET, or ncclConfig_t.netName), or it cannot be used; there are: %s", env->rank,
-                   name, c.seen);
+    return tt_fail(
+        ncclInvalidUsage,
+        "rank %d: no network is called %s (NCCL_NET, or ncclConfig_t.netName), or it cannot be used; there are: %s",
+        env->rank, name, c.seen);
   }
   tt_info(TT_INIT | TT_NET, "Using network %s", found->name);
   *out = found;

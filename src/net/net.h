@@ -70,7 +70,8 @@ typedef struct tt_net_part {
   void *data;
   size_t size;
   void *mhandle; // as for isend
-  bool spare;    // to receive; the first part's counts for both: the bytes that the message does not fill may be overwritten
+  bool spare;    // to receive; the first part's counts for both: the bytes that the message does not fill may be
+                 // overwritten
 } tt_net_part;
 
 typedef struct tt_net_ops {
@@ -96,11 +97,12 @@ typedef struct tt_net_ops {
   // Starts to send; `data` must stay unchanged until the request is done. `phandle` names the message to
   // tt_profilers_net_callback and is valid until the connection is closed; NULL: no profiler. *request NULL: not
   // possible now, call again.
-  ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
+  ncclResult_t (*isend)(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                        void **request);
   // Posts `n` buffers (at most max_recvs) for the next message, or for `n` messages with these tags. A message may be
   // smaller than its buffer. `phandles`: as isend's, one each; NULL: none.
-  ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                        void **request);
+  ncclResult_t (*irecv)(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                        void **phandles, void **request);
   // The same for messages in two pieces: the first part is filled before the second. has_parts: can this connection do
   // that, and does it touch the memory of its requests only within calls (no thread or adapter does so between them)?
   // Then the memory may be freed while a request is under way, if its connection is never used again. Both ends of a

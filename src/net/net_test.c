@@ -25,7 +25,8 @@ static void test_choice(void **state)
   child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_NET="), print_choice, out, sizeof(out));
   assert_contains(out, "0 Socket");
   child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_NET=IB"), print_choice, out, sizeof(out));
-  assert_contains(out, "none rank 0: no network is called IB (NCCL_NET, or ncclConfig_t.netName), or it cannot be used; there are: Socket");
+  assert_contains(out, "none rank 0: no network is called IB (NCCL_NET, or ncclConfig_t.netName), or it cannot be "
+                       "used; there are: Socket");
 }
 
 static void print_socket(void)
@@ -40,8 +41,8 @@ static void print_socket(void)
   const tt_snet *net = ctx;
   char at[TT_ADDR_TEXT];
   printf("%s %s threads %d sockets %d inline %zu piece %zu timeout %u\n", net->base.devs[0].name,
-         tt_addr_text(&net->base.devs[0].addrs.a[0], at), net->base.devs[0].nthreads, net->base.devs[0].nsocks, net->inline_max,
-         net->min_piece, net->base.timeout_s);
+         tt_addr_text(&net->base.devs[0].addrs.a[0], at), net->base.devs[0].nthreads, net->base.devs[0].nsocks,
+         net->inline_max, net->min_piece, net->base.timeout_s);
   NET->finalize(ctx);
 }
 
@@ -57,7 +58,8 @@ static void test_socket(void **state)
   assert_contains(out, "threads 3 sockets 6 inline 100 piece 4096 timeout 7");
   child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_SOCKET_IFNAME=none"), print_socket, out, sizeof(out));
   assert_contains(out, "2 no network interface for NCCL_SOCKET_IFNAME=none");
-  child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_SOCKET_IFNAME=lo", "NCCL_SOCKET_FAMILY=AF_INET6"), print_socket, out, sizeof(out));
+  child_run(CHILD_ENV("NCCL_DEBUG=NONE", "NCCL_SOCKET_IFNAME=lo", "NCCL_SOCKET_FAMILY=AF_INET6"), print_socket, out,
+            sizeof(out));
   if (strstr(out, "no network interface") == NULL) { // a machine without IPv6
     assert_contains(out, "lo [::1]:0");
   }

@@ -1,4 +1,5 @@
-// addrs_test.c: lists of addresses: what has no room is counted, said, and travels with the list; bytes that are no list are refused.
+// addrs_test.c: lists of addresses: what has no room is counted, said, and travels with the list; bytes that are no
+// list are refused.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

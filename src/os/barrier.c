@@ -40,7 +40,8 @@ void tt_barrier_rare(void)
   }
   // Registered here, and not before: that holds up a process of several threads, and most never come here.
   if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
-    atomic_store(&tt_barrier_refused, true); // a sandbox has come later: from now on there are fences, and until then only time helps
+    // A sandbox has come later: from now on there are fences, and until then only time helps.
+    atomic_store(&tt_barrier_refused, true);
     tt_info(TT_ALL, "membarrier is refused, although the kernel has it: each call has a fence of its own from now on");
     tt_sleep_ns(DRAIN_NS);
   }

@@ -1,10 +1,12 @@
 // bell.h: sleep and wake between threads and processes, written once and used everywhere.
 //
 // A bell is two words in memory that poster and waiter both see (shared memory for ranks of different processes).
-//   poster: publishes its data (release), tt_bell_fence(), then tt_bell_ring(): looks for sleepers and wakes them only if there are any.
-//   waiter: tt_bell_announce() (counts itself in, fences), looks at the data once more, then tt_bell_sleep() or tt_bell_leave().
+//   poster: publishes its data (release), tt_bell_fence(), then tt_bell_ring(): looks for sleepers and wakes them only
+//   if there are any. waiter: tt_bell_announce() (counts itself in, fences), looks at the data once more, then
+//   tt_bell_sleep() or tt_bell_leave().
 // Either the poster sees the waiter's announcement, or the waiter's second look sees the data: no wake-up is lost
-// (tests/bell_model_test.c walks all interleavings). Rule: `seq` is written by posters only, `sleepers` by waiters only.
+// (tests/bell_model_test.c walks all interleavings). Rule: `seq` is written by posters only, `sleepers` by waiters
+// only.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,12 +19,14 @@ typedef struct tt_bell {
   _Atomic uint32_t sleepers;                    // waiters that have announced themselves
 } tt_bell;
 
-// Orders the poster's publication before its look at `sleepers` (store-load). One fence serves any number of rings that follow.
+// Orders the poster's publication before its look at `sleepers` (store-load). One fence serves any number of rings that
+// follow.
 static inline void tt_bell_fence(void)
 {
 #if defined(TT_TSAN)
   static _Thread_local _Atomic uint32_t dummy;
-  atomic_exchange(&dummy, 1); // ThreadSanitizer does not know fences; a sequentially consistent exchange has the same effect here
+  // ThreadSanitizer does not know fences; a sequentially consistent exchange has the same effect here.
+  atomic_exchange(&dummy, 1);
 #else
   atomic_thread_fence(memory_order_seq_cst);
 #endif
@@ -64,10 +68,11 @@ static inline void tt_bell_leave(tt_bell *b)
 
 #define TT_BELL_MAX 64 // bells one thread can sleep on
 
-// Sleeps until one of `n` announced bells is rung since its ticket was taken, or `timeout_ns` has passed. Returns false on timeout.
-// The caller still has to tt_bell_leave() each. Spurious returns are allowed.
+// Sleeps until one of `n` announced bells is rung since its ticket was taken, or `timeout_ns` has passed. Returns false
+// on timeout. The caller still has to tt_bell_leave() each. Spurious returns are allowed.
 bool tt_bell_sleep(tt_bell *const *bells, const uint32_t *tickets, int n, uint64_t timeout_ns);
 
-// What tt_bell_sleep does where the kernel cannot wait for several words (before Linux 5.16, or refused by a sandbox): sleeps on the first
-// bell for a millisecond at most, so that a ring of another one is noticed by then. Same contract. Of its own for tests.
+// What tt_bell_sleep does where the kernel cannot wait for several words (before Linux 5.16, or refused by a sandbox):
+// sleeps on the first bell for a millisecond at most, so that a ring of another one is noticed by then. Same contract.
+// Of its own for tests.
 bool tt_bell_nap(tt_bell *const *bells, const uint32_t *tickets, int n, uint64_t timeout_ns);

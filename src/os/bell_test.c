@@ -1,4 +1,5 @@
-// bell_test.c: nobody sleeps through a ring. tests/bell_model_test.c walks the interleavings; here the real futexes run.
+// bell_test.c: nobody sleeps through a ring. tests/bell_model_test.c walks the interleavings; here the real futexes
+// run.
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
@@ -299,7 +300,8 @@ static void test_timeout(void **state)
   }
 }
 
-// A ring between announcement and sleep: the ticket is old, nobody falls asleep. For each place that the rung bell can have.
+// A ring between announcement and sleep: the ticket is old, nobody falls asleep. For each place that the rung bell can
+// have.
 static void test_old_ticket(void **state)
 {
   (void)state;
@@ -375,10 +377,12 @@ static void test_wakes_all(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_ring_alone),    cmocka_unit_test(test_old_ticket),      cmocka_unit_test(test_timeout),
-      cmocka_unit_test(test_wakes_all),     cmocka_unit_test(test_two_threads),     cmocka_unit_test(test_two_threads_nap),
-      cmocka_unit_test(test_two_processes), cmocka_unit_test(test_three_bells),     cmocka_unit_test(test_three_bells_nap),
-      cmocka_unit_test(test_waitv_unknown), cmocka_unit_test(test_waitv_forbidden),
+      cmocka_unit_test(test_ring_alone),      cmocka_unit_test(test_old_ticket),
+      cmocka_unit_test(test_timeout),         cmocka_unit_test(test_wakes_all),
+      cmocka_unit_test(test_two_threads),     cmocka_unit_test(test_two_threads_nap),
+      cmocka_unit_test(test_two_processes),   cmocka_unit_test(test_three_bells),
+      cmocka_unit_test(test_three_bells_nap), cmocka_unit_test(test_waitv_unknown),
+      cmocka_unit_test(test_waitv_forbidden),
   };
   return cmocka_run_group_tests_name("bell", tests, NULL, NULL);
 }

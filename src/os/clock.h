@@ -22,7 +22,8 @@ static inline struct timespec tt_timespec(uint64_t ns)
   return (struct timespec){.tv_sec = (time_t)(ns / TT_NS_PER_S), .tv_nsec = (long)(ns % TT_NS_PER_S)};
 }
 
-// Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one machine, never goes back. Any thread; never fails.
+// Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one machine, never goes back. Any thread; never
+// fails.
 uint64_t tt_now_ns(void);
 // Sleeps at least `ns` nanoseconds, whatever signals arrive. Any thread.
 void tt_sleep_ns(uint64_t ns);

@@ -106,7 +106,8 @@ static bool is_watched_by(int set, int fd)
   return errno == EEXIST;
 }
 
-// "tfd: 7 events: … ino:9 sdev:d": the descriptor is what was watched, and not what has its number by now. In doubt it stays open.
+// "tfd: 7 events: … ino:9 sdev:d": the descriptor is what was watched, and not what has its number by now. In doubt it
+// stays open.
 static void close_one(worklist *w, int set, const char *line)
 {
   const char *ino = strstr(line, "ino:"), *sdev = strstr(line, "sdev:");
@@ -115,8 +116,9 @@ static void close_one(worklist *w, int set, const char *line)
   struct stat st;
   int fd = -1;
   if (sscanf(line, "tfd: %d", &fd) != 1 || ino == NULL || sscanf(ino, "ino:%" SCNx64, &inode) != 1 || sdev == NULL ||
-      sscanf(sdev, "sdev:%x", &dev) != 1 || fstat(fd, &st) != 0 || st.st_ino != inode || major(st.st_dev) != dev >> KERNEL_MINOR_BITS ||
-      minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) || !is_watched_by(set, fd)) {
+      sscanf(sdev, "sdev:%x", &dev) != 1 || fstat(fd, &st) != 0 || st.st_ino != inode ||
+      major(st.st_dev) != dev >> KERNEL_MINOR_BITS || minor(st.st_dev) != (dev & ((1u << KERNEL_MINOR_BITS) - 1)) ||
+      !is_watched_by(set, fd)) {
     return;
   }
   if (!is_event_set(fd)) {

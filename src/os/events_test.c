@@ -59,7 +59,8 @@ static void test_set(void **state)
   assert_int_equal(tt_ring_open(&fd), 0);
   tt_ring(fd); // before it is added
   assert_int_equal(tt_events_add(inner, fd, true), 0);
-  assert_int_equal(tt_events_add(set, inner, true), 0); // a set in a set, as networks' sets are in the progress thread's
+  // A set in a set, as networks' sets are in the progress thread's.
+  assert_int_equal(tt_events_add(set, inner, true), 0);
   assert_true(tt_events_add(set, inner, true) < 0);
   assert_true(tt_events_add(set, 1 << 20, true) < 0);
   tt_events_wait(set, TT_EVENTS_FOREVER);
@@ -151,7 +152,8 @@ static bool is_open_fd(int fd)
   return fcntl(fd, F_GETFD) >= 0;
 }
 
-// In a child: sets in sets, a whole chain of them, and what they watch; not what has the number of something that was watched.
+// In a child: sets in sets, a whole chain of them, and what they watch; not what has the number of something that was
+// watched.
 static void test_close_watched(void **state)
 {
   (void)state;
@@ -171,7 +173,8 @@ static void test_close_watched(void **state)
   assert_true(pid >= 0);
   if (pid == 0) {
     tt_events_close_watched(set);
-    bool good = !is_open_fd(set) && !is_open_fd(pipes[0]) && is_open_fd(pipes[1]) && is_open_fd(other[0]) && is_open_fd(kept);
+    bool good =
+        !is_open_fd(set) && !is_open_fd(pipes[0]) && is_open_fd(pipes[1]) && is_open_fd(other[0]) && is_open_fd(kept);
     for (int i = 0; i < 20; i++) {
       good &= !is_open_fd(inner[i]);
     }
@@ -216,8 +219,8 @@ static void test_close_watched_alike(void **state)
   if (pid == 0) {
     tt_events_close_watched(set);
     bool gone = !is_open_fd(set) && !is_open_fd(rings[0]) && !is_open_fd(sets[0]);
-    bool there = is_open_fd(rings[1]) && is_open_fd(sets[1]) && is_open_fd(rings[2]) && is_open_fd(rings[3]) && is_open_fd(kept[0]) &&
-                 is_open_fd(kept[1]);
+    bool there = is_open_fd(rings[1]) && is_open_fd(sets[1]) && is_open_fd(rings[2]) && is_open_fd(rings[3]) &&
+                 is_open_fd(kept[0]) && is_open_fd(kept[1]);
     _exit(gone && there ? 0 : 1);
   }
   int status = -1;

@@ -1,8 +1,8 @@
 // fdbox.c: see fdbox.h.
 //
-// No thread serves the mailbox: a thread that waits in tt_fdbox_take receives for all. One waiter at a time polls the sockets
-// with the lock released; the others sleep on `news` and take over when it leaves. Until a thread looks, what was pushed lies
-// in the kernel's accept queue, so a sender needs no thread on the other side.
+// No thread serves the mailbox: a thread that waits in tt_fdbox_take receives for all. One waiter at a time polls the
+// sockets with the lock released; the others sleep on `news` and take over when it leaves. Until a thread looks, what
+// was pushed lies in the kernel's accept queue, so a sender needs no thread on the other side.
 #define _GNU_SOURCE
 #include "os/fdbox.h"
 
@@ -54,8 +54,9 @@ typedef struct item {
   int fd;
 } item;
 
-// The process's mailbox; all under `lock`. Lists are in order of arrival. An entry leaves its list before its descriptor is closed, so
-// that a forked child, which closes what it finds here, never closes a number that is in use again.
+// The process's mailbox; all under `lock`. Lists are in order of arrival. An entry leaves its list before its
+// descriptor is closed, so that a forked child, which closes what it finds here, never closes a number that is in use
+// again.
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -116,7 +117,8 @@ static bool is_friend(int sock)
   return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &size) == 0 && (cred.uid == 0 || cred.uid == geteuid());
 }
 
-// Collects the descriptors that came with a message: the first in *fd (-1: none), further ones are closed. Returns how many there were.
+// Collects the descriptors that came with a message: the first in *fd (-1: none), further ones are closed. Returns how
+// many there were.
 static int collect_fds(struct msghdr *h, int *fd)
 {
   int n = 0;
@@ -139,8 +141,9 @@ static int collect_fds(struct msghdr *h, int *fd)
   return n;
 }
 
-// Reads one message with one descriptor and stores it. Returns false when `sock` has said nothing yet, true when it can be closed.
-// A push is a single sendmsg, which a local stream socket delivers whole: whatever else arrives comes from a stranger.
+// Reads one message with one descriptor and stores it. Returns false when `sock` has said nothing yet, true when it can
+// be closed. A push is a single sendmsg, which a local stream socket delivers whole: whatever else arrives comes from a
+// stranger.
 static bool receive_from(int sock)
 {
   struct {
@@ -170,7 +173,8 @@ static bool receive_from(int sock)
   return true;
 }
 
-// Ends a silent connection. After the shutdown its sender can only fail (and connect again), so a message that made it is still read.
+// Ends a silent connection. After the shutdown its sender can only fail (and connect again), so a message that made it
+// is still read.
 static void hang_up(int i)
 {
   conn c = remove_conn(i);
@@ -192,7 +196,8 @@ static void receive_from_all(uint64_t now)
   }
 }
 
-// The descriptor that a message brings needs a free number: if there is none, the oldest silent connection gives its own.
+// The descriptor that a message brings needs a free number: if there is none, the oldest silent connection gives its
+// own.
 static void make_room(void)
 {
   int fd = fcntl(box.listener, F_DUPFD_CLOEXEC, 0);
@@ -303,7 +308,8 @@ static void init_news(void)
   pthread_condattr_destroy(&attr);
 }
 
-// In a forked child: the mailbox is the parent's. Lock and condition are made anew, since a thread of the parent may have held them.
+// In a forked child: the mailbox is the parent's. Lock and condition are made anew, since a thread of the parent may
+// have held them.
 static void forget_box(void)
 {
   drop_box();
@@ -353,7 +359,9 @@ static ncclResult_t open_box_locked(void)
   int e = s < 0 ? errno : listen_somewhere(s);
   if (e != 0) {
     tt_fd_close(s);
-    return tt_fail(ncclSystemError, "cannot open a local socket to receive descriptors: %s (descriptor limit: see ulimit -n)", strerror(e));
+    return tt_fail(ncclSystemError,
+                   "cannot open a local socket to receive descriptors: %s (descriptor limit: see ulimit -n)",
+                   strerror(e));
   }
   box.listener = s;
   box.open = true;
@@ -405,7 +413,8 @@ static int push_once(const char *name, const tt_fdkey *key, int fd)
   return e;
 }
 
-// Between two attempts: receives for this process, because the other side may be waiting in a push to us in just the same way.
+// Between two attempts: receives for this process, because the other side may be waiting in a push to us in just the
+// same way.
 static void pause_push(void)
 {
   pthread_mutex_lock(&box.lock);
@@ -428,8 +437,8 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd)
 {
   size_t len = strnlen(name, TT_FDBOX_NAME);
   if (len == 0 || len == TT_FDBOX_NAME) {
-    return tt_fail(ncclSystemError, "cannot pass descriptor %d: the mailbox's name has %zu bytes, 1 to %d are allowed", fd, len,
-                   TT_FDBOX_NAME - 1);
+    return tt_fail(ncclSystemError, "cannot pass descriptor %d: the mailbox's name has %zu bytes, 1 to %d are allowed",
+                   fd, len, TT_FDBOX_NAME - 1);
   }
   pthread_once(&once, start_box);
   uint64_t end = tt_now_ns() + PUSH_NS;
@@ -443,12 +452,13 @@ ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd)
     return ncclSuccess;
   }
   if (e == ECONNREFUSED || e == EPIPE || e == ECONNRESET || e == EACCES) {
-    return tt_fail(
-        ncclRemoteError,
-        "cannot pass descriptor %d to mailbox '%s': %s (its process ended, is another user's, or is in another network namespace)", fd,
-        name, strerror(e));
+    return tt_fail(ncclRemoteError,
+                   "cannot pass descriptor %d to mailbox '%s': %s (its process ended, is another user's, or is in "
+                   "another network namespace)",
+                   fd, name, strerror(e));
   }
-  const char *hint = e == EAGAIN ? "its queue stayed full for a second: is the process stopped?" : "descriptor limit: see ulimit -n";
+  const char *hint =
+      e == EAGAIN ? "its queue stayed full for a second: is the process stopped?" : "descriptor limit: see ulimit -n";
   return tt_fail(ncclSystemError, "cannot pass descriptor %d to mailbox '%s': %s (%s)", fd, name, strerror(e), hint);
 }
 
@@ -457,12 +467,15 @@ static ncclResult_t fail_late(const tt_fdkey *key, int timeout_ms)
   if (timeout_ms <= 0) {
     return ncclSystemError; // a mere look: the caller asked whether, and says what it means
   }
-  return tt_fail(ncclSystemError, "no descriptor arrived in mailbox %s under key %02x%02x%02x%02x... within %d ms (%d others wait there)%s",
-                 box.name, key->bytes[0], key->bytes[1], key->bytes[2], key->bytes[3], timeout_ms, box.nitems,
-                 box.starved ? ": this process may open no more descriptors (see ulimit -n)" : "");
+  return tt_fail(
+      ncclSystemError,
+      "no descriptor arrived in mailbox %s under key %02x%02x%02x%02x... within %d ms (%d others wait there)%s",
+      box.name, key->bytes[0], key->bytes[1], key->bytes[2], key->bytes[3], timeout_ms, box.nitems,
+      box.starved ? ": this process may open no more descriptors (see ulimit -n)" : "");
 }
 
-// tt_fdbox_take with the lock held. Looks once more when time is up: the thread may have been late, and what it waits for may lie in the queue.
+// tt_fdbox_take with the lock held. Looks once more when time is up: the thread may have been late, and what it waits
+// for may lie in the queue.
 static ncclResult_t take_locked(const tt_fdkey *key, int timeout_ms, const volatile uint32_t *abort_flag, int *fd)
 {
   uint64_t end = tt_now_ns() + (uint64_t)TT_MAX(timeout_ms, 0) * TT_NS_PER_MS;

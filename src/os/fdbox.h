@@ -16,16 +16,16 @@ typedef struct tt_fdkey {
 
 #define TT_FDBOX_NAME 40
 
-// Opens this process's mailbox if need be and writes its address (text for tt_fdbox_push, at most TT_FDBOX_NAME bytes with the final 0).
-// Any thread. Errors: ncclSystemError.
+// Opens this process's mailbox if need be and writes its address (text for tt_fdbox_push, at most TT_FDBOX_NAME bytes
+// with the final 0). Any thread. Errors: ncclSystemError.
 ncclResult_t tt_fdbox_open(char name[TT_FDBOX_NAME]);
 
-// Gives `fd` (stays the caller's) to the mailbox `name` under `key`. Never waits longer than one second (receiver's queue full).
-// Errors: ncclSystemError, ncclRemoteError (no such mailbox: its process has ended). Any thread.
+// Gives `fd` (stays the caller's) to the mailbox `name` under `key`. Never waits longer than one second (receiver's
+// queue full). Errors: ncclSystemError, ncclRemoteError (no such mailbox: its process has ended). Any thread.
 ncclResult_t tt_fdbox_push(const char *name, const tt_fdkey *key, int fd);
 
-// Takes the descriptor pushed under `key`; waits for it at most `timeout_ms` (0: only look). `abort_flag` may be NULL; it is polled.
-// The caller closes *fd. Descriptors under the same key come in the order they were pushed.
-// Errors: ncclSystemError (text names the wait; silent when timeout_ms is 0 and it is not there), ncclInternalError (aborted, silent).
-// Any thread.
+// Takes the descriptor pushed under `key`; waits for it at most `timeout_ms` (0: only look). `abort_flag` may be NULL;
+// it is polled. The caller closes *fd. Descriptors under the same key come in the order they were pushed. Errors:
+// ncclSystemError (text names the wait; silent when timeout_ms is 0 and it is not there), ncclInternalError (aborted,
+// silent). Any thread.
 ncclResult_t tt_fdbox_take(const tt_fdkey *key, int timeout_ms, const volatile uint32_t *abort_flag, int *fd);

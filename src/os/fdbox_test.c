@@ -236,7 +236,8 @@ static void test_processes(void **state)
 static int child_has_its_own(void)
 {
   char mine[TT_FDBOX_NAME];
-  if (take_value(7, 0) != -1000 - (int)ncclSystemError || tt_fdbox_open(mine) != ncclSuccess || strcmp(mine, box_name) == 0) {
+  if (take_value(7, 0) != -1000 - (int)ncclSystemError || tt_fdbox_open(mine) != ncclSuccess ||
+      strcmp(mine, box_name) == 0) {
     return 1;
   }
   if (push_value(mine, 8, 88) != ncclSuccess || take_value(8, 1000) != 88) {
@@ -496,7 +497,8 @@ static void test_abort(void **state)
   assert_in_range(ms_since(t0), 0, LONG_MS / 3); // not only when their time is over
 }
 
-// Starts a child with a mailbox; it calls `fn` and then sleeps, or ends when `fn` is NULL. Its mailbox's name is written to `name`.
+// Starts a child with a mailbox; it calls `fn` and then sleeps, or ends when `fn` is NULL. Its mailbox's name is
+// written to `name`.
 static pid_t start_receiver(char name[TT_FDBOX_NAME], int (*fn)(void))
 {
   int p[2];
@@ -584,7 +586,8 @@ static void test_other_user(void **state)
   assert_true(take_value(95, 100) < -1000);
   char name[TT_FDBOX_NAME];
   pid = start_receiver(name, become_nobody);
-  assert_int_equal(push_value(name, 96, 96), ncclRemoteError); // a stranger under a known name gets no descriptor of ours
+  // A stranger under a known name gets no descriptor of ours.
+  assert_int_equal(push_value(name, 96, 96), ncclRemoteError);
   kill(pid, SIGKILL);
   exit_code(pid);
 }

@@ -126,7 +126,8 @@ void tt_library_stay(void)
     return;
   }
   if (dladdr1((const void *)(uintptr_t)&tt_library_stay, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL &&
-      map->l_name[0] != '\0' && dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) == NULL) { // the program has no name, and stays
+      map->l_name[0] != '\0' &&
+      dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) == NULL) { // the program has no name, and stays
     (void)dlerror(); // the application's next question is not about this
   }
   atomic_store_explicit(&stays, true, memory_order_release);

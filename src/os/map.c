@@ -30,7 +30,8 @@ ncclResult_t tt_map_private(size_t size, void **addr)
 {
   void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
-    return tt_fail(ncclSystemError, "no memory for %zu bytes: mmap: %s (see ulimit -v and vm.max_map_count)", size, strerror(errno));
+    return tt_fail(ncclSystemError, "no memory for %zu bytes: mmap: %s (see ulimit -v and vm.max_map_count)", size,
+                   strerror(errno));
   }
   *addr = p;
   return ncclSuccess;
@@ -39,7 +40,8 @@ ncclResult_t tt_map_private(size_t size, void **addr)
 ncclResult_t tt_map_replace(int fd, size_t size, void *addr)
 {
   if (mmap(addr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-    return tt_fail(ncclSystemError, "cannot share %zu bytes in place: mmap: %s (see vm.max_map_count)", size, strerror(errno));
+    return tt_fail(ncclSystemError, "cannot share %zu bytes in place: mmap: %s (see vm.max_map_count)", size,
+                   strerror(errno));
   }
   return ncclSuccess;
 }
@@ -76,7 +78,8 @@ static size_t number_in(const char *path, size_t none)
 size_t tt_map_huge_size(void)
 {
   char line[64];
-  bool allowed = tt_file_text("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line) && strstr(line, "[never]") == NULL;
+  bool allowed =
+      tt_file_text("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line) && strstr(line, "[never]") == NULL;
   size_t size = allowed ? number_in("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 0) : 0;
   return (size & (size - 1)) == 0 && size <= HUGE_MOST ? size : 0;
 }
@@ -85,14 +88,16 @@ size_t tt_map_huge_size(void)
 static bool all_own(const void *addr, size_t size)
 {
   enum { ENTRIES = 512 };
-  const uint64_t want = 1ull << 63 | 1ull << 56, care = want | 1ull << 61; // present, mapped once; file or shared memory
+  // Present, mapped once; file or shared memory.
+  const uint64_t want = 1ull << 63 | 1ull << 56, care = want | 1ull << 61;
   uint64_t entry[ENTRIES];
   size_t page = (size_t)sysconf(_SC_PAGESIZE), n = size / page, first = (uintptr_t)addr / page;
   int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   bool own = fd >= 0;
   for (size_t at = 0; own && at < n; at += ENTRIES) {
     size_t now = TT_MIN(n - at, (size_t)ENTRIES);
-    own = pread(fd, entry, now * sizeof *entry, (off_t)((first + at) * sizeof *entry)) == (ssize_t)(now * sizeof *entry);
+    own =
+        pread(fd, entry, now * sizeof *entry, (off_t)((first + at) * sizeof *entry)) == (ssize_t)(now * sizeof *entry);
     for (size_t i = 0; own && i < now; i++) {
       own = (entry[i] & care) == want;
     }

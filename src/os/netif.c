@@ -24,7 +24,8 @@ static void fill_netif(tt_netif *n, const struct ifaddrs *i)
 static bool usable(const struct ifaddrs *i)
 {
   unsigned need = IFF_UP | IFF_RUNNING;
-  return i->ifa_addr != NULL && (i->ifa_flags & need) == need && (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
+  return i->ifa_addr != NULL && (i->ifa_flags & need) == need &&
+         (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
 }
 
 // Those that can be used, into `out` (NULL: nowhere). Returns how many.
@@ -225,11 +226,12 @@ static ncclResult_t check_family(const char *family)
   if (family == NULL || *family == '\0' || strcmp(family, "AF_INET") == 0 || strcmp(family, "AF_INET6") == 0) {
     return ncclSuccess;
   }
-  return tt_fail(ncclInvalidUsage, "NCCL_SOCKET_FAMILY=%s is not one of AF_INET, AF_INET6; unset, both are used", family);
+  return tt_fail(ncclInvalidUsage, "NCCL_SOCKET_FAMILY=%s is not one of AF_INET, AF_INET6; unset, both are used",
+                 family);
 }
 
-// Marks the addresses from which the machine sends by its default routes: to networks that are set aside for examples (RFC 5737, RFC 3849), so
-// that no other route leads there.
+// Marks the addresses from which the machine sends by its default routes: to networks that are set aside for examples
+// (RFC 5737, RFC 3849), so that no other route leads there.
 static void mark_way_out(tt_netif *list, int count)
 {
   static const tt_addr far[] = {{.family = AF_INET, .port = 9, .ip = {192, 0, 2, 1}},
@@ -253,9 +255,10 @@ static int order_by_routes(tt_netif *list, int count, const char *spec, const ch
 
 static ncclResult_t none_fits(const tt_params *p, const char *names)
 {
-  return tt_fail(ncclSystemError, "no network interface for NCCL_SOCKET_IFNAME=%s NCCL_SOCKET_FAMILY=%s; interfaces that are up: %s",
-                 p->socket_ifname != NULL ? p->socket_ifname : "(unset)", p->socket_family != NULL ? p->socket_family : "(unset)",
-                 names[0] == '\0' ? "(none)" : names);
+  return tt_fail(ncclSystemError,
+                 "no network interface for NCCL_SOCKET_IFNAME=%s NCCL_SOCKET_FAMILY=%s; interfaces that are up: %s",
+                 p->socket_ifname != NULL ? p->socket_ifname : "(unset)",
+                 p->socket_family != NULL ? p->socket_family : "(unset)", names[0] == '\0' ? "(none)" : names);
 }
 
 // The machine's addresses and what `choose` leaves of them; at least one. Free *out with tt_free.
@@ -320,7 +323,8 @@ static void left_out_text(const tt_netif *list, int count, const tt_addrs *kept,
       snprintf(buf + used, room - used, ", ...");
       return;
     }
-    used += (size_t)snprintf(buf + used, room - used, "%s%s on %s", used > 0 ? ", " : "", tt_addr_ip_text(&list[i].addr, at), list[i].name);
+    used += (size_t)snprintf(buf + used, room - used, "%s%s on %s", used > 0 ? ", " : "",
+                             tt_addr_ip_text(&list[i].addr, at), list[i].name);
   }
 }
 
@@ -349,7 +353,8 @@ void tt_netif_tell_left_out(const tt_addrs *listed)
   }
   left_out_text(all, n, listed, text, sizeof(text));
   tt_info(TT_INIT | TT_BOOTSTRAP,
-          "this machine has %u addresses that ranks may use, and other ranks are told %u of them. Left out: %s. NCCL_SOCKET_IFNAME chooses "
+          "this machine has %u addresses that ranks may use, and other ranks are told %u of them. Left out: %s. "
+          "NCCL_SOCKET_IFNAME chooses "
           "the interfaces",
           listed->n + listed->more, listed->n, text);
   tt_free(all);

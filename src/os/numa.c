@@ -66,7 +66,8 @@ int tt_proc_numa(void)
   return -1;
 }
 
-// The C library's answer (_SC_LEVEL3_CACHE_SIZE) is ten times too large on some virtual machines: what the kernel says is used instead.
+// The C library's answer (_SC_LEVEL3_CACHE_SIZE) is ten times too large on some virtual machines: what the kernel says
+// is used instead.
 size_t tt_proc_cache(void)
 {
   char path[80], size[LIST_BYTES], *unit;

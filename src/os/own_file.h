@@ -12,7 +12,8 @@
 // whether there is just no such file. Returns its length; -1, with the reason in `why`, when it is not such a file
 // or cannot be read. Any thread.
 long tt_own_file_read(const char *path, char *buf, size_t size, bool *missing, char why[TT_OWN_FILE_WHY]);
-// May every user of this machine read the file (its mode says so)? False also where that cannot be found out. Any thread.
+// May every user of this machine read the file (its mode says so)? False also where that cannot be found out. Any
+// thread.
 bool tt_own_file_is_open(const char *path);
 
 // Writes all of a text. False: errno. Any thread.

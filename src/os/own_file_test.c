@@ -1,4 +1,5 @@
-// own_file_test.c: whose files are believed (base/trust.h). What is written to whose files: log_test.c, plugins/profiler-trace/trace_test.c.
+// own_file_test.c: whose files are believed (base/trust.h). What is written to whose files: log_test.c,
+// plugins/profiler-trace/trace_test.c.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -50,7 +51,8 @@ static void test_trusted_contents(void **state)
     const deal *d = &deals[i];
     assert_int_equal(fchown(fd, d->owner, d->group), 0);
     assert_int_equal(fchmod(fd, d->mode), 0);
-    bool good = tt_trust_contents(fd, true, why) == d->obeyed_by_root && tt_trust_contents(fd, false, why) == d->obeyed_by_root &&
+    bool good = tt_trust_contents(fd, true, why) == d->obeyed_by_root &&
+                tt_trust_contents(fd, false, why) == d->obeyed_by_root &&
                 (tt_own_file_read(path, text, sizeof text, NULL, why) == 0) == d->obeyed_by_root;
     assert_int_equal(seteuid(USER), 0);
     good &= tt_trust_contents(fd, true, why) == d->obeyed_by_user;

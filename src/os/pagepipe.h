@@ -20,7 +20,8 @@ typedef enum { TT_PAGEPIPE_UNTRIED, TT_PAGEPIPE_OPEN, TT_PAGEPIPE_STOPPED, TT_PA
 // The owner's side. Zeroed: not opened yet.
 typedef struct tt_pagepipe {
   tt_pagepipe_state state;
-  int pages;       // that fit, a power of two from TT_PAGEPIPE_LEAST on; 0: TT_PAGEPIPE_PAGES. Set before the first is handed over
+  int pages; // that fit, a power of two from TT_PAGEPIPE_LEAST on; 0: TT_PAGEPIPE_PAGES. Set before the first is handed
+             // over
   int read, write; // descriptors; the owner keeps both, so that writing never raises SIGPIPE
   int full;        // how often in a row there was no room at all
 } tt_pagepipe;

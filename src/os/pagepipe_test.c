@@ -1,4 +1,5 @@
-// pagepipe_test.c: pages handed over through a pipe: what they hold when they are read, how many fit, another process, and what cannot be had.
+// pagepipe_test.c: pages handed over through a pipe: what they hold when they are read, how many fit, another process,
+// and what cannot be had.
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,8 +68,8 @@ static void test_pieces(void **state)
   munmap(to, ALL);
 }
 
-// So many pages fit, which is one less where the memory does not begin with one; the rest is not given until there is room again. Who reads nothing for long
-// gets nothing more, and yet what there is, by the same number.
+// So many pages fit, which is one less where the memory does not begin with one; the rest is not given until there is
+// room again. Who reads nothing for long gets nothing more, and yet what there is, by the same number.
 static void test_full(void **state)
 {
   (void)state;

@@ -33,7 +33,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void (*hooks[MAX_HOOKS])(void); // each slot is written once, by the thread that drew its number
 static int nhooks;
 
-// Locks that are held across a fork, in the order in which they are taken. All under `fork_lock`, which is itself held first and given back last.
+// Locks that are held across a fork, in the order in which they are taken. All under `fork_lock`, which is itself held
+// first and given back last.
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t *locks[MAX_LOCKS];
 static int nlocks;
@@ -148,10 +149,12 @@ void tt_proc_hold_at_fork(pthread_mutex_t *lock)
 bool tt_proc_alive(const tt_proc_id *id)
 {
   stat_line st;
-  if (!read_stat(id->pid, &st)) { // gone, or this process may open no more files: then the kernel's word on the number has to do
+  if (!read_stat(id->pid,
+                 &st)) { // gone, or this process may open no more files: then the kernel's word on the number has to do
     return kill(id->pid, 0) == 0 || errno == EPERM;
   }
-  bool ended = st.state == 'X' || (st.state == 'Z' && st.threads <= 1); // a main thread that left others behind is a zombie, too
+  // A main thread that left others behind is a zombie, too.
+  bool ended = st.state == 'X' || (st.state == 'Z' && st.threads <= 1);
   return !ended && (id->start == 0 || st.start == id->start);
 }
 
@@ -165,7 +168,8 @@ ncclResult_t tt_proc_hold(int fd)
 {
   struct flock mine = byte_of_proc(tt_proc_self().cookie);
   if (fcntl(fd, F_SETLK, &mine) < 0) {
-    return tt_fail(ncclSystemError, "cannot lock a byte of shared memory, by which other processes see that this one lives: fcntl: %s",
+    return tt_fail(ncclSystemError,
+                   "cannot lock a byte of shared memory, by which other processes see that this one lives: fcntl: %s",
                    strerror(errno));
   }
   return ncclSuccess;
@@ -245,19 +249,23 @@ ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *
 {
   int e = tt_proc_alive(id) ? tt_proc_open_shm(id->pid, fd, NULL, inode, out) : ENOENT;
   if (e != 0 && e != ENOENT && tt_proc_alive(id)) {
-    return tt_fail(ncclSystemError, "cannot open shared memory of process %d: /proc/%d/fd/%d: %s (same user? same pid name space?)",
+    return tt_fail(ncclSystemError,
+                   "cannot open shared memory of process %d: /proc/%d/fd/%d: %s (same user? same pid name space?)",
                    id->pid, id->pid, fd, strerror(e));
   }
   return e == 0 ? ncclSuccess
-                : tt_fail(ncclInvalidArgument, "the shared memory of process %d is gone: it was freed, or the process has ended", id->pid);
+                : tt_fail(ncclInvalidArgument,
+                          "the shared memory of process %d is gone: it was freed, or the process has ended", id->pid);
 }
 
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write)
 {
   char *p = local;
   while (size > 0) {
-    struct iovec mine = {.iov_base = p, .iov_len = size}, theirs = {.iov_base = (void *)(uintptr_t)remote, .iov_len = size};
-    ssize_t n = write ? process_vm_writev(pid, &mine, 1, &theirs, 1, 0) : process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
+    struct iovec mine = {.iov_base = p, .iov_len = size},
+                 theirs = {.iov_base = (void *)(uintptr_t)remote, .iov_len = size};
+    ssize_t n =
+        write ? process_vm_writev(pid, &mine, 1, &theirs, 1, 0) : process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
     if (n < 0 && errno == EINTR) {
       continue;
     }

@@ -18,7 +18,8 @@ typedef struct tt_proc_id {
 // This process. Any thread.
 tt_proc_id tt_proc_self(void);
 
-// Counts forks: the value differs between a parent and its child. Objects remember it to recognise use in a child. Any thread.
+// Counts forks: the value differs between a parent and its child. Objects remember it to recognise use in a child. Any
+// thread.
 extern uint32_t tt_proc_generation;
 
 // Calls `fn` in the child after each later fork. At most 8 functions, registered once each. Any thread.
@@ -32,31 +33,34 @@ void tt_proc_hold_at_fork(pthread_mutex_t *lock);
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
 bool tt_proc_alive(const tt_proc_id *id);
 
-// Life of processes that map one piece of shared memory, also where one cannot look for the other by its number: another PID namespace,
-// no /proc. Each process locks the byte of the memory's file that its cookie names; the kernel gives the lock back when the process ends,
-// calls exec, or closes any descriptor of this file. A forked child does not inherit it. So a process keeps the descriptor as long as it
-// uses the memory, and opens the file no second time.
+// Life of processes that map one piece of shared memory, also where one cannot look for the other by its number:
+// another PID namespace, no /proc. Each process locks the byte of the memory's file that its cookie names; the kernel
+// gives the lock back when the process ends, calls exec, or closes any descriptor of this file. A forked child does not
+// inherit it. So a process keeps the descriptor as long as it uses the memory, and opens the file no second time.
 //
 // Takes this process's lock in `fd`. Any thread. Errors: ncclSystemError.
 ncclResult_t tt_proc_hold(int fd);
-// Does the process with this cookie, another one, hold its lock in `fd`? One system call. True where it cannot be found out. Any thread.
+// Does the process with this cookie, another one, hold its lock in `fd`? One system call. True where it cannot be found
+// out. Any thread.
 bool tt_proc_holds(int fd, uint64_t cookie);
 
-// Names the network namespace of this process, in which abstract local sockets are found: equal values, same namespace. 0: not known.
+// Names the network namespace of this process, in which abstract local sockets are found: equal values, same namespace.
+// 0: not known.
 uint64_t tt_proc_net_space(void);
 
-// Names the name space that process ids are numbers of: equal for two processes that can look for each other in /proc. 0 when /proc does
-// not show this process itself.
+// Names the name space that process ids are numbers of: equal for two processes that can look for each other in /proc.
+// 0 when /proc does not show this process itself.
 uint64_t tt_proc_pid_space(void);
 
 // May this process open descriptors of the process `pid`, whose ids are numbers of `space` (its tt_proc_pid_space)?
 // Reads a few links of /proc. Any thread.
 bool tt_proc_may_open(int32_t pid, uint64_t space);
 
-// Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared memory of
-// tt_shm_create with this name (NULL: any) and this inode number (0: any). Anything else is left alone: it is not even opened, because
-// closing it would give up this process's locks in it (tt_proc_hold). Needs /proc and the right to look into the process (same user). The
-// caller closes *out. Returns 0 or an errno value; ENOENT: the process or its descriptor is gone, or is another one now. Any thread.
+// Opens a descriptor of another process (or of this one) anew: what stands behind number `fd` there, if it is shared
+// memory of tt_shm_create with this name (NULL: any) and this inode number (0: any). Anything else is left alone: it is
+// not even opened, because closing it would give up this process's locks in it (tt_proc_hold). Needs /proc and the
+// right to look into the process (same user). The caller closes *out. Returns 0 or an errno value; ENOENT: the process
+// or its descriptor is gone, or is another one now. Any thread.
 int tt_proc_open_shm(int32_t pid, int fd, const char *name, uint64_t inode, int *out);
 
 // The same with the error in words.
@@ -66,7 +70,8 @@ ncclResult_t tt_proc_open_fd(const tt_proc_id *id, int fd, uint64_t inode, int *
 // Reads (write = false) or writes `size` bytes of another process's memory. Returns 0 or an errno value. Any thread.
 int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool write);
 
-// Hash that says "same machine, and descriptors can be passed": boot id, host name and network namespace, or NCCL_HOSTID when set.
+// Hash that says "same machine, and descriptors can be passed": boot id, host name and network namespace, or
+// NCCL_HOSTID when set.
 uint64_t tt_proc_host_hash(void);
 // The same whatever NCCL_HOSTID says: ranks with equal values share cores.
 uint64_t tt_proc_machine_hash(void);
@@ -82,7 +87,9 @@ typedef struct tt_core_set {
 tt_core_set tt_proc_core_set(void);
 // Adds the cores of `more`, and returns how many the set has then.
 int tt_core_set_add(tt_core_set *s, const tt_core_set *more);
-// NUMA node of the cores that the calling thread may use; -1: they are on several, or the system does not say. Reads a file or two of /sys.
+// NUMA node of the cores that the calling thread may use; -1: they are on several, or the system does not say. Reads a
+// file or two of /sys.
 int tt_proc_numa(void);
-// Bytes of the largest cache that a core of the calling thread uses; 0: the system does not say. Reads a few files of /sys.
+// Bytes of the largest cache that a core of the calling thread uses; 0: the system does not say. Reads a few files of
+// /sys.
 size_t tt_proc_cache(void);

@@ -93,7 +93,8 @@ static int hold_life(void)
   return tt_proc_hold(life) != ncclSuccess;
 }
 
-// The same where neither process sees the other's number, and without /proc: the kernel gives the lock back when the process ends, at once, not when it is reaped.
+// The same where neither process sees the other's number, and without /proc: the kernel gives the lock back when the
+// process ends, at once, not when it is reaped.
 static void test_holds(void **state)
 {
   (void)state;

@@ -17,7 +17,8 @@ ncclResult_t tt_shm_create(const char *name, size_t size, int *fd)
 {
   int f = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (f < 0) {
-    return tt_fail(ncclSystemError, "cannot create shared memory '%s': memfd_create: %s (descriptor limit: see ulimit -n)", name,
+    return tt_fail(ncclSystemError,
+                   "cannot create shared memory '%s': memfd_create: %s (descriptor limit: see ulimit -n)", name,
                    strerror(errno));
   }
   tt_quiet q;
@@ -27,7 +28,8 @@ ncclResult_t tt_shm_create(const char *name, size_t size, int *fd)
   if (!sized) {
     int e = errno;
     close(f);
-    return tt_fail(ncclSystemError, "cannot size shared memory '%s' to %zu bytes: %s (see ulimit -f)", name, size, strerror(e));
+    return tt_fail(ncclSystemError, "cannot size shared memory '%s' to %zu bytes: %s (see ulimit -f)", name, size,
+                   strerror(e));
   }
   fcntl(f, F_ADD_SEALS, F_SEAL_SHRINK); // a peer cannot make our mapping fault
   *fd = f;
@@ -39,7 +41,8 @@ ncclResult_t tt_shm_map(int fd, size_t size, void **addr)
   int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
   void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (p == MAP_FAILED) {
-    return tt_fail(ncclSystemError, "cannot map %zu bytes of shared memory: %s (see ulimit -v; NCCL_BUFFSIZE makes it smaller)", size,
+    return tt_fail(ncclSystemError,
+                   "cannot map %zu bytes of shared memory: %s (see ulimit -v; NCCL_BUFFSIZE makes it smaller)", size,
                    strerror(errno));
   }
   *addr = p;

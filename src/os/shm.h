@@ -5,8 +5,8 @@
 
 #include "nccl.h"
 
-// Creates `size` bytes of shared memory (sparse, zeroed when first touched), close-on-exec, sealed against shrinking. `name` is for /proc
-// only. Errors: ncclSystemError (limits, no descriptors). The caller closes *fd.
+// Creates `size` bytes of shared memory (sparse, zeroed when first touched), close-on-exec, sealed against shrinking.
+// `name` is for /proc only. Errors: ncclSystemError (limits, no descriptors). The caller closes *fd.
 ncclResult_t tt_shm_create(const char *name, size_t size, int *fd);
 
 // Maps `size` bytes of `fd` for reading and writing. fd = -1: private to this process (and its future threads).

@@ -134,10 +134,12 @@ const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT])
   size_t used = 0;
   snprintf(buf, TT_ADDRS_TEXT, "(no address)");
   for (uint32_t i = 0; i < list->n && i < TT_ADDRS_MAX; i++) {
-    used += (size_t)snprintf(buf + used, TT_ADDRS_TEXT - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&list->a[i], one));
+    used +=
+        (size_t)snprintf(buf + used, TT_ADDRS_TEXT - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&list->a[i], one));
   }
   if (list->more > 0) {
-    snprintf(buf + used, TT_ADDRS_TEXT - used, " (%u more %s left out)", list->more, list->more == 1 ? "address was" : "addresses were");
+    snprintf(buf + used, TT_ADDRS_TEXT - used, " (%u more %s left out)", list->more,
+             list->more == 1 ? "address was" : "addresses were");
   }
   return buf;
 }
@@ -200,7 +202,8 @@ int tt_addrs_parse(const char *text, int family, tt_addrs *out)
   return 0;
 }
 
-// How many seconds nothing may come before the other end's kernel is asked, after which pause it is asked again, and how often in vain.
+// How many seconds nothing may come before the other end's kernel is asked, after which pause it is asked again, and
+// how often in vain.
 static void keep_alive(int fd, int idle, int interval, int count)
 {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -226,7 +229,8 @@ static void tune_tcp(int fd)
   tt_sock_watch(fd, false);
 }
 
-// A program that has closed its standard output may still write to it: no socket takes its number, or those of input and errors.
+// A program that has closed its standard output may still write to it: no socket takes its number, or those of input
+// and errors.
 static int above_standard(int fd)
 {
   if (fd < 0 || fd > STDERR_FILENO) {
@@ -238,7 +242,8 @@ static int above_standard(int fd)
   return higher;
 }
 
-// What is left of a connection holds its port for a minute, unless it and the socket that wants the port allow it (ports.h).
+// What is left of a connection holds its port for a minute, unless it and the socket that wants the port allow it
+// (ports.h).
 static int open_tcp(int family)
 {
   int fd = above_standard(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), on = 1;
@@ -369,8 +374,8 @@ static int connect_from(uint16_t port, const tt_addr *to, int *fd)
   return e;
 }
 
-// The kernel says -EADDRNOTAVAIL when it has no port, when this pair of ports is taken, and for an address that this machine cannot reach
-// at all: a few such answers are enough.
+// The kernel says -EADDRNOTAVAIL when it has no port, when this pair of ports is taken, and for an address that this
+// machine cannot reach at all: a few such answers are enough.
 int tt_tcp_connect_start(const tt_addr *to, int *fd)
 {
   int e = connect_from(0, to, fd);
@@ -507,7 +512,8 @@ static struct tcp_info info_of(int fd)
   return info;
 }
 
-// The kernel doubles the pause after each try from 0.2 s on: the eighth in a row comes after 51 s. Any answer starts from nought.
+// The kernel doubles the pause after each try from 0.2 s on: the eighth in a row comes after 51 s. Any answer starts
+// from nought.
 bool tt_sock_lost(int fd)
 {
   struct tcp_info info = info_of(fd);
@@ -540,8 +546,8 @@ void tt_sock_close(int *fd)
 #define TCP_RTO_MAX_MS 44 // since Linux 6.15; a kernel that does not know it says so, and nothing is lost
 #endif
 
-// The kernel gives up after 15 resends (or unanswered looks at a full receiver); only the pause between them can be chosen. With at most a
-// twelfth of the time between two, it comes out at about the whole.
+// The kernel gives up after 15 resends (or unanswered looks at a full receiver); only the pause between them can be
+// chosen. With at most a twelfth of the time between two, it comes out at about the whole.
 void tt_sock_patience(int fd, unsigned seconds)
 {
   int longest_ms = (int)TT_CLAMP(seconds * 1000ull / 12, 1000ull, 120000ull);
@@ -566,9 +572,12 @@ const char *tt_sock_error_text(int e)
   case -EMFILE: return "this process has no descriptors left (raise its limit of open files: ulimit -n)";
   case -ENFILE: return "this machine has no descriptors left (sysctl fs.file-max)";
   // The kernel has one number for both.
-  case -EADDRNOTAVAIL: return "this machine has not got the address for that, or no free port (sysctl net.ipv4.ip_local_port_range)";
+  case -EADDRNOTAVAIL:
+    return "this machine has not got the address for that, or no free port (sysctl net.ipv4.ip_local_port_range)";
   case -ENOBUFS:
-  case -ENOMEM: return "this machine has no memory left for a connection (free memory, the container's limit, sysctl net.ipv4.tcp_mem)";
+  case -ENOMEM:
+    return "this machine has no memory left for a connection (free memory, the container's limit, sysctl "
+           "net.ipv4.tcp_mem)";
   default: return strerror(-e);
   }
 }

@@ -1,8 +1,9 @@
 // socket.h: TCP sockets with deadlines and an abort flag. The only place that retries EINTR and sees EAGAIN.
 //
-// These calls are quiet: they return 0 (or a count) on success and a negative errno otherwise, because only the caller knows which rank
-// and which purpose belong into the text. All sockets are non-blocking, closed on exec, without delay (TCP_NODELAY), and never raise
-// SIGPIPE. Different sockets may be used by different threads; one socket by one thread at a time.
+// These calls are quiet: they return 0 (or a count) on success and a negative errno otherwise, because only the caller
+// knows which rank and which purpose belong into the text. All sockets are non-blocking, closed on exec, without delay
+// (TCP_NODELAY), and never raise SIGPIPE. Different sockets may be used by different threads; one socket by one thread
+// at a time.
 #pragma once
 #include <assert.h>
 #include <poll.h>
@@ -39,7 +40,8 @@ typedef struct tt_until {
 
 #define TT_ADDR_TEXT 72 // room for "[IPv6%scope]:port"
 
-// Writes "192.0.2.1:4711" or "[fd00::1]:4711" into buf and returns it; "(no address)" for an empty or unknown address. Pure.
+// Writes "192.0.2.1:4711" or "[fd00::1]:4711" into buf and returns it; "(no address)" for an empty or unknown address.
+// Pure.
 const char *tt_addr_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 // The same without the port: "192.0.2.1", "fd00::1", "fe80::1%scope". Pure.
 const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
@@ -56,17 +58,20 @@ void tt_addr_of_kernel(const struct sockaddr *s, tt_addr *a);
 uint32_t tt_addrs_find(const tt_addrs *list, const tt_addr *a, bool port);
 // Adds `a` at the end unless it is there (with its port); when the list is full, counts it in `more`. Pure.
 void tt_addrs_add(tt_addrs *list, const tt_addr *a);
-// True when what came from another machine can be used: at most TT_ADDRS_MAX, each of a family we speak, with a port. Pure.
+// True when what came from another machine can be used: at most TT_ADDRS_MAX, each of a family we speak, with a port.
+// Pure.
 bool tt_addrs_good(const tt_addrs *list);
 
 #define TT_ADDRS_TEXT (TT_ADDRS_MAX * TT_ADDR_TEXT)
 // Writes all of them, separated by ", ", and how many were left out, into buf and returns it. Pure.
 const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT]);
 
-// Opens a listening socket on `at` (port 0: any) and writes where it listens. A port is taken even while old connections of it linger, but
-// not from another listener (-EADDRINUSE). -EADDRNOTAVAIL: the machine has not got the address, or (port 0) every port has a listener.
+// Opens a listening socket on `at` (port 0: any) and writes where it listens. A port is taken even while old
+// connections of it linger, but not from another listener (-EADDRINUSE). -EADDRNOTAVAIL: the machine has not got the
+// address, or (port 0) every port has a listener.
 int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound);
-// Takes one waiting connection. -EAGAIN: none waits. `from` may be NULL. -EMFILE and the like: the connection stays in the queue.
+// Takes one waiting connection. -EAGAIN: none waits. `from` may be NULL. -EMFILE and the like: the connection stays in
+// the queue.
 int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from);
 // Starts to connect, if need be from a port where old connections linger. 0: connected; -EINPROGRESS: wait for
 // POLLOUT, then ask tt_tcp_connect_end. *fd is valid in both cases.
@@ -74,25 +79,28 @@ int tt_tcp_connect_start(const tt_addr *to, int *fd);
 // The outcome of tt_tcp_connect_start; the caller closes the socket on an error.
 int tt_tcp_connect_end(int fd);
 
-// Sends or receives what is possible now: bytes (> 0), or -EAGAIN. tt_sock_recv: -ECONNRESET also when the peer has closed. size > 0.
+// Sends or receives what is possible now: bytes (> 0), or -EAGAIN. tt_sock_recv: -ECONNRESET also when the peer has
+// closed. size > 0.
 ssize_t tt_sock_send(int fd, const void *data, size_t size);
 ssize_t tt_sock_recv(int fd, void *data, size_t size);
-// Goes on to send or receive a message of `size` bytes, of which *at have passed. 1: all have; 0: not yet; < 0: the connection's error, which is
-// -ECONNRESET also where nothing can be sent any more.
+// Goes on to send or receive a message of `size` bytes, of which *at have passed. 1: all have; 0: not yet; < 0: the
+// connection's error, which is -ECONNRESET also where nothing can be sent any more.
 int tt_sock_pass(int fd, void *message, size_t size, size_t *at, bool send);
-// Sends a message for which the connection has room unless the peer does not read. 0, -ENOBUFS (it does not), or the connection's error.
+// Sends a message for which the connection has room unless the peer does not read. 0, -ENOBUFS (it does not), or the
+// connection's error.
 int tt_sock_send_whole(int fd, const void *message, size_t size);
 // As tt_sock_send and tt_sock_recv, from and into several pieces of memory at once (at most 64, together > 0).
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int n);
 ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int n);
 
-// As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are skipped, but
-// count: with more entries than the process may have files open it is -EINVAL, at once.
+// As poll(2), until something is ready (> 0), or -ETIMEDOUT, or -ECANCELED when the abort flag is set. Negative fds are
+// skipped, but count: with more entries than the process may have files open it is -EINVAL, at once.
 int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until);
 // True when `flag` is not NULL and set.
 bool tt_aborted(const volatile uint32_t *flag);
 
-// The address from which this machine would send to `to` by its routes. Nothing is sent. -ENETUNREACH and the like: it has no route there.
+// The address from which this machine would send to `to` by its routes. Nothing is sent. -ENETUNREACH and the like: it
+// has no route there.
 int tt_addr_source(const tt_addr *to, tt_addr *out);
 // The socket's own address.
 int tt_sock_local(int fd, tt_addr *out);
@@ -104,9 +112,11 @@ int tt_sock_copy(int fd, int *copy);
 // (keep-alive, which notices that on an idle connection, does not run while something is on its way). A peer that is
 // alive and does not read is not lost.
 bool tt_sock_lost(int fd);
-// Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a fork has made.
+// Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a
+// fork has made.
 void tt_sock_finish(int fd);
-// Makes a socket dead in every process that has a copy of it: a listener stops to listen, a connection ends both ways. Does not close it.
+// Makes a socket dead in every process that has a copy of it: a listener stops to listen, a connection ends both ways.
+// Does not close it.
 void tt_sock_kill(int fd);
 // Closes *fd and sets it to -1; a negative one is left alone.
 void tt_sock_close(int *fd);
@@ -127,7 +137,8 @@ void tt_sock_watch(int fd, bool closely);
 // True when `e` (a negative errno of these calls) says that this process or machine has run out of something:
 // descriptors, ports, memory. The other end is not to blame, and it may pass. Pure.
 bool tt_sock_is_shortage(int e);
-// What `e` says, for the end of a message: of a shortage what this machine lacks and what to do about it, else strerror's text.
+// What `e` says, for the end of a message: of a shortage what this machine lacks and what to do about it, else
+// strerror's text.
 const char *tt_sock_error_text(int e);
 
 // Raises the process's soft limit of open files to its hard limit, because a root needs one descriptor per rank, and

@@ -58,8 +58,9 @@ static void test_address_text(void **state)
 static void test_bad_addresses(void **state)
 {
   (void)state;
-  static const char *const bad[] = {"",           "a",          ":1",    "1.2.3.4", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1",
-                                    "1.2.3.4:+1", "1.2.3.4:1x", "[::1]", "[::1]1",  "[::1",     "[]:1",      "[::1]:",        "1.2.3.4: 1"};
+  static const char *const bad[] = {
+      "",           "a",          ":1",    "1.2.3.4", "1.2.3.4:", "1.2.3.4:0", "1.2.3.4:65536", "1.2.3.4:-1",
+      "1.2.3.4:+1", "1.2.3.4:1x", "[::1]", "[::1]1",  "[::1",     "[]:1",      "[::1]:",        "1.2.3.4: 1"};
   tt_addr a = {.port = 77};
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
     assert_int_equal(tt_addr_parse(bad[i], AF_UNSPEC, &a), -EINVAL);
@@ -278,7 +279,8 @@ static tt_netif netif(const char *name, uint16_t family, uint8_t first)
 }
 
 // Names that are chosen, as "eth0/4 eth1/6 ...".
-static const char *chosen_text(int (*choose)(tt_netif *, int, const char *, const char *), const char *spec, const char *family)
+static const char *chosen_text(int (*choose)(tt_netif *, int, const char *, const char *), const char *spec,
+                               const char *family)
 {
   static char text[512];
   tt_netif list[] = {netif("lo", AF_INET, 127),     netif("docker0", AF_INET, 172), netif("eth1", AF_INET6, 0xfe),
@@ -341,15 +343,19 @@ static void test_order(void **state)
   assert_int_equal(tt_netif_order(mixed, 0, NULL, NULL), 0);
 }
 
-// The address from which the default route sends comes first, also where the user's list names several interfaces at one place.
+// The address from which the default route sends comes first, also where the user's list names several interfaces at
+// one place.
 static void test_way_out(void **state)
 {
   (void)state;
   static const struct {
     const char *spec, *first, *second;
     int n;
-  } cases[] = {
-      {NULL, "eth1", "ib0", 5}, {"", "eth1", "ib0", 5}, {"eth", "eth1", "eth0", 4}, {"ib,eth", "ib0", "eth1", 5}, {"eth0", "eth0", "", 1}};
+  } cases[] = {{NULL, "eth1", "ib0", 5},
+               {"", "eth1", "ib0", 5},
+               {"eth", "eth1", "eth0", 4},
+               {"ib,eth", "ib0", "eth1", 5},
+               {"eth0", "eth0", "", 1}};
   for (size_t c = 0; c < TT_COUNT(cases); c++) {
     tt_netif list[] = {netif("lo", AF_INET, 127),  netif("eth0", AF_INET, 10), netif("ib0", AF_INET, 11),
                        netif("eth1", AF_INET, 12), netif("eth1", AF_INET, 13), netif("eth1", AF_INET6, 0xfe)};
@@ -556,7 +562,8 @@ static void test_lingering_ports(void **state)
 static void test_port_walk(void **state)
 {
   (void)state;
-  static const char *const bad[][2] = {{"", ""}, {"0 5", ""}, {"7 5", ""}, {"1 65536", ""}, {"1", ""}, {"1 9", "x"}, {"1 9", "3-"}};
+  static const char *const bad[][2] = {{"", ""},  {"0 5", ""},  {"7 5", ""},  {"1 65536", ""},
+                                       {"1", ""}, {"1 9", "x"}, {"1 9", "3-"}};
   tt_ports p;
   bool seen[11] = {false};
   int n = 0;
@@ -574,8 +581,8 @@ static void test_port_walk(void **state)
   }
 }
 
-// A network of its own with 100 IPv4 addresses on its loopback interface; IPv6's ::1 comes after them all. Exit status: 0 good, 77 not
-// possible.
+// A network of its own with 100 IPv4 addresses on its loopback interface; IPv6's ::1 comes after them all. Exit status:
+// 0 good, 77 not possible.
 static int find_behind_many(void)
 {
   tt_netif *list = NULL, found;
@@ -595,7 +602,8 @@ static int find_behind_many(void)
 static int family_is_refused(void)
 {
   tt_addrs addrs = {.n = 0};
-  return tt_netif_addrs(NULL, &addrs) == ncclInvalidUsage && addrs.n == 0 && strstr(tt_last_error(), "NCCL_SOCKET_FAMILY=inet6") != NULL &&
+  return tt_netif_addrs(NULL, &addrs) == ncclInvalidUsage && addrs.n == 0 &&
+                 strstr(tt_last_error(), "NCCL_SOCKET_FAMILY=inet6") != NULL &&
                  strstr(tt_last_error(), "AF_INET, AF_INET6") != NULL
              ? 0
              : 1;

@@ -41,7 +41,8 @@ static void put_end(const tt_addr *a, __be16 *port, __be32 ip[4])
 static bool make_question(int fd, question *q)
 {
   tt_addr own, peer;
-  if (tt_sock_local(fd, &own) != 0 || tt_sock_peer(fd, &peer) != 0 || (own.family != AF_INET && own.family != AF_INET6)) {
+  if (tt_sock_local(fd, &own) != 0 || tt_sock_peer(fd, &peer) != 0 ||
+      (own.family != AF_INET && own.family != AF_INET6)) {
     return false;
   }
   *q = (question){.head = {.nlmsg_len = sizeof *q, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST}};
@@ -69,7 +70,9 @@ static int query_diag(const question *q, answer *a)
   if (e == 0 && (size_t)n >= sizeof a->head + sizeof a->body.error && a->head.nlmsg_type == NLMSG_ERROR) {
     return a->body.error.error;
   }
-  return e != 0 ? e : (size_t)n >= sizeof a->head + sizeof a->body.found && a->head.nlmsg_type == SOCK_DIAG_BY_FAMILY ? 0 : -EPROTO;
+  return e != 0                                                                                            ? e
+         : (size_t)n >= sizeof a->head + sizeof a->body.found && a->head.nlmsg_type == SOCK_DIAG_BY_FAMILY ? 0
+                                                                                                           : -EPROTO;
 }
 
 bool tt_sock_is_strangers(int fd)
@@ -82,7 +85,8 @@ bool tt_sock_is_strangers(int fd)
   int e = query_diag(&q, &a);
   if (e != 0) {
     if (e != -ENOENT) {
-      tt_info(TT_BOOTSTRAP, "bootstrap: the kernel does not say whose process is at the other end of a connection (%s)", strerror(-e));
+      tt_info(TT_BOOTSTRAP, "bootstrap: the kernel does not say whose process is at the other end of a connection (%s)",
+              strerror(-e));
     }
     return false;
   }

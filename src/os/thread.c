@@ -42,7 +42,8 @@ static ncclResult_t start_blocked(pthread_t *id, const char *name, void *(*fn)(v
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (e != 0) {
     tt_free(s);
-    return tt_fail(ncclSystemError, "cannot start thread %s: %s (see ulimit -u and the container's limit of processes)", name, strerror(e));
+    return tt_fail(ncclSystemError, "cannot start thread %s: %s (see ulimit -u and the container's limit of processes)",
+                   name, strerror(e));
   }
   return ncclSuccess;
 }

@@ -11,8 +11,8 @@ typedef struct tt_thread {
   bool running; // started and not joined yet
 } tt_thread;
 
-// Starts `fn(arg)` on a thread called `name` (cut to 15 characters) with every signal blocked, so that the application's handlers run on
-// its own threads. Stop it with tt_thread_join. Any thread. Errors: ncclSystemError.
+// Starts `fn(arg)` on a thread called `name` (cut to 15 characters) with every signal blocked, so that the
+// application's handlers run on its own threads. Stop it with tt_thread_join. Any thread. Errors: ncclSystemError.
 ncclResult_t tt_thread_start(tt_thread *t, const char *name, void *(*fn)(void *), void *arg);
 // Waits until the thread has returned. Does nothing for a zeroed or already joined one. Not from the thread itself.
 void tt_thread_join(tt_thread *t);

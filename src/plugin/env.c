@@ -16,8 +16,10 @@ static struct {
   char name[80];
 } env;
 
-static const tt_plugin_member members_v1[] = {TT_PLUGIN_MEMBER(ncclEnv_v1_t, init), TT_PLUGIN_MEMBER(ncclEnv_v1_t, getEnv)};
-static const tt_plugin_member members_v2[] = {TT_PLUGIN_MEMBER(ncclEnv_v2_t, init), TT_PLUGIN_MEMBER(ncclEnv_v2_t, getEnv)};
+static const tt_plugin_member members_v1[] = {TT_PLUGIN_MEMBER(ncclEnv_v1_t, init),
+                                              TT_PLUGIN_MEMBER(ncclEnv_v1_t, getEnv)};
+static const tt_plugin_member members_v2[] = {TT_PLUGIN_MEMBER(ncclEnv_v2_t, init),
+                                              TT_PLUGIN_MEMBER(ncclEnv_v2_t, getEnv)};
 
 static ncclResult_t begin_v1(const void *table)
 {
@@ -45,7 +47,8 @@ const tt_param_source *tt_env_plugin_open(const char *wish)
   }
   bool old = tt_plugin_version(p) == 1;
   const void *table = tt_plugin_table(p);
-  if (!tt_plugin_complete(TT_PLUGIN_ENV, p, old ? members_v1 : members_v2, old ? TT_COUNT(members_v1) : TT_COUNT(members_v2))) {
+  if (!tt_plugin_complete(TT_PLUGIN_ENV, p, old ? members_v1 : members_v2,
+                          old ? TT_COUNT(members_v1) : TT_COUNT(members_v2))) {
     tt_plugin_close(p);
     return NULL;
   }
@@ -53,8 +56,8 @@ const tt_param_source *tt_env_plugin_open(const char *wish)
   snprintf(env.name, sizeof env.name, "%.64s (v%d)", name != NULL ? name : "without a name", tt_plugin_version(p));
   ncclResult_t res = old ? begin_v1(table) : begin_v2(table);
   if (res != ncclSuccess) {
-    tt_info(TT_INIT | TT_ENV, "ENV/Plugin: %s is not used: init of %s returned %d (%s)", tt_plugin_path(p), env.name, (int)res,
-            tt_result_string(res));
+    tt_info(TT_INIT | TT_ENV, "ENV/Plugin: %s is not used: init of %s returned %d (%s)", tt_plugin_path(p), env.name,
+            (int)res, tt_result_string(res));
     tt_plugin_close(p);
     return NULL;
   }

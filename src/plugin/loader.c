@@ -28,7 +28,8 @@ static const tt_plugin_info kinds[TT_PLUGIN_KINDS] = {
     [TT_PLUGIN_NET] = {"NET", "net", "NCCL_NET_PLUGIN", "ncclNetPlugin_v%d", 12, 6, TT_INIT | TT_NET},
     [TT_PLUGIN_COLLNET] = {"COLLNET", NULL, NULL, "ncclCollNetPlugin_v%d", 12, 6, TT_INIT | TT_NET},
     [TT_PLUGIN_TUNER] = {"TUNER", "tuner", "NCCL_TUNER_PLUGIN", "ncclTunerPlugin_v%d", 6, 2, TT_INIT | TT_TUNING},
-    [TT_PLUGIN_PROFILER] = {"PROFILER", "profiler", "NCCL_PROFILER_PLUGIN", "ncclProfiler_v%d", 6, 1, TT_INIT | TT_PROFILE},
+    [TT_PLUGIN_PROFILER] = {"PROFILER", "profiler", "NCCL_PROFILER_PLUGIN", "ncclProfiler_v%d", 6, 1,
+                            TT_INIT | TT_PROFILE},
     [TT_PLUGIN_ENV] = {"ENV", "env", "NCCL_ENV_PLUGIN", "ncclEnvPlugin_v%d", 2, 1, TT_INIT | TT_ENV},
     [TT_PLUGIN_GIN] = {"GIN", "gin", "NCCL_GIN_PLUGIN", "ncclGinPlugin_v%d", 0, 0, TT_INIT | TT_NET},
     [TT_PLUGIN_RMA] = {"RMA", "rma", "NCCL_RMA_PLUGIN", "ncclRmaPlugin_v%d", 0, 0, TT_INIT | TT_NET},
@@ -155,13 +156,16 @@ static ncclResult_t loader_take(const plugin_search *s, tt_library *lib, const c
   return res;
 }
 
-// Where the dynamic linker finds nothing of that name, the library's own folder is looked into: bundled plugins stand there.
+// Where the dynamic linker finds nothing of that name, the library's own folder is looked into: bundled plugins stand
+// there.
 static tt_library_state open_named(const char *name, tt_library **out, char *why)
 {
   char beside[NAME_BYTES];
   tt_library_state state = tt_library_open(name, out, why);
   bool bare = name != NULL && strchr(name, '/') == NULL;
-  return state == TT_LIBRARY_ABSENT && bare && tt_library_beside(name, beside, sizeof beside) ? tt_library_open(beside, out, why) : state;
+  return state == TT_LIBRARY_ABSENT && bare && tt_library_beside(name, beside, sizeof beside)
+             ? tt_library_open(beside, out, why)
+             : state;
 }
 
 // Tries one name. *done: there is such a file, so no other name is tried.
@@ -182,9 +186,11 @@ static ncclResult_t loader_attempt(plugin_search *s, const char *name, bool *don
   }
   TT_TRY(loader_take(s, lib, name, out));
   if (*out != NULL && !s->quiet) {
-    tt_info(info->subsystem, "%s/Plugin: loaded %s, version %d of the interface", info->title, tt_plugin_path(*out), (*out)->version);
+    tt_info(info->subsystem, "%s/Plugin: loaded %s, version %d of the interface", info->title, tt_plugin_path(*out),
+            (*out)->version);
     if (why[0] != '\0') {
-      tt_info(info->subsystem, "%s/Plugin: not all that it needs is here (%s); used all the same, as long as it does not call that",
+      tt_info(info->subsystem,
+              "%s/Plugin: not all that it needs is here (%s); used all the same, as long as it does not call that",
               info->title, why);
     }
   }
@@ -216,15 +222,17 @@ static bool candidate(const tt_plugin_info *info, const char *wish, int i, char 
     snprintf(out, NAME_BYTES, "%s", is_static(wish) ? "" : wish);
     return true;
   }
-  return i <= 2 && !is_static(wish) && is_middle(wish) && snprintf(out, NAME_BYTES, "%s-%s-%s.so", families[i - 1], info->file, wish) > 0;
+  return i <= 2 && !is_static(wish) && is_middle(wish) &&
+         snprintf(out, NAME_BYTES, "%s-%s-%s.so", families[i - 1], info->file, wish) > 0;
 }
 
-static ncclResult_t try_fallback(const tt_plugin_info *info, tt_plugin_kind kind, const tt_plugin_fallback *fallback, tt_plugin **out)
+static ncclResult_t try_fallback(const tt_plugin_info *info, tt_plugin_kind kind, const tt_plugin_fallback *fallback,
+                                 tt_plugin **out)
 {
   TT_TRY(fallback->open(fallback->arg, kind, out));
   if (*out != NULL) {
-    tt_info(info->subsystem, "%s/Plugin: loaded from the network plugin %s, version %d of the interface", info->title, tt_plugin_path(*out),
-            (*out)->version);
+    tt_info(info->subsystem, "%s/Plugin: loaded from the network plugin %s, version %d of the interface", info->title,
+            tt_plugin_path(*out), (*out)->version);
   }
   return ncclSuccess;
 }
@@ -338,8 +346,8 @@ bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_p
     }
   }
   if (used > 0) {
-    tt_info(kinds[kind].subsystem, "%s/Plugin: %s is not used: its table of version %d lacks:%s", kinds[kind].title, tt_plugin_path(plugin),
-            plugin->version, missing);
+    tt_info(kinds[kind].subsystem, "%s/Plugin: %s is not used: its table of version %d lacks:%s", kinds[kind].title,
+            tt_plugin_path(plugin), plugin->version, missing);
   }
   return used == 0;
 }

@@ -1,16 +1,18 @@
-// loader.h: finds plugin libraries and the tables in them. What a table of some version means is its adapter's business.
+// loader.h: finds plugin libraries and the tables in them. What a table of some version means is its adapter's
+// business.
 //
 // Names, as NCCL and RCCL have them, for a kind such as "profiler" and the variable's value V:
 //   none (any case)           no plugin, and nothing is looked for
-//   not set, or empty         libnccl-profiler.so, then librccl-profiler.so, then `fallback` (the network plugins' libraries)
-//   STATIC_PLUGIN (any case)  the program itself and what it is linked with
-//   anything else             V as a name or path; if there is no such file and V is neither a path nor of the form lib….so, libnccl-profiler-V.so, then
+//   not set, or empty         libnccl-profiler.so, then librccl-profiler.so, then `fallback` (the network plugins'
+//   libraries) STATIC_PLUGIN (any case)  the program itself and what it is linked with anything else             V as a
+//   name or path; if there is no such file and V is neither a path nor of the form lib….so, libnccl-profiler-V.so, then
 //                             librccl-profiler-V.so; then the fallback
 // A name without a slash is looked for where the dynamic linker looks, then beside the library itself.
 // Of the versions that a kind knows the newest that the library has is taken.
 //
-// What was found, refused, or asked for and not found is told in one line each at INFO, subsystem INIT and the kind's own. Nothing is remembered between calls: an
-// open plugin is an object, opened and closed as often as one likes; the dynamic linker counts. Source: NCCL's plugin documentation, seed 000.
+// What was found, refused, or asked for and not found is told in one line each at INFO, subsystem INIT and the kind's
+// own. Nothing is remembered between calls: an open plugin is an object, opened and closed as often as one likes; the
+// dynamic linker counts. Source: NCCL's plugin documentation, seed 000.
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
@@ -46,26 +48,30 @@ const tt_plugin_info *tt_plugin_kind_info(tt_plugin_kind kind);
 // A library with a table of one kind and version.
 typedef struct tt_plugin tt_plugin;
 
-// Where a plugin is looked for at last. `open`: *out NULL: nothing of the kind is there, which nobody is told. Errors: ncclSystemError (no memory).
+// Where a plugin is looked for at last. `open`: *out NULL: nothing of the kind is there, which nobody is told. Errors:
+// ncclSystemError (no memory).
 typedef struct tt_plugin_fallback {
   ncclResult_t (*open)(const void *arg, tt_plugin_kind kind, tt_plugin **out);
   const void *arg;
 } tt_plugin_fallback;
 
-// Opens the plugin that `wish` (one item of the variable's list; NULL: the variable is not set) names. *out is NULL when there is none, which is no error: the
-// log has said why. `fallback`: asked only if nothing else is found; NULL: none. Errors: ncclSystemError (no memory). Any thread.
+// Opens the plugin that `wish` (one item of the variable's list; NULL: the variable is not set) names. *out is NULL
+// when there is none, which is no error: the log has said why. `fallback`: asked only if nothing else is found; NULL:
+// none. Errors: ncclSystemError (no memory). Any thread.
 ncclResult_t tt_plugin_open(tt_plugin_kind kind, const char *wish, const tt_plugin_fallback *fallback, tt_plugin **out);
 
 // The same without a word in the log, and without a fallback.
 ncclResult_t tt_plugin_peek(tt_plugin_kind kind, const char *wish, tt_plugin **out);
 
-// Opens the same library once more, for another kind; *out is NULL when it has nothing of that kind, which nobody is told. Errors: ncclSystemError.
+// Opens the same library once more, for another kind; *out is NULL when it has nothing of that kind, which nobody is
+// told. Errors: ncclSystemError.
 ncclResult_t tt_plugin_also(const tt_plugin *plugin, tt_plugin_kind kind, tt_plugin **out);
 
 // NULL is allowed.
 void tt_plugin_close(tt_plugin *plugin);
 
-// Path of its file, "the program" for STATIC_PLUGIN; version and address of the table. Valid until the plugin is closed.
+// Path of its file, "the program" for STATIC_PLUGIN; version and address of the table. Valid until the plugin is
+// closed.
 const char *tt_plugin_path(const tt_plugin *plugin);
 int tt_plugin_version(const tt_plugin *plugin);
 const void *tt_plugin_table(const tt_plugin *plugin);
@@ -93,7 +99,8 @@ bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_p
 // Is one of them not set? Nothing is said.
 bool tt_plugin_lacks(const tt_plugin *plugin, const tt_plugin_member *members, size_t n);
 
-// Splits a list at its commas: item number `i` without the spaces around it, into `out`; false beyond the end. Items that are empty are skipped.
+// Splits a list at its commas: item number `i` without the spaces around it, into `out`; false beyond the end. Items
+// that are empty are skipped.
 bool tt_plugin_item(const char *list, int i, char *out, size_t size);
 
 // Is it "none", in any case?

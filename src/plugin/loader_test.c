@@ -60,8 +60,9 @@ static void a_missing_plugin_is_told_in_one_calm_line(void **state)
   assert_null(open_it(TT_PLUGIN_PROFILER, ""));
   said();
   assert_null(open_it(TT_PLUGIN_PROFILER, "nobody"));
-  assert_non_null(strstr(said(), "NCCL_PROFILER_PLUGIN asks for nobody, which is not there; looked for: nobody libnccl-profiler-nobody.so "
-                                 "librccl-profiler-nobody.so"));
+  assert_non_null(strstr(
+      said(), "NCCL_PROFILER_PLUGIN asks for nobody, which is not there; looked for: nobody libnccl-profiler-nobody.so "
+              "librccl-profiler-nobody.so"));
   assert_null(open_it(TT_PLUGIN_TUNER, "/no/where/x.so"));
   assert_non_null(strstr(said(), "looked for: /no/where/x.so\n"));
   assert_null(open_it(TT_PLUGIN_TUNER, "libnobody.so"));
@@ -75,7 +76,8 @@ static void a_library_of_another_kind_is_named(void **state)
   (void)state;
   assert_null(open_it(TT_PLUGIN_PROFILER, plugin_file("two_kinds")));
   const char *text = said();
-  assert_non_null(strstr(text, "is not used: it has no PROFILER plugin of versions 1 to 6; it has NET version 5, TUNER version 3"));
+  assert_non_null(
+      strstr(text, "is not used: it has no PROFILER plugin of versions 1 to 6; it has NET version 5, TUNER version 3"));
   assert_null(open_it(TT_PLUGIN_NET, plugin_file("two_kinds")));
   assert_non_null(strstr(said(), "no NET plugin of versions 6 to 12; it has NET version 5"));
 }
@@ -157,7 +159,8 @@ static void the_program_itself_can_be_the_plugin(void **state)
   assert_ptr_equal(tt_plugin_table(p), ncclEnvPlugin_v2);
   tt_plugin_close(p);
   assert_null(open_it(TT_PLUGIN_TUNER, "STATIC_PLUGIN"));
-  assert_non_null(strstr(said(), "the program is not used: it has no TUNER plugin of versions 2 to 6; it has ENV version 2"));
+  assert_non_null(
+      strstr(said(), "the program is not used: it has no TUNER plugin of versions 2 to 6; it has ENV version 2"));
 }
 
 static void lists_are_split(void **state)

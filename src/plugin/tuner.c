@@ -36,7 +36,8 @@ static int rows_of(const tt_plugin *plugin)
   return rows != NULL && *rows >= TUTTI_NUM_ALGORITHMS ? TUTTI_NUM_ALGORITHMS : NCCL_NUM_ALGORITHMS;
 }
 
-ncclResult_t tt_tuner_create(tt_plugin *plugin, const tt_tuner_world *world, ncclTunerConstants_v5_t *constants, tt_tuner **out)
+ncclResult_t tt_tuner_create(tt_plugin *plugin, const tt_tuner_world *world, ncclTunerConstants_v5_t *constants,
+                             tt_tuner **out)
 {
   const tt_tuner_version *v = tt_tuner_version_find(tt_plugin_version(plugin));
   *out = NULL;
@@ -55,8 +56,8 @@ ncclResult_t tt_tuner_create(tt_plugin *plugin, const tt_tuner_world *world, ncc
   ncclTunerConstants_v5_t changed = *constants;
   ncclResult_t res = v->init(t->table, world, &changed, &t->context);
   if (res != ncclSuccess) {
-    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: %s is not used: init of %s returned %d (%s)", tt_plugin_path(plugin), t->name, (int)res,
-            tt_result_string(res));
+    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: %s is not used: init of %s returned %d (%s)", tt_plugin_path(plugin),
+            t->name, (int)res, tt_result_string(res));
     tt_plugin_close(plugin);
     tt_free(t);
     return ncclSuccess;
@@ -73,7 +74,8 @@ void tt_tuner_destroy(tt_tuner *t)
   }
   ncclResult_t res = t->version->end(t->table, t->context);
   if (res != ncclSuccess) {
-    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: the end of %s returned %d (%s)", t->name, (int)res, tt_result_string(res));
+    tt_info(TT_INIT | TT_TUNING, "TUNER/Plugin: the end of %s returned %d (%s)", t->name, (int)res,
+            tt_result_string(res));
   }
   tt_plugin_close(t->plugin);
   tt_free(t);
@@ -94,8 +96,10 @@ static bool clean(tt_tuner *t, const tt_tuner_question *q, tt_tuner_costs costs)
     float before = q->costs[i / NCCL_NUM_PROTOCOLS][i % NCCL_NUM_PROTOCOLS];
     bool out = before == (float)NCCL_ALGO_PROTO_IGNORE && *now != before;
     if (out && first(t, SAID_IGNORED)) {
-      tt_info(TT_TUNING, "TUNER/Plugin: %s gives algorithm %d protocol %d, which cannot be had here, a cost; such costs are ignored",
-              t->name, i / NCCL_NUM_PROTOCOLS, i % NCCL_NUM_PROTOCOLS);
+      tt_info(
+          TT_TUNING,
+          "TUNER/Plugin: %s gives algorithm %d protocol %d, which cannot be had here, a cost; such costs are ignored",
+          t->name, i / NCCL_NUM_PROTOCOLS, i % NCCL_NUM_PROTOCOLS);
     }
     if (!out && senseless(*now) && first(t, SAID_SENSELESS)) {
       tt_info(TT_TUNING, "TUNER/Plugin: %s gives algorithm %d protocol %d the cost %g; such costs are ignored", t->name,
@@ -139,8 +143,8 @@ void tt_tuner_query(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out)
   ncclResult_t res = t->version->query(t->table, t->context, q, costs, t->rows, &channels);
   if (res != ncclSuccess) {
     if (first(t, SAID_ERROR)) {
-      tt_info(TT_TUNING, "TUNER/Plugin: %s returned %d (%s) for function %d of %zu bytes; the library chooses", t->name, (int)res,
-              tt_result_string(res), (int)q->func, q->bytes);
+      tt_info(TT_TUNING, "TUNER/Plugin: %s returned %d (%s) for function %d of %zu bytes; the library chooses", t->name,
+              (int)res, tt_result_string(res), (int)q->func, q->bytes);
     }
     return;
   }
@@ -154,8 +158,8 @@ void tt_tuner_query(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out)
   if (!cheapest(t, costs, out)) {
     tuner_keep(out);
     if (first(t, SAID_NOTHING)) {
-      tt_info(TT_TUNING, "TUNER/Plugin: %s leaves nothing for function %d of %zu bytes; the library chooses", t->name, (int)q->func,
-              q->bytes);
+      tt_info(TT_TUNING, "TUNER/Plugin: %s leaves nothing for function %d of %zu bytes; the library chooses", t->name,
+              (int)q->func, q->bytes);
     }
   } else if (q->algo < 0 && costs[out->algo][out->proto] == q->costs[out->algo][out->proto]) {
     tuner_keep(out);

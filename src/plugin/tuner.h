@@ -1,7 +1,7 @@
 // tuner.h: tuner plugins of any version behind one form. An instance belongs to one communicator of one rank.
 //
-// What the plugin is given and may answer is said in include/nccl/tuner.h. Answers are checked: what cannot be had stays out, and what makes no sense is
-// dropped and told once, by name.
+// What the plugin is given and may answer is said in include/nccl/tuner.h. Answers are checked: what cannot be had
+// stays out, and what makes no sense is dropped and told once, by name.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +19,8 @@ typedef struct tt_tuner_world {
   int min_local, max_local; // ranks of a node
 } tt_tuner_world;
 
-// Predicted microseconds by NCCL's numbers (rows from NCCL_NUM_ALGORITHMS on: Tutti's); NCCL_ALGO_PROTO_IGNORE: cannot be had.
+// Predicted microseconds by NCCL's numbers (rows from NCCL_NUM_ALGORITHMS on: Tutti's); NCCL_ALGO_PROTO_IGNORE: cannot
+// be had.
 typedef float tt_tuner_costs[TUTTI_NUM_ALGORITHMS][NCCL_NUM_PROTOCOLS];
 
 typedef struct tt_tuner_question {
@@ -37,23 +38,28 @@ typedef struct tt_tuner_answer {
   int channels;    // 0: leaves it to the library
 } tt_tuner_answer;
 
-// Takes a plugin that was opened (tt_plugin_open) for a communicator and calls its init, with which it may change `constants`. *out NULL: it is of no use, and the
-// log says why; the plugin is closed then. Else the tuner owns it. Errors: ncclSystemError (no memory). Any thread.
-ncclResult_t tt_tuner_create(tt_plugin *plugin, const tt_tuner_world *world, ncclTunerConstants_v5_t *constants, tt_tuner **out);
+// Takes a plugin that was opened (tt_plugin_open) for a communicator and calls its init, with which it may change
+// `constants`. *out NULL: it is of no use, and the log says why; the plugin is closed then. Else the tuner owns it.
+// Errors: ncclSystemError (no memory). Any thread.
+ncclResult_t tt_tuner_create(tt_plugin *plugin, const tt_tuner_world *world, ncclTunerConstants_v5_t *constants,
+                             tt_tuner **out);
 
 // Calls the plugin's finalize and closes it. NULL is allowed. Any thread.
 void tt_tuner_destroy(tt_tuner *t);
 
 // Asks for one operation; q->costs come back as they were. The launching thread.
 //
-// The least cost wins, as in NCCL, the first of equals; but where what the library would do is not in the table, an entry counts only if the plugin has touched it:
-// a plugin that changes nothing, or only says what it does not want, leaves that choice alone.
+// The least cost wins, as in NCCL, the first of equals; but where what the library would do is not in the table, an
+// entry counts only if the plugin has touched it: a plugin that changes nothing, or only says what it does not want,
+// leaves that choice alone.
 void tt_tuner_query(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out);
 
-// Asks for the size of chunks, in bytes, after a choice by NCCL's numbers; *chunk stays as it was where the plugin has no opinion. Is the result absurd (0)? Then too.
+// Asks for the size of chunks, in bytes, after a choice by NCCL's numbers; *chunk stays as it was where the plugin has
+// no opinion. Is the result absurd (0)? Then too.
 void tt_tuner_chunk(tt_tuner *t, const tt_tuner_question *q, const tt_tuner_answer *choice, size_t *chunk);
 
-// "Example (v6)"; valid as long as the tuner. What is equal on ranks that have the same plugin. Rows of the table that it is given.
+// "Example (v6)"; valid as long as the tuner. What is equal on ranks that have the same plugin. Rows of the table that
+// it is given.
 const char *tt_tuner_name(const tt_tuner *t);
 uint64_t tt_tuner_identity(const tt_tuner *t);
 int tt_tuner_rows(const tt_tuner *t);

@@ -1,4 +1,5 @@
-// client.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank. See relay.h.
+// client.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank.
+// See relay.h.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,8 @@ static void client_enqueue(tt_relay_client *g, const tt_relay_op *from)
   tt_proxy_item_fill(i, c, &op);
   i->prof = NULL;
   if (TT_UNLIKELY(from->profiled)) {
-    i->prof = tt_proxy_prof_new_for(c->proxy->profilers, &(tt_proxy_event){.event = from->event, .pid = from->pid, .owner = from->owner},
+    i->prof = tt_proxy_prof_new_for(c->proxy->profilers,
+                                    &(tt_proxy_event){.event = from->event, .pid = from->pid, .owner = from->owner},
                                     is_foreign(c->proxy, g));
   }
   if (TT_UNLIKELY(i->prof != NULL)) {
@@ -72,8 +74,8 @@ static void client_take_op(tt_relay_client *g)
   while (g->taken != posted && g->spare != NULL) {
     tt_relay_op op = g->shared->ops[g->taken % TT_RELAY_RING]; // a copy: nobody changes it after the check
     if (TT_UNLIKELY(!is_sound(&op))) {
-      tt_proxy_conn_fail(&g->peer.send,
-                         tt_fail(ncclInternalError, "rank %d: an operation of rank %d is damaged", g->peer.send.proxy->rank, g->rank));
+      tt_proxy_conn_fail(&g->peer.send, tt_fail(ncclInternalError, "rank %d: an operation of rank %d is damaged",
+                                                g->peer.send.proxy->rank, g->rank));
       return;
     }
     g->taken++;
@@ -158,9 +160,10 @@ tt_relay_client *tt_client_find(const tt_proxy *p, int rank, int peer)
 static bool client_fits(const tt_msg_fifo *f, uint64_t size)
 {
   uint64_t slots = (uint64_t)f->mask + 1, all = slots * f->stride;
-  return (slots & f->mask) == 0 && slots <= 4096 && f->stride >= sizeof(tt_slot) && f->stride % 8 == 0 && f->slots_at % 8 == 0 &&
-         f->slots_at <= size && all <= size - f->slots_at && f->head_at % 4 == 0 && f->head_at <= size - sizeof(uint32_t) &&
-         f->at >= offsetof(tt_slot, data) && f->at <= f->stride && f->capacity <= f->stride - f->at;
+  return (slots & f->mask) == 0 && slots <= 4096 && f->stride >= sizeof(tt_slot) && f->stride % 8 == 0 &&
+         f->slots_at % 8 == 0 && f->slots_at <= size && all <= size - f->slots_at && f->head_at % 4 == 0 &&
+         f->head_at <= size - sizeof(uint32_t) && f->at >= offsetof(tt_slot, data) && f->at <= f->stride &&
+         f->capacity <= f->stride - f->at;
 }
 
 static bool is_sensible(const tt_proxy_service *s, int rank, const tt_msg *m)
@@ -184,8 +187,8 @@ static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_client *g, s
   TT_TRY(fetch(s, TT_RELAY_MEMORY, g->rank, g->peer.rank, &fd));
   ncclResult_t res = ncclSuccess;
   if (tt_shm_size(fd) < size) {
-    res = tt_fail(ncclInternalError, "rank %d: the memory of rank %d's FIFOs has %zu bytes, not %zu", s->proxy->rank, g->rank,
-                  tt_shm_size(fd), size);
+    res = tt_fail(ncclInternalError, "rank %d: the memory of rank %d's FIFOs has %zu bytes, not %zu", s->proxy->rank,
+                  g->rank, tt_shm_size(fd), size);
   } else {
     res = tt_shm_map(fd, size, &base);
   }

@@ -30,8 +30,8 @@ tt_proxy_talk *tt_proxy_talk_new(tt_proxy_service *s, int fd, int rank, bool out
   return k;
 }
 
-// Closes the socket; the entry goes with the next sweep. `lost`: the peer may have died. The set is told first, as a forked child may have a
-// copy of the descriptor.
+// Closes the socket; the entry goes with the next sweep. `lost`: the peer may have died. The set is told first, as a
+// forked child may have a copy of the descriptor.
 static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
 {
   int fd = k->fd;
@@ -108,9 +108,11 @@ void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint3
   tt_proxy_say_for(s, k, type, id, 0, body);
 }
 
-void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, uint32_t behalf, const void *body)
+void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, uint32_t behalf,
+                      const void *body)
 {
-  tt_msg_head h = {.type = (uint16_t)type, .size = (uint16_t)tt_msg_size(type), .id = id, .from = s->proxy->rank, .behalf = behalf};
+  tt_msg_head h = {
+      .type = (uint16_t)type, .size = (uint16_t)tt_msg_size(type), .id = id, .from = s->proxy->rank, .behalf = behalf};
   if (k->fd < 0 || k->deaf) {
     return;
   }
@@ -132,8 +134,8 @@ void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, u
 
 // ---- reading
 
-// The first message of an incoming connection. A connection that ends before it has said nothing of importance: the dialling side may have
-// made another.
+// The first message of an incoming connection. A connection that ends before it has said nothing of importance: the
+// dialling side may have made another.
 static void take_init(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
 {
   const tt_proxy *p = s->proxy;
@@ -153,8 +155,8 @@ static void take_init(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, c
   tt_proxy_tell(s, k);
 }
 
-// A message about a data connection. One on behalf of a third rank is about the connection from that one, an answer to it about the
-// client's; an answer on behalf of this rank comes from the proxy that shall send for it.
+// A message about a data connection. One on behalf of a third rank is about the connection from that one, an answer to
+// it about the client's; an answer on behalf of this rank comes from the proxy that shall send for it.
 static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
 {
   const tt_proxy *p = s->proxy;
@@ -359,12 +361,13 @@ void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
-// May another dial lead somewhere? As NCCL does, it rests longer each time. A refusal is nearly always final: services listen before
-// anybody knows where.
+// May another dial lead somewhere? As NCCL does, it rests longer each time. A refusal is nearly always final: services
+// listen before anybody knows where.
 static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint64_t now)
 {
   const tt_params *q = tt_params_get();
-  bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT || e == -EINVAL;
+  bool final =
+      e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT || e == -EINVAL;
   uint64_t pause = tt_span_ns(q->socket_retry_sleep_msec, (uint64_t)++t->dials * TT_NS_PER_MS);
   uint64_t end = t->linked_ns + (e == -ECONNREFUSED ? s->limits.refused_ns : s->limits.connect_ns);
   t->rest_ns = now + pause;
@@ -379,12 +382,17 @@ static const char *describe_dial_error(int e, const char **advice)
   }
   switch (e) {
   case -ECONNREFUSED: *advice = "Its process has ended, or a firewall refuses the connection"; return strerror(-e);
-  case -EACCES: *advice = "Two jobs may be using one port"; return "who listens there is another rank, or of another communicator";
+  case -EACCES:
+    *advice = "Two jobs may be using one port";
+    return "who listens there is another rank, or of another communicator";
   case -ETIMEDOUT:
-    *advice = "Its process may be stopped (SIGSTOP, a debugger), or a firewall drops what is sent there (ping, NCCL_SOCKET_IFNAME); "
+    *advice = "Its process may be stopped (SIGSTOP, a debugger), or a firewall drops what is sent there (ping, "
+              "NCCL_SOCKET_IFNAME); "
               "NCCL_NET_TIMEOUT says how long to wait";
     return "no answer";
-  default: *advice = "Check that the machines reach each other there (ping, firewalls, NCCL_SOCKET_IFNAME)"; return strerror(-e);
+  default:
+    *advice = "Check that the machines reach each other there (ping, firewalls, NCCL_SOCKET_IFNAME)";
+    return strerror(-e);
   }
 }
 
@@ -404,9 +412,9 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
     return; // that is known already, and why
   }
   const char *advice = "", *why = describe_dial_error(e, &advice);
-  ncclResult_t res =
-      tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank,
-              peer, tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
+  ncclResult_t res = tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError,
+                             "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank, peer,
+                             tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
   tt_client_unreachable(s, peer);
   tt_relay_unreachable(s, peer);
   if (t->own) {
@@ -430,7 +438,8 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   tt_proxy_talk *k = tt_proxy_talk_new(s, fd, t->peer->rank, true);
   t->out = k;
   if (k == NULL) {
-    tt_proxy_stop_port(s, tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, t->peer->rank));
+    tt_proxy_stop_port(
+        s, tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, t->peer->rank));
     return;
   }
   tt_info(TT_PROXY, "rank %d: reached the proxy of rank %d at %s", p->rank, t->peer->rank, tt_addr_text(at, text));
@@ -466,7 +475,8 @@ void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
 
 // ---- the end
 
-// What was said still arrives: the peer's unread messages are taken first, since closing over them would reset the connection.
+// What was said still arrives: the peer's unread messages are taken first, since closing over them would reset the
+// connection.
 static void talk_bye(tt_proxy_talk *k)
 {
   char rest[1024];

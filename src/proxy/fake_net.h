@@ -1,8 +1,8 @@
-// fake_net.h: a network in memory for tests, with the vices of real ones: delays, "not now", errors at the k-th call, messages that are too
-// long, devices that cannot be reached, flushes, with or without a descriptor for events.
+// fake_net.h: a network in memory for tests, with the vices of real ones: delays, "not now", errors at the k-th call,
+// messages that are too long, devices that cannot be reached, flushes, with or without a descriptor for events.
 //
-// Set the vices in `fake` (after fake_start), and use &fake_net. It checks its user: memory must be registered, requests tested in order,
-// everything closed (fake_stop).
+// Set the vices in `fake` (after fake_start), and use &fake_net. It checks its user: memory must be registered,
+// requests tested in order, everything closed (fake_stop).
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,8 +131,9 @@ static struct fake_state {
   bool strict; // nothing that a request under way was given may be deregistered
   _Atomic long regs, sends_there, recvs_there, closed;
   // What was done.
-  _Atomic long sends, recvs, grouped, flushes, refusals, objects, cancels; // recvs: messages; grouped: receives of several
-  _Atomic int watching;                                                    // contexts whose events are watched
+  _Atomic long sends, recvs, grouped, flushes, refusals, objects,
+      cancels;                              // recvs: messages; grouped: receives of several
+  _Atomic int watching;                     // contexts whose events are watched
   _Atomic long tests_here, tests_elsewhere; // calls of test by the thread that called fake_start, and by others
   // Its own.
   pthread_t home;
@@ -416,7 +417,8 @@ FAKE void fake_put(fake_comm *c, const void *data, size_t size, int tag)
   }
 }
 
-FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                             void **request)
 {
   fake_comm *c = send_comm;
   FAKE_DEMAND(c->send && (tag == 0 || tag == 1));
@@ -439,8 +441,8 @@ FAKE ncclResult_t fake_isend(void *send_comm, void *data, size_t size, int tag, 
   return ncclSuccess;
 }
 
-FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                             void **request)
+FAKE ncclResult_t fake_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                             void **phandles, void **request)
 {
   fake_comm *c = recv_comm;
   FAKE_DEMAND(!c->send && n >= 1 && n <= (fake.groups ? FAKE_GROUP : 1));

@@ -1,16 +1,19 @@
-// messages.h: what the service threads of two ranks say to each other on a control connection, after its handshake (bootstrap/dial.h,
-// greet.h).
+// messages.h: what the service threads of two ranks say to each other on a control connection, after its handshake
+// (bootstrap/dial.h, greet.h).
 //
-// A message is a head and a body whose size its type fixes. Names are those of seed 001; a rank's requests to its own service are the same
-// types, but lie in its memory (service_priv.h). Both ends are of one version (peers are compared at init), so structs travel as they are.
+// A message is a head and a body whose size its type fixes. Names are those of seed 001; a rank's requests to its own
+// service are the same types, but lie in its memory (service_priv.h). Both ends are of one version (peers are compared
+// at init), so structs travel as they are.
 //
 //   dialling side: INIT first. Then either side, any time: STATE, ASK (answered by STATE). Last: STATE, CLOSE.
-//   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the network's handle; TRY before A
-//   connects to that; when A's end stands CONNECT. What goes wrong at B's end is an ANSWER with a code: A tries the next device with another SETUP.
+//   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the
+//   network's handle; TRY before A connects to that; when A's end stands CONNECT. What goes wrong at B's end is an
+//   ANSWER with a code: A tries the next device with another SETUP.
 //
-//   A rank that sends through a neighbour's proxy: it dials that proxy, leaves two descriptors in its mailbox (os/fdbox.h: the memory of
-//   its FIFOs, and its doorbell), and says GET_FD; ANSWER with code success: taken on, and the neighbour's doorbell is in the mailbox; with
-//   another code: it does not go, or goes no more. The neighbour sets up the data connection as its own, but says on whose `behalf`.
+//   A rank that sends through a neighbour's proxy: it dials that proxy, leaves two descriptors in its mailbox
+//   (os/fdbox.h: the memory of its FIFOs, and its doorbell), and says GET_FD; ANSWER with code success: taken on, and
+//   the neighbour's doorbell is in the mailbox; with another code: it does not go, or goes no more. The neighbour sets
+//   up the data connection as its own, but says on whose `behalf`.
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
@@ -46,7 +49,8 @@ typedef struct tt_msg_head {
   uint16_t size; // of the body
   uint32_t id;   // SETUP, TRY, CONNECT: number of the attempt; GET_FD: the rank to send to; ANSWER: the same. Else 0
   int32_t from;  // the sender's rank
-  // SETUP, TRY, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one. Else 0
+  // SETUP, TRY, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one.
+  // Else 0
   uint32_t behalf;
 } tt_msg_head;
 static_assert(sizeof(tt_msg_head) == 16, "sent as it is");
@@ -108,6 +112,6 @@ typedef struct tt_msg {
 
 // Bytes of the body of a message of this type between two ranks; -1: there is no such message. Pure.
 int tt_msg_size(unsigned type);
-// Reads the message that `data` begins with. Its size in bytes (head and body), 0: `got` bytes are not all of it yet, -1: it is none of
-// ours, and `*why` says what is wrong. Pure; any bytes are allowed.
+// Reads the message that `data` begins with. Its size in bytes (head and body), 0: `got` bytes are not all of it yet,
+// -1: it is none of ours, and `*why` says what is wrong. Pure; any bytes are allowed.
 int tt_msg_read(const void *data, size_t got, int from, tt_msg *out, const char **why);

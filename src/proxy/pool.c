@@ -81,7 +81,8 @@ static bool pool_grow(tt_proxy_pool *pool, size_t bytes)
   s->next = pool->slabs;
   pool->slabs = s;
   pool->bytes = bytes;
-  for (size_t i = TT_COUNT(s->buffers); i-- > 0;) { // the first one on top: pages of others are not touched before they are needed
+  for (size_t i = TT_COUNT(s->buffers);
+       i-- > 0;) { // the first one on top: pages of others are not touched before they are needed
     s->buffers[i] = (tt_proxy_buffer){.next = pool->free, .slab = s, .data = s->base + i * each};
     pool->free = &s->buffers[i];
   }

@@ -1,5 +1,5 @@
-// pool_test.c: memory that staged payloads of several connections share: how much is used, that nobody waits for another's, that all comes
-// back.
+// pool_test.c: memory that staged payloads of several connections share: how much is used, that nobody waits for
+// another's, that all comes back.
 #define RIG_BIG 16384
 
 #include "proxy/user_rig.h"
@@ -100,7 +100,8 @@ static void check_read(const user *u)
   assert_memory_equal(u->in + u->shift, u->out + u->shift, u->bytes);
 }
 
-// Pools of all sizes: no more staging buffers than one for each connection and the extra ones; the FIFOs' own slots are not touched.
+// Pools of all sizes: no more staging buffers than one for each connection and the extra ones; the FIFOs' own slots are
+// not touched.
 static void bounded(void **state)
 {
   (void)state;

@@ -1,16 +1,17 @@
-// probe.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that there is none says
-// that nobody is there to answer.
+// probe.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that
+// there is none says that nobody is there to answer.
 //
-// A service thread answers whatever its rank computes, so a peer that is late answers, however late it is. One whose process is stopped
-// does not, though its kernel takes what is sent; nor does one whose machine or network has failed. A question that stays unanswered for
-// NCCL_NET_TIMEOUT ends this rank's port, if the rank still waits for that peer. One question at a time is under way on a connection, so
-// they do not pile up.
+// A service thread answers whatever its rank computes, so a peer that is late answers, however late it is. One whose
+// process is stopped does not, though its kernel takes what is sent; nor does one whose machine or network has failed.
+// A question that stays unanswered for NCCL_NET_TIMEOUT ends this rank's port, if the rank still waits for that peer.
+// One question at a time is under way on a connection, so they do not pile up.
 //
-// This rank may have been stopped as well, with the whole job or its machine: only time in which the service thread itself was awake
-// counts.
+// This rank may have been stopped as well, with the whole job or its machine: only time in which the service thread
+// itself was awake counts.
 //
-// Peers on the same machine are asked, too: only who asks a rank learns that it is stopped, and a rank may have no other peers. There is no
-// connection with their services, as a rule, so one is made when a lane has waited for some time.
+// Peers on the same machine are asked, too: only who asks a rank learns that it is stopped, and a rank may have no
+// other peers. There is no connection with their services, as a rule, so one is made when a lane has waited for some
+// time.
 #include <stdio.h>
 
 #include "base/param.h"
@@ -20,8 +21,9 @@
 #include "proxy/relay.h"
 
 #define PROBE_EVERY_NS (50 * TT_NS_PER_MS)
-#define PROBE_BURST 4                 // questions in that time, to all peers together
-#define STALE_NS (2 * TT_NS_PER_S)    // and two of plan_check's intervals: who has not asked since then does not wait any more
+#define PROBE_BURST 4 // questions in that time, to all peers together
+// And two of plan_check's intervals: who has not asked since then does not wait any more.
+#define STALE_NS (2 * TT_NS_PER_S)
 #define ACQUAINT_NS (2 * TT_NS_PER_S) // a wait after which a connection is made, if there is none
 #define LOOK_NS (500 * TT_NS_PER_MS)  // between two looks at a question without an answer,
 #define LOOKS 8                       // of which there are so many at least
@@ -33,8 +35,8 @@ static uint64_t stale_ns(void)
   return STALE_NS + 2 * (uint64_t)TT_CLAMP(tt_params_get()->peer_check_ms, 0, 1 << 20) * TT_NS_PER_MS;
 }
 
-// A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions keep each other
-// waiting.
+// A rank that waits for many peers shall not ask all of them at once: where there are many such ranks, their questions
+// keep each other waiting.
 static bool may_probe(tt_proxy_service *s, uint64_t now)
 {
   const uint64_t each = PROBE_EVERY_NS / PROBE_BURST;
@@ -135,7 +137,8 @@ void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)
 
 static bool is_waited_for(const tt_proxy_ties *t, uint64_t now)
 {
-  bool known = t->word != 0 || t->lost_ns != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
+  bool known = t->word != 0 || t->lost_ns != 0 ||
+               atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
   return !known && now - TT_MIN(atomic_load_explicit(&t->wanted_ns, memory_order_relaxed), now) < stale_ns();
 }
 
@@ -154,8 +157,8 @@ const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, 
 static const char *who_text(const tt_proxy_service *s, const tt_proxy_ties *t, int rank, char *buf, size_t room)
 {
   char at[TT_ADDRS_TEXT];
-  int n =
-      t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank) : snprintf(buf, room, "rank %d by way of rank %d", t->peer->rank, rank);
+  int n = t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank)
+                                : snprintf(buf, room, "rank %d by way of rank %d", t->peer->rank, rank);
   snprintf(buf + n, room - (size_t)n, " (PID %d at %s)", s->homes[rank].pid, tt_addrs_text(&s->where[rank], at));
   return buf;
 }
@@ -164,12 +167,13 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
 {
   char who[TT_ADDRS_TEXT + 96], far[64];
   if (tt_port_status(s->proxy->port) == ncclSuccess) {
-    tt_proxy_stop_port(
-        s, tt_fail(ncclRemoteError,
-                   "rank %d waits for %s, whose process has not answered for %.1f s%s: it is stopped (SIGSTOP, a debugger), or its "
-                   "machine or network has failed. NCCL_NET_TIMEOUT says how long to wait; 0: for ever",
-                   s->proxy->rank, who_text(s, t, rank, who, sizeof who), (double)s->limits.silent_ns / TT_NS_PER_S,
-                   tt_proxy_oldest_text(s->proxy, t->peer->rank, far, sizeof far)));
+    tt_proxy_stop_port(s, tt_fail(ncclRemoteError,
+                                  "rank %d waits for %s, whose process has not answered for %.1f s%s: it is stopped "
+                                  "(SIGSTOP, a debugger), or its "
+                                  "machine or network has failed. NCCL_NET_TIMEOUT says how long to wait; 0: for ever",
+                                  s->proxy->rank, who_text(s, t, rank, who, sizeof who),
+                                  (double)s->limits.silent_ns / TT_NS_PER_S,
+                                  tt_proxy_oldest_text(s->proxy, t->peer->rank, far, sizeof far)));
   }
 }
 

@@ -1,8 +1,10 @@
 // prof.c: profiler events of an operation and its messages (plugin/profiler/profiler.h).
 //
-//   ProxyOp    begins when the run flag's holder takes the operation on, and ends when it is retired; InProgress from its first message's turn on
-//   ProxyStep  sends: SendGPUWait (its slot's turn), SendPeerWait (the executor has filled the slot), SendWait (the network has it); ends when it is sent
-//              receives: RecvWait (the network has the slot), RecvFlushWait (the message has arrived), RecvGPUWait (it is published); then it ends
+//   ProxyOp    begins when the run flag's holder takes the operation on, and ends when it is retired; InProgress from
+//   its first message's turn on ProxyStep  sends: SendGPUWait (its slot's turn), SendPeerWait (the executor has filled
+//   the slot), SendWait (the network has it); ends when it is sent
+//              receives: RecvWait (the network has the slot), RecvFlushWait (the message has arrived), RecvGPUWait (it
+//              is published); then it ends
 //   ProxyCtrl  taking on operations; the progress thread
 //
 // A neighbour's proxy that sends an operation reports it too, because only that proxy sees the messages. It uses the
@@ -17,12 +19,13 @@
 #include "proxy/relay.h"
 
 struct tt_proxy_prof {
-  tt_profilers *owner;       // of a neighbour's operation, held: they own the parent. NULL: this rank's, or of another process
+  // Of a neighbour's operation, held: they own the parent. NULL: this rank's, or of another process.
+  tt_profilers *owner;
   tt_prof_transfer transfer; // its profilers are held; rank: of the operation's owner
   tt_proxy_event from;
   bool begun;
-  bool waits, ready;                    // sends: a step has begun, but the network does not have its message yet; its slot is filled
-  uint32_t first, end;                  // steps under way: [first, end)
+  bool waits, ready;   // sends: a step has begun, but the network does not have its message yet; its slot is filled
+  uint32_t first, end; // steps under way: [first, end)
   tt_prof_event steps[TT_NET_REQUESTS]; // message n at n modulo their number
 };
 

@@ -1,5 +1,6 @@
-// prof_test.c: what profilers are told of messages that rank 0 sends to rank 3 through rank 1's proxy, and who of the three is told until when. All ranks
-// are of one process; the profiler is a recorder (tests/plugins/recorder.h) that finds handles used after their context was finalized.
+// prof_test.c: what profilers are told of messages that rank 0 sends to rank 3 through rank 1's proxy, and who of the
+// three is told until when. All ranks are of one process; the profiler is a recorder (tests/plugins/recorder.h) that
+// finds handles used after their context was finalized.
 #include "proxy/proxy_rig.h"
 
 #include <stdlib.h>
@@ -52,7 +53,8 @@ static rig *open_told(void)
   setenv("TUTTI_RECORD", told, 1);
   setenv("TUTTI_RECORD_MASK", "0x9a", 1); // Coll, ProxyOp, ProxyStep, NetPlugin
   for (int i = 0; i < 4; i++) {
-    FAKE_DEMAND(tt_profilers_open(&(tt_profilers_env){.nnodes = 2, .nranks = 4, .rank = i}, &rig_profilers[i]) == ncclSuccess);
+    FAKE_DEMAND(tt_profilers_open(&(tt_profilers_env){.nnodes = 2, .nranks = 4, .rank = i}, &rig_profilers[i]) ==
+                ncclSuccess);
   }
   fake_start(1);
   fake.ndevs = 2;
@@ -177,8 +179,8 @@ static void host_leaves(void)
 
 static bool keeps_parent(int32_t pid, uint64_t owner, bool foreign)
 {
-  tt_proxy_item i = {.prof =
-                         tt_proxy_prof_new_for(rig_profilers[1], &(tt_proxy_event){.event = coll, .pid = pid, .owner = owner}, foreign)};
+  tt_proxy_item i = {.prof = tt_proxy_prof_new_for(
+                         rig_profilers[1], &(tt_proxy_event){.event = coll, .pid = pid, .owner = owner}, foreign)};
   FAKE_DEMAND(i.prof != NULL);
   bool kept = tt_prof_is_on(&tt_proxy_prof_event(i.prof)->event);
   tt_proxy_prof_end(&i);
@@ -194,7 +196,8 @@ static void parents(void)
   FAKE_DEMAND(keeps_parent(pid, id, false));
   FAKE_DEMAND(!keeps_parent(pid, 4711, false));   // finalized
   FAKE_DEMAND(keeps_parent(pid + 1, 4711, true)); // profilers see that it is not theirs
-  FAKE_DEMAND(!keeps_parent(pid, 4711, true));    // and here they would not: another process, of the same number in another container
+  // And here they would not: another process, of the same number in another container.
+  FAKE_DEMAND(!keeps_parent(pid, 4711, true));
   FAKE_DEMAND(!keeps_parent(pid, id, true));
   tt_profilers_stop(rig_profilers[0], &coll);
   close_told(r);
@@ -233,25 +236,26 @@ static void expect(void (*fn)(void), const char *const *words)
 static void through_a_neighbour(void **state)
 {
   (void)state;
-  expect(host_tells, (const char *const[]){"start ProxyOp#1 parent=Coll#1 rank=0 pid=own channel=0 peer=3 steps=2 ", " send=1\n",
-                                           "state ProxyOp#1 InProgress\n", "start ProxyStep#1 parent=ProxyOp#1 rank=0 ",
-                                           "stop ProxyStep#1\n", "stop ProxyOp#1\n", "finalize rank=0\n", "finalize rank=3\n", NULL});
+  expect(host_tells, (const char *const[]){"start ProxyOp#1 parent=Coll#1 rank=0 pid=own channel=0 peer=3 steps=2 ",
+                                           " send=1\n", "state ProxyOp#1 InProgress\n",
+                                           "start ProxyStep#1 parent=ProxyOp#1 rank=0 ", "stop ProxyStep#1\n",
+                                           "stop ProxyOp#1\n", "finalize rank=0\n", "finalize rank=3\n", NULL});
 }
 
 static void the_sender_leaves(void **state)
 {
   (void)state;
-  expect(sender_had_left, (const char *const[]){"finalize rank=0\n", "start ProxyOp#1 parent=- rank=0 pid=own ", "stop ProxyOp#1\n",
-                                                "finalize rank=1\n", NULL});
-  expect(sender_leaves, (const char *const[]){"start ProxyOp#1 parent=Coll#1 rank=0 pid=own ", "stop Coll#1\n", "stop ProxyOp#1\n",
-                                              "finalize rank=0\n", "finalize rank=1\n", NULL});
+  expect(sender_had_left, (const char *const[]){"finalize rank=0\n", "start ProxyOp#1 parent=- rank=0 pid=own ",
+                                                "stop ProxyOp#1\n", "finalize rank=1\n", NULL});
+  expect(sender_leaves, (const char *const[]){"start ProxyOp#1 parent=Coll#1 rank=0 pid=own ", "stop Coll#1\n",
+                                              "stop ProxyOp#1\n", "finalize rank=0\n", "finalize rank=1\n", NULL});
 }
 
 static void the_host_leaves(void **state)
 {
   (void)state;
-  expect(host_leaves, (const char *const[]){"start ProxyOp#1 parent=Coll#1 ", "stop ProxyOp#1\nfinalize rank=1\n", "finalize rank=0\n",
-                                            "finalize rank=2\n", NULL});
+  expect(host_leaves, (const char *const[]){"start ProxyOp#1 parent=Coll#1 ", "stop ProxyOp#1\nfinalize rank=1\n",
+                                            "finalize rank=0\n", "finalize rank=2\n", NULL});
 }
 
 static void only_parents_that_can_be_told_apart(void **state)

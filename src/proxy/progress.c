@@ -10,7 +10,8 @@
 
 #define MAX_CHANGED 8 // peers of one round whose sleepers are told apart
 #ifndef STAMP_AFTER
-#define STAMP_AFTER 16 // rounds after which operations get their time: a reading of the clock costs as much as moving a small message
+// Rounds after which operations get their time: a reading of the clock costs as much as moving a small message.
+#define STAMP_AFTER 16
 #endif
 
 // ---- operations
@@ -33,7 +34,8 @@ void tt_proxy_retire(tt_proxy_conn *c)
   }
   i->next = p->spent;
   p->spent = i;
-  if (atomic_load_explicit(&p->returned, memory_order_relaxed) == NULL) { // the launching thread only takes, so nobody else fills it
+  if (atomic_load_explicit(&p->returned, memory_order_relaxed) ==
+      NULL) { // the launching thread only takes, so nobody else fills it
     atomic_store_explicit(&p->returned, p->spent, memory_order_release);
     p->spent = NULL;
   }
@@ -45,9 +47,11 @@ static void drop_items(tt_proxy_conn *c)
 {
   c->poster = NULL;
   if (c->send) {
-    atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) - (c->posted - c->finished), memory_order_relaxed);
+    atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) - (c->posted - c->finished),
+                          memory_order_relaxed);
   }
-  if (c->abroad > 0) { // the memory is the user's again when this returns: no thread or adapter of the network's may be at it
+  if (c->abroad >
+      0) { // the memory is the user's again when this returns: no thread or adapter of the network's may be at it
     c->abroad = 0;
     c->usable = false;
     tt_proxy_conn_close(c);
@@ -129,7 +133,8 @@ static bool make_usable(tt_proxy_conn *c)
     c->usable = atomic_load_explicit(&c->attached, memory_order_acquire);
     return c->usable;
   }
-  if (atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_READY || !atomic_load_explicit(&c->attached, memory_order_acquire)) {
+  if (atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_READY ||
+      !atomic_load_explicit(&c->attached, memory_order_acquire)) {
     return false;
   }
   for (int k = 0; k < TT_PROXY_FIFOS && net->reg_mr != NULL; k++) {
@@ -177,7 +182,8 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
   int n = snprintf(c->text, sizeof c->text, "%s", tt_last_error());
   if (i != NULL && n < (int)sizeof c->text) {
     snprintf(c->text + n, sizeof c->text - (size_t)n, " (%u of %u messages %s rank %d)",
-             tt_proxy_count(c->send ? &i->done : &i->transmitted), i->nsteps, c->send ? "sent to" : "received from", c->peer->rank);
+             tt_proxy_count(c->send ? &i->done : &i->transmitted), i->nsteps, c->send ? "sent to" : "received from",
+             c->peer->rank);
   }
   tt_proxy_conn_drop(c);
   tt_proxy_alert(c);
@@ -201,7 +207,8 @@ static bool send_round(tt_proxy_conn *c)
   return TT_UNLIKELY(c->relay != NULL) ? tt_relay_round(c) : tt_proxy_send_round(c);
 }
 
-// Goes over the connections of a list, takes out those without operations, and notes whose FIFOs have changed. Returns how many.
+// Goes over the connections of a list, takes out those without operations, and notes whose FIFOs have changed. Returns
+// how many.
 static int round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c), int *changed)
 {
   int n = 0;
@@ -256,7 +263,8 @@ static bool round_once(tt_proxy *p)
   return sent || nsends + nrecvs > 0;
 }
 
-// The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the rest is dropped.
+// The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the
+// rest is dropped.
 static void drop_operations(tt_proxy *p)
 {
   int unused[MAX_CHANGED];
@@ -287,8 +295,8 @@ static void announce_rest(tt_proxy *p)
   tt_bell_fence();
 }
 
-// One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of the network, a
-// message of the executor, a new operation.
+// One look at everything. Run flag held. False only when nothing can move until something happens outside: an event of
+// the network, a message of the executor, a new operation.
 static bool progress_look(tt_proxy *p)
 {
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE) {

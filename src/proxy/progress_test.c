@@ -1,5 +1,5 @@
-// progress_test.c: the two machines, message by message, over a network in memory. Nothing is connected by service threads, and the
-// progress thread keeps out of the way.
+// progress_test.c: the two machines, message by message, over a network in memory. Nothing is connected by service
+// threads, and the progress thread keeps out of the way.
 #include "proxy/proxy_rig.h"
 
 #include <sys/socket.h>
@@ -142,7 +142,8 @@ static void recv_machine(void **state)
   fake_stop();
 }
 
-// A payload that does not lie in its slot: this network takes messages in one piece only, so it goes by way of the slot.
+// A payload that does not lie in its slot: this network takes messages in one piece only, so it goes by way of the
+// slot.
 static void lent_payloads(void **state)
 {
   (void)state;
@@ -291,21 +292,25 @@ static void order(void **state)
     for (int i = 0; i < 6; i++) {
       steps[i] = 1 + (uint32_t)(round + i) % 3;
       left += steps[i];
-      tt_proxy_op so = rig_op(1, true, i % 2 ? TT_LL : TT_SIMPLE, steps[i]), ro = rig_op(0, false, i % 2 ? TT_LL : TT_SIMPLE, steps[i]);
+      tt_proxy_op so = rig_op(1, true, i % 2 ? TT_LL : TT_SIMPLE, steps[i]),
+                  ro = rig_op(0, false, i % 2 ? TT_LL : TT_SIMPLE, steps[i]);
       so.sig = ro.sig = (uint64_t)(round * 6 + i + 1) << 32;
       post(r, 0, &so);
       post(r, 1, &ro);
     }
     int wop = 0, rop = 0;
     for (uint32_t written = 0, got = 0; left > 0;) {
-      if (wop < 6 && rig_put(0, &r->ranks[0].links[1].send[wop % 2], (tt_proto)(wop % 2), (uint64_t)(round * 6 + wop + 1) << 32, 77) &&
+      if (wop < 6 &&
+          rig_put(0, &r->ranks[0].links[1].send[wop % 2], (tt_proto)(wop % 2), (uint64_t)(round * 6 + wop + 1) << 32,
+                  77) &&
           ++written == steps[wop]) {
         wop++;
         written = 0;
       }
       look(r, 0);
       look(r, 1);
-      if (rig_get(0, &r->ranks[1].links[0].recv[rop % 2], (tt_proto)(rop % 2), (uint64_t)(round * 6 + rop + 1) << 32, 77)) {
+      if (rig_get(0, &r->ranks[1].links[0].recv[rop % 2], (tt_proto)(rop % 2), (uint64_t)(round * 6 + rop + 1) << 32,
+                  77)) {
         left--;
         if (++got == steps[rop]) {
           rop++;
@@ -380,8 +385,8 @@ static void misfits(void **state)
   fake_stop();
 }
 
-// What the connection of a rank's receive says after a damaged message. `decided`: the sender's tuner plugin has decided on the call, the receiver's has not;
-// they are in the same one.
+// What the connection of a rank's receive says after a damaged message. `decided`: the sender's tuner plugin has
+// decided on the call, the receiver's has not; they are in the same one.
 static void check_damage(bool decided, long stretch, size_t by, size_t shrink_to, ncclResult_t code, const char *word)
 {
   fake_start(8);
@@ -427,7 +432,8 @@ static void damage(void **state)
   }
 }
 
-// A call of the network fails, each in turn: the operations are dropped, later ones too, and nothing is touched any more.
+// A call of the network fails, each in turn: the operations are dropped, later ones too, and nothing is touched any
+// more.
 static void errors(void **state)
 {
   (void)state;
@@ -446,7 +452,8 @@ static void errors(void **state)
       look(r, 1);
       rig_get(0, &r->ranks[1].links[0].recv[TT_LL], TT_LL, so.sig, so.count);
     }
-    tt_proxy_conn *a = &tt_proxy_peer_find(r->ranks[0].proxy, 1)->send, *b = &tt_proxy_peer_find(r->ranks[1].proxy, 0)->recv;
+    tt_proxy_conn *a = &tt_proxy_peer_find(r->ranks[0].proxy, 1)->send,
+                  *b = &tt_proxy_peer_find(r->ranks[1].proxy, 0)->recv;
     if (atomic_load(&fake.fail_in) <= 0) {
       tt_proxy_conn *c = a->stage == TT_CONN_BROKEN ? a : b;
       assert_int_equal(c->stage, TT_CONN_BROKEN);
@@ -539,10 +546,11 @@ static void no_memory(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lent_payloads), cmocka_unit_test(settling),  cmocka_unit_test(send_machine), cmocka_unit_test(send_in_pieces),
-      cmocka_unit_test(recv_machine),  cmocka_unit_test(flushes),   cmocka_unit_test(order),        cmocka_unit_test(append),
-      cmocka_unit_test(misfits),       cmocka_unit_test(damage),    cmocka_unit_test(errors),       cmocka_unit_test(stopped),
-      cmocka_unit_test(wrong_use),     cmocka_unit_test(no_memory), cmocka_unit_test(last_word),
+      cmocka_unit_test(lent_payloads),  cmocka_unit_test(settling),     cmocka_unit_test(send_machine),
+      cmocka_unit_test(send_in_pieces), cmocka_unit_test(recv_machine), cmocka_unit_test(flushes),
+      cmocka_unit_test(order),          cmocka_unit_test(append),       cmocka_unit_test(misfits),
+      cmocka_unit_test(damage),         cmocka_unit_test(errors),       cmocka_unit_test(stopped),
+      cmocka_unit_test(wrong_use),      cmocka_unit_test(no_memory),    cmocka_unit_test(last_word),
   };
   return cmocka_run_group_tests_name("progress", tests, rig_hold, NULL);
 }

@@ -1,4 +1,5 @@
-// proxy.c: the object: its place in the table, life, links, posting operations, their states; and what a forked child forgets.
+// proxy.c: the object: its place in the table, life, links, posting operations, their states; and what a forked child
+// forgets.
 #include <stdio.h>
 
 #include "base/param.h"
@@ -12,7 +13,8 @@
 #define TABLE_CHUNKS 4096
 #define LINK_NAP_NS 200000ull // between two looks at links that come up
 
-// All proxies ever made, in chunks that never move. `count` grows under `table_lock` (release) and is read without (acquire).
+// All proxies ever made, in chunks that never move. `count` grows under `table_lock` (release) and is read without
+// (acquire).
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_proxy *table[TABLE_CHUNKS];
 static _Atomic int count;
@@ -70,7 +72,8 @@ static void forget_one(tt_proxy *p, void *unused)
   }
 }
 
-// A child has no proxies: the parent's are the parent's, and their peers shall see it die. Descriptors are closed, memory is left alone.
+// A child has no proxies: the parent's are the parent's, and their peers shall see it die. Descriptors are closed,
+// memory is left alone.
 static void proxy_in_child(void)
 {
   tt_proxy_each(forget_one, NULL);
@@ -208,7 +211,8 @@ static void proxy_init(tt_proxy *p, const tt_proxy_env *env)
   p->round = 1;
   p->max_extras = TT_PROXY_EXTRAS;
   p->shares = tt_params_get()->net_shared_buffers != 0;
-  atomic_store_explicit(&p->registers, env->net->reg_mr != NULL && tt_params_get()->local_register, memory_order_relaxed);
+  atomic_store_explicit(&p->registers, env->net->reg_mr != NULL && tt_params_get()->local_register,
+                        memory_order_relaxed);
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
   atomic_store_explicit(&p->refused, false, memory_order_relaxed);
   atomic_store_explicit(&p->rests, false, memory_order_relaxed);
@@ -335,7 +339,8 @@ static void attach_fifos(tt_proxy_conn *c, const tt_fifo *fifos)
 ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link)
 {
   if (!layout_fits(link->send) || !layout_fits(link->recv)) {
-    return tt_fail(ncclInternalError, "rank %d: the FIFOs of the link to rank %d are not laid out for the network", p->rank, link->peer);
+    return tt_fail(ncclInternalError, "rank %d: the FIFOs of the link to rank %d are not laid out for the network",
+                   p->rank, link->peer);
   }
   tt_proxy_peer *peer = tt_proxy_peer_get(p, link->peer);
   if (peer == NULL) {
@@ -445,9 +450,10 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
 {
   tt_proxy_peer *peer = op->peer >= 0 && op->peer < p->nranks ? tt_proxy_peer_find(p, op->peer) : NULL;
   tt_proxy_conn *c = peer == NULL ? NULL : op->send ? &peer->send : &peer->recv;
-  if (TT_UNLIKELY(c == NULL || op->proto >= TT_PROXY_FIFOS || !atomic_load_explicit(&c->attached, memory_order_relaxed))) {
-    return tt_fail(ncclInternalError, "rank %d: an operation with rank %d (protocol %d), to whom there is no link", p->rank, op->peer,
-                   op->proto);
+  if (TT_UNLIKELY(c == NULL || op->proto >= TT_PROXY_FIFOS ||
+                  !atomic_load_explicit(&c->attached, memory_order_relaxed))) {
+    return tt_fail(ncclInternalError, "rank %d: an operation with rank %d (protocol %d), to whom there is no link",
+                   p->rank, op->peer, op->proto);
   }
   if (op->nsteps == 0) {
     return ncclSuccess;
@@ -461,7 +467,8 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   i->prof = NULL;
   if (TT_UNLIKELY(op->event != NULL)) {
     tt_profilers *mine = p->profilers;
-    i->prof = tt_proxy_prof_new(mine, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid, .owner = tt_profilers_id(mine)});
+    i->prof = tt_proxy_prof_new(
+        mine, &(tt_proxy_event){.event = *op->event, .pid = tt_proc_self().pid, .owner = tt_profilers_id(mine)});
   }
   atomic_store_explicit(&p->posted, tt_proxy_count(&p->posted) + 1, memory_order_release);
   i->next = atomic_load_explicit(&p->incoming, memory_order_relaxed);
@@ -469,7 +476,8 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
     atomic_store_explicit(&p->incoming, i, memory_order_release);
     return ncclSuccess;
   }
-  while (!atomic_compare_exchange_weak_explicit(&p->incoming, &i->next, i, memory_order_release, memory_order_relaxed)) {
+  while (
+      !atomic_compare_exchange_weak_explicit(&p->incoming, &i->next, i, memory_order_release, memory_order_relaxed)) {
   }
   return ncclSuccess;
 }
@@ -576,7 +584,8 @@ const char *tt_proxy_oldest_text(tt_proxy *p, int peer, char *buf, size_t room)
   const tt_proxy_op_state *s = oldest(all, TT_MIN(tt_proxy_states(p, all, TT_COUNT(all)), (int)TT_COUNT(all)), peer);
   buf[0] = 0;
   if (s != NULL) {
-    snprintf(buf, room, " (%u of %u messages %s)", s->op.send ? s->done : s->transmitted, s->op.nsteps, s->op.send ? "sent" : "received");
+    snprintf(buf, room, " (%u of %u messages %s)", s->op.send ? s->done : s->transmitted, s->op.nsteps,
+             s->op.send ? "sent" : "received");
   }
   return buf;
 }
@@ -598,7 +607,8 @@ static bool mover_idle(void *self)
   return idle;
 }
 
-// A plan that is complete leaves receives of later plans behind, which somebody will come for; only what is still to be sent is urgent.
+// A plan that is complete leaves receives of later plans behind, which somebody will come for; only what is still to be
+// sent is urgent.
 static void mover_kick(void *self, bool lazily)
 {
   tt_proxy *p = self;

@@ -1,11 +1,13 @@
 // proxy.h: moves messages between a rank's FIFOs and the network (seed 001). Front door of src/proxy.
 //
-// A proxy belongs to one rank of one communicator. Its service thread makes connections and exchanges states with the proxies of other
-// ranks; its operations are driven by whoever runs the rank's plan, and by the process's progress thread when nobody does.
+// A proxy belongs to one rank of one communicator. Its service thread makes connections and exchanges states with the
+// proxies of other ranks; its operations are driven by whoever runs the rank's plan, and by the process's progress
+// thread when nobody does.
 //
-// A link over the network has ordinary FIFOs (device/fifo.h) in memory of this process. Sending, the proxy is their reader: it waits for
-// slot seq, sends [bytes, sig, count, data] as one message, gives the slot back. Receiving, it is their writer. Which FIFO the next message
-// of a connection belongs to, and how many there will be, say operations: both sides post the same ones in the same order.
+// A link over the network has ordinary FIFOs (device/fifo.h) in memory of this process. Sending, the proxy is their
+// reader: it waits for slot seq, sends [bytes, sig, count, data] as one message, gives the slot back. Receiving, it is
+// their writer. Which FIFO the next message of a connection belongs to, and how many there will be, say operations:
+// both sides post the same ones in the same order.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,8 +27,9 @@ typedef struct tt_proxy_env {
   tt_port *port; // stopped (tt_port_stop) when a connection fails; its page and bell are the rank's
   const tt_net_ops *net;
   int device; // of the network, to begin with (modulo the number there is); others are tried when it leads nowhere
-  // Which ranks have memory in common, for those that send through a neighbour's proxy: number of the node, and the rank's place among its
-  // ranks. Where all ranks have the same number of devices, and more than one, `place` is added to `device`.
+  // Which ranks have memory in common, for those that send through a neighbour's proxy: number of the node, and the
+  // rank's place among its ranks. Where all ranks have the same number of devices, and more than one, `place` is added
+  // to `device`.
   int node, place;
   const int *gpus;         // device that each rank was created on, for the log; copied. NULL: 0 for all
   const char *mailbox;     // of the process (os/fdbox.h); NULL: no descriptors are passed
@@ -44,38 +47,44 @@ typedef struct tt_proxy_where {
 } tt_proxy_where;
 static_assert(sizeof(tt_proxy_where) == 256, "tt_proxy_where is sent as it is");
 
-// Starts to listen and starts the service thread (and the process's progress thread, once). Errors: ncclSystemError. Calling thread: init.
+// Starts to listen and starts the service thread (and the process's progress thread, once). Errors: ncclSystemError.
+// Calling thread: init.
 ncclResult_t tt_proxy_create(const tt_proxy_env *env, tt_proxy **out, tt_proxy_where *where);
 // Says where the others are: `all` by rank, copied. Before the first tt_proxy_connect.
 ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all);
-// Tells connected peers the port's last state, ends the service thread, closes everything. A proxy that sends for neighbours does so until
-// these have left, without its rank: then it only forgets the rank, and ends later by itself. Operations that are not done are dropped
-// (wait for tt_proxy_idle first where they matter: a plan can be complete before its last messages are sent). Waits for no peer, but for at
-// most 100 ms until the last words are sent. Before the links' FIFOs are freed; the links' pages go with the proxy. NULL is allowed.
+// Tells connected peers the port's last state, ends the service thread, closes everything. A proxy that sends for
+// neighbours does so until these have left, without its rank: then it only forgets the rank, and ends later by itself.
+// Operations that are not done are dropped (wait for tt_proxy_idle first where they matter: a plan can be complete
+// before its last messages are sent). Waits for no peer, but for at most 100 ms until the last words are sent. Before
+// the links' FIFOs are freed; the links' pages go with the proxy. NULL is allowed.
 void tt_proxy_destroy(tt_proxy *p);
 
-// Takes on a link: link->send and link->recv[SIMPLE, LL] are laid out (each payload directly behind its header: data_stride is stride);
-// sets link->page to a copy of the peer's page that the service thread keeps. Returns at once; the connection comes up behind the scenes,
-// or stops the port. Launching thread. Errors: ncclSystemError (no memory), ncclInternalError (another layout).
+// Takes on a link: link->send and link->recv[SIMPLE, LL] are laid out (each payload directly behind its header:
+// data_stride is stride); sets link->page to a copy of the peer's page that the service thread keeps. Returns at once;
+// the connection comes up behind the scenes, or stops the port. Launching thread. Errors: ncclSystemError (no memory),
+// ncclInternalError (another layout).
 ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 
-// Waits until all links that were taken on can send (a neighbour's proxy that takes the messages counts as that), or one cannot: the port
-// has stopped, its peer has ended, the abort flag is set, or `timeout_ns` have passed. Peers that do not answer meanwhile stop the port
-// (tt_proxy_probe). Launching thread. Errors: that of the port, ncclRemoteError, ncclInternalError (aborted).
+// Waits until all links that were taken on can send (a neighbour's proxy that takes the messages counts as that), or
+// one cannot: the port has stopped, its peer has ended, the abort flag is set, or `timeout_ns` have passed. Peers that
+// do not answer meanwhile stop the port (tt_proxy_probe). Launching thread. Errors: that of the port, ncclRemoteError,
+// ncclInternalError (aborted).
 ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns);
 
-// Memory of the user's that will be sent from and received into again: a network that wants memory registered is told of it when a
-// connection first uses it (regs.c); other memory, but for that of ncclMemAlloc, goes by way of the slots. Each call undoes one of the
-// other. A message that is using the memory goes on using it. Any thread; for the time of a look they wait for whoever drives the proxy.
-// Errors: ncclSystemError (no memory).
+// Memory of the user's that will be sent from and received into again: a network that wants memory registered is told
+// of it when a connection first uses it (regs.c); other memory, but for that of ncclMemAlloc, goes by way of the slots.
+// Each call undoes one of the other. A message that is using the memory goes on using it. Any thread; for the time of a
+// look they wait for whoever drives the proxy. Errors: ncclSystemError (no memory).
 ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size);
 void tt_proxy_deregister(tt_proxy *p, void *base, size_t size);
 
-// The rank whose proxy sends this rank's messages to `peer`, or -1: its own. By NCCL_PXN_DISABLE and NCCL_P2P_PXN_LEVEL: a neighbour whose
-// device is that of the peer, when there are several. After tt_proxy_meet. Any thread.
+// The rank whose proxy sends this rank's messages to `peer`, or -1: its own. By NCCL_PXN_DISABLE and
+// NCCL_P2P_PXN_LEVEL: a neighbour whose device is that of the peer, when there are several. After tt_proxy_meet. Any
+// thread.
 int tt_proxy_host_of(const tt_proxy *p, int peer);
 
-// Memory that the neighbour's proxy maps too: the first TT_PROXY_SHARE_HEAD bytes are the proxies', then come the FIFOs of link->send.
+// Memory that the neighbour's proxy maps too: the first TT_PROXY_SHARE_HEAD bytes are the proxies', then come the FIFOs
+// of link->send.
 enum { TT_PROXY_SHARE_HEAD = 4096 };
 typedef struct tt_proxy_share {
   int host; // of tt_proxy_host_of
@@ -83,13 +92,13 @@ typedef struct tt_proxy_share {
   char *base;
   size_t size;
 } tt_proxy_share;
-// As tt_proxy_connect, for a link whose messages the host sends. Every payload lies in its slot (link->staged). A host that cannot be had
-// is done without. The memory stays mapped until the proxy is destroyed.
+// As tt_proxy_connect, for a link whose messages the host sends. Every payload lies in its slot (link->staged). A host
+// that cannot be had is done without. The memory stays mapped until the proxy is destroyed.
 ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_share *share);
 
-// How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's schedule in pass
-// k / messages (tt_lane_place). The lane stays as long as the operation is not done, and so do its call's buffers. lane NULL: all go into
-// the FIFO.
+// How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's
+// schedule in pass k / messages (tt_lane_place). The lane stays as long as the operation is not done, and so do its
+// call's buffers. lane NULL: all go into the FIFO.
 typedef struct tt_proxy_place {
   const tt_lane *lane;
   const uint32_t *steps;
@@ -100,9 +109,10 @@ typedef struct tt_proxy_place {
 typedef struct tt_proxy_op {
   int peer;
   bool send;
-  uint8_t proto;              // TT_SIMPLE or TT_LL
-  uint8_t channel;            // of the operation; messages of a group count as so many channels
-  bool shared;                // what is staged may lie in memory that all connections of the rank share: for operations with many peers
+  uint8_t proto;   // TT_SIMPLE or TT_LL
+  uint8_t channel; // of the operation; messages of a group count as so many channels
+  // What is staged may lie in memory that all connections of the rank share: for operations with many peers.
+  bool shared;
   uint32_t nsteps;            // messages
   uint32_t behalf;            // 1 + the rank whose operation this is, when the proxy sends for a neighbour; 0: its own
   uint32_t chunk;             // bytes of the longest of them
@@ -114,38 +124,44 @@ typedef struct tt_proxy_op {
   tt_proxy_place place;
 } tt_proxy_op;
 
-// Adds an operation on a link that was taken on. Those of one peer and direction are executed in the order of the calls. Nobody is woken:
-// tt_proxy_progress or tt_proxy_kick must follow. Launching thread (one at a time). Errors: ncclSystemError (no memory).
+// Adds an operation on a link that was taken on. Those of one peer and direction are executed in the order of the
+// calls. Nobody is woken: tt_proxy_progress or tt_proxy_kick must follow. Launching thread (one at a time). Errors:
+// ncclSystemError (no memory).
 ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op);
 
-// Moves what can be moved; never waits. True when a FIFO has changed: messages arrived or slots were given back. `insist`: if another
-// thread is at it, make it look again. Any thread; also for a proxy that was just destroyed.
+// Moves what can be moved; never waits. True when a FIFO has changed: messages arrived or slots were given back.
+// `insist`: if another thread is at it, make it look again. Any thread; also for a proxy that was just destroyed.
 bool tt_proxy_progress(tt_proxy *p, bool insist);
-// Are all operations done (everything sent, everything received in the FIFOs; or dropped, when the port is stopped)? Any thread.
+// Are all operations done (everything sent, everything received in the FIFOs; or dropped, when the port is stopped)?
+// Any thread.
 bool tt_proxy_idle(const tt_proxy *p);
-// The caller leaves, and nobody drives this proxy's operations from here: the progress thread shall. Costs two loads when there are none.
-// To be called after tt_proxy_progress, when a plan is left blocked or is complete before its operations are. Any thread.
+// The caller leaves, and nobody drives this proxy's operations from here: the progress thread shall. Costs two loads
+// when there are none. To be called after tt_proxy_progress, when a plan is left blocked or is complete before its
+// operations are. Any thread.
 void tt_proxy_kick(tt_proxy *p);
-// The same for a caller that will probably come back to wait, and attend: the progress thread finds the operations when it looks next,
-// within a tick; it is only woken when it would not look at all.
+// The same for a caller that will probably come back to wait, and attend: the progress thread finds the operations when
+// it looks next, within a tick; it is only woken when it would not look at all.
 void tt_proxy_kick_lazily(tt_proxy *p);
-// Threads that wait for streams, or run them for others (the worker), and so drive proxies, come (+1) and go or fall asleep (-1; before their last
-// look). While there are any, the progress thread stands back; when the last one leaves and operations are left, it is woken. Any thread.
+// Threads that wait for streams, or run them for others (the worker), and so drive proxies, come (+1) and go or fall
+// asleep (-1; before their last look). While there are any, the progress thread stands back; when the last one leaves
+// and operations are left, it is woken. Any thread.
 void tt_proxy_attend(int delta);
 // The functions of a port that has a proxy; `self` is the tt_proxy.
 extern const tt_mover tt_proxy_mover;
 
 // The port's page has a new state: tell the peers. Any thread; returns at once.
 void tt_proxy_state_changed(tt_proxy *p);
-// The rank waits for this peer, on whichever machine. Asks the peer's proxy for its state and the operation it is in; a network link's page
-// shows them when the answer is here. When there is no answer for NCCL_NET_TIMEOUT while the rank keeps waiting (and asking), the port is
-// stopped with ncclRemoteError: the peer's process does not run, or cannot be reached. Any thread; returns at once; at most one question
-// per peer, and four to all peers, in 50 ms: the others have to be tried again.
+// The rank waits for this peer, on whichever machine. Asks the peer's proxy for its state and the operation it is in; a
+// network link's page shows them when the answer is here. When there is no answer for NCCL_NET_TIMEOUT while the rank
+// keeps waiting (and asking), the port is stopped with ncclRemoteError: the peer's process does not run, or cannot be
+// reached. Any thread; returns at once; at most one question per peer, and four to all peers, in 50 ms: the others have
+// to be tried again.
 void tt_proxy_probe(tt_proxy *p, int peer);
 
 // One operation as it stands. Counts are messages; those of the seed:
-//   send: posted (slots that the executor may have filled) >= transmitted (given to the network) >= done (sent; slot given back)
-//   receive: posted (given to the network) >= received >= transmitted (flushed and published) >= done (the executor gave the slot back)
+//   send: posted (slots that the executor may have filled) >= transmitted (given to the network) >= done (sent; slot
+//   given back) receive: posted (given to the network) >= received >= transmitted (flushed and published) >= done (the
+//   executor gave the slot back)
 typedef struct tt_proxy_op_state {
   tt_proxy_op op;
   uint32_t posted, received, transmitted, done;
@@ -154,6 +170,6 @@ typedef struct tt_proxy_op_state {
 } tt_proxy_op_state;
 // Copies the states of at most `max` operations that are not done; returns how many there are. Any thread.
 int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max);
-// Writes how far the oldest operation with the peer is, " (12 of 40 messages received)", into buf and returns it; "" when there is none.
-// Any thread.
+// Writes how far the oldest operation with the peer is, " (12 of 40 messages received)", into buf and returns it; ""
+// when there is none. Any thread.
 const char *tt_proxy_oldest_text(tt_proxy *p, int peer, char *buf, size_t room);

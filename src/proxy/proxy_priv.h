@@ -136,20 +136,20 @@ struct tt_proxy_conn {
   tt_proxy *proxy;
   tt_proxy_peer *peer;
   bool send;
-  // The service thread writes comm, flush and groups, then stage READY (release). The run flag's holder turns it into BROKEN (release), after code
-  // and text.
+  // The service thread writes comm, flush and groups, then stage READY (release). The run flag's holder turns it into
+  // BROKEN (release), after code and text.
   _Atomic uint32_t stage;
   bool flush;  // the network wants a flush after every receive
   bool groups; // receive: one irecv takes several buffers
   void *comm;
   ncclResult_t code;
   char text[256];
-  _Atomic bool attached; // fifo[] is filled in. Written by the launching thread (release)
-  _Atomic uint32_t
-      counted; // messages given to the network, or published, so far. Written by the run flag's holder, read by the service thread
-  _Atomic(struct tt_relay *)
-      relay; // a neighbour's proxy does the sending. Written before `attached`, taken away by the service thread with the run flag held
-  struct tt_relay_client *client; // the messages are those of this neighbour
+  _Atomic bool attached;    // fifo[] is filled in. Written by the launching thread (release)
+  _Atomic uint32_t counted; // messages given to the network, or published, so far. Written by the run flag's holder,
+                            // read by the service thread
+  _Atomic(struct tt_relay *) relay; // a neighbour's proxy does the sending. Written before `attached`, taken away by
+                                    // the service thread with the run flag held
+  struct tt_relay_client *client;   // the messages are those of this neighbour
   // The run flag's holder alone:
   bool usable; // ready, attached, memory registered
   bool parts;  // the network takes messages in two parts
@@ -168,7 +168,8 @@ struct tt_proxy_conn {
   bool holds; // in its pool's list
   tt_proxy_conn *next_holder;
   tt_proxy_fifo fifo[TT_PROXY_FIFOS];
-  tt_proxy_item *first, *poster, **last; // operations in order; `poster` is the one that gives messages to the network now (NULL: all have)
+  tt_proxy_item *first, *poster,
+      **last; // operations in order; `poster` is the one that gives messages to the network now (NULL: all have)
   // Messages given to the network, received, finished with; place in steps[] is the number modulo TT_NET_REQUESTS.
   uint32_t posted, received, finished;
   tt_proxy_step steps[TT_NET_REQUESTS];
@@ -182,20 +183,21 @@ struct tt_proxy_peer {
   struct tt_proxy_ties *ties; // the service's part
 };
 
-// A proxy. Lives in a table that is never given back to the system, so that the progress thread and helpers may look at one that was just
-// destroyed: they find no operations.
+// A proxy. Lives in a table that is never given back to the system, so that the progress thread and helpers may look at
+// one that was just destroyed: they find no operations.
 struct tt_proxy {
   // 0 free, 1 taken, 2 taken and somebody asked meanwhile: the holder looks again before it leaves.
   _Alignas(TT_CACHE_LINE) _Atomic int run;
-  _Atomic uint32_t finished;    // operations done or dropped. Written by the run flag's holder (release)
-  _Atomic uint32_t driven;      // calls of tt_proxy_progress that held the flag; by the holder
-  _Atomic bool left;            // kicked, and not driven since: the progress thread need not stand back
-  _Atomic bool refused;         // the network said "not now" to a connection with nothing under way: no event will tell when to try again
-  _Atomic uint32_t unsent;      // messages that the network has taken and not sent yet. Written by the run flag's holder
-  bool dropped;                 // the port is stopped, and the operations have been dropped. The holder's
-  uint32_t rounds;              // since new operations were last taken on. The holder's
-  int unstamped;                // rounds until new operations get their time. The holder's
-  tt_proxy_item *spent;         // finished, and not in `returned` yet. The holder's
+  _Atomic uint32_t finished; // operations done or dropped. Written by the run flag's holder (release)
+  _Atomic uint32_t driven;   // calls of tt_proxy_progress that held the flag; by the holder
+  _Atomic bool left;         // kicked, and not driven since: the progress thread need not stand back
+  _Atomic bool refused; // the network said "not now" to a connection with nothing under way: no event will tell when to
+                        // try again
+  _Atomic uint32_t unsent; // messages that the network has taken and not sent yet. Written by the run flag's holder
+  bool dropped;            // the port is stopped, and the operations have been dropped. The holder's
+  uint32_t rounds;         // since new operations were last taken on. The holder's
+  int unstamped;           // rounds until new operations get their time. The holder's
+  tt_proxy_item *spent;    // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
   tt_span *regions;             // what the user has registered. The holder's
   tt_span *mrs;                 // what all connections have registered with the network. The holder's
@@ -206,8 +208,8 @@ struct tt_proxy {
   bool said;                    // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
-  // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it without a compare and
-  // exchange.
+  // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it
+  // without a compare and exchange.
   _Atomic(tt_proxy_item *) incoming; // newest first. The launching thread adds, the holder takes all
   _Atomic(tt_proxy_item *) returned; // the holder fills it when it is empty, the launching thread takes all
   tt_proxy_item *spare;              // the launching thread's
@@ -225,8 +227,8 @@ struct tt_proxy {
   tt_prof_event asleep;              // the progress thread sleeps. The run flag's holder's
   bool seen_busy;                    // the progress thread's note; stays when a rank takes the place of another
   _Atomic int events_fd;             // the network's, watched by the progress thread; -1: none
-  _Atomic bool registers;            // the network wants memory registered, and the user does not mind. Written by create
-  bool shares;                       // NCCL_NET_SHARED_BUFFERS
+  _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
+  bool shares;            // NCCL_NET_SHARED_BUFFERS
   uint32_t append_every;
   pthread_mutex_t lock;              // of making peers
   _Atomic(tt_proxy_peer *) *peers;   // by rank; NULL until needed; published with release
@@ -256,7 +258,8 @@ static inline tt_span tt_pair(int first, int second)
   return (tt_span){.start = (uintptr_t)first, .size = (size_t)second + 1};
 }
 
-// The pair after `last` (which need not be in the set) with this first rank; `last` NULL: the first one. NULL: there is none.
+// The pair after `last` (which need not be in the set) with this first rank; `last` NULL: the first one. NULL: there is
+// none.
 static inline tt_span *tt_pair_next(tt_span *root, int first, const tt_span *last)
 {
   tt_span *s = tt_spans_from(root, (uintptr_t)first, last == NULL ? 0 : last->size + 1);
@@ -267,7 +270,8 @@ static inline tt_span *tt_pair_next(tt_span *root, int first, const tt_span *las
 
 // Calls visit(p, arg) for every place of the table, whatever its life.
 void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg);
-// The peer's entry, made when it is not there yet. NULL: no memory, or no such rank. Any thread that may use a live proxy.
+// The peer's entry, made when it is not there yet. NULL: no memory, or no such rank. Any thread that may use a live
+// proxy.
 tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank);
 // The part of tt_proxy_connect that connects nothing. Errors as there.
 ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link);
@@ -277,7 +281,8 @@ void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *o
 void tt_proxy_item_op(const tt_proxy_item *i, tt_proxy_op *op);
 // Its state; false when it is not posted, or changed hands meanwhile. `c`: its connection.
 bool tt_proxy_item_state(const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s);
-// Drops the operations of the own rank and closes its connections; from now on the port is p->lone. Service thread, run flag held.
+// Drops the operations of the own rank and closes its connections; from now on the port is p->lone. Service thread, run
+// flag held.
 void tt_proxy_disown(tt_proxy *p);
 // The rest of tt_proxy_destroy: the service thread has ended, or is the caller.
 void tt_proxy_bury(tt_proxy *p);
@@ -292,7 +297,8 @@ void tt_proxy_conn_close(tt_proxy_conn *c);
 
 // ---- prof.c. Run flag held, but for tt_proxy_prof_new.
 
-// The event that an operation belongs to. Its handles are valid in process `pid`, as long as the profilers `owner` (tt_profilers_id) exist.
+// The event that an operation belongs to. Its handles are valid in process `pid`, as long as the profilers `owner`
+// (tt_profilers_id) exist.
 typedef struct tt_proxy_event {
   tt_prof_event event;
   int32_t pid;
@@ -301,13 +307,15 @@ typedef struct tt_proxy_event {
 
 // NULL: no profiler wants the operation, or there is no memory. Any thread.
 tt_proxy_prof *tt_proxy_prof_new(tt_profilers *p, const tt_proxy_event *from);
-// The same for a neighbour's operation; the neighbour's profilers are held until it is retired. `foreign`: the neighbour is in another process.
+// The same for a neighbour's operation; the neighbour's profilers are held until it is retired. `foreign`: the
+// neighbour is in another process.
 tt_proxy_prof *tt_proxy_prof_new_for(tt_profilers *p, const tt_proxy_event *from, bool foreign);
 const tt_proxy_event *tt_proxy_prof_event(const tt_proxy_prof *t);
 // All for an item with `prof`. The operation is taken on; it is retired.
 void tt_proxy_prof_begin(tt_proxy_item *i);
 void tt_proxy_prof_end(tt_proxy_item *i);
-// Sends: the next message's turn begins, and its slot is filled or not; the network has it; the oldest is sent. Call each before the item's count changes.
+// Sends: the next message's turn begins, and its slot is filled or not; the network has it; the oldest is sent. Call
+// each before the item's count changes.
 void tt_proxy_prof_turn(tt_proxy_item *i, bool filled);
 void tt_proxy_prof_filled(tt_proxy_item *i, size_t bytes);
 void tt_proxy_prof_sent(tt_proxy_item *i);
@@ -315,7 +323,8 @@ void tt_proxy_prof_sent(tt_proxy_item *i);
 void tt_proxy_prof_posting(tt_proxy_item *i);
 void tt_proxy_prof_received(tt_proxy_item *i, size_t bytes);
 void tt_proxy_prof_published(tt_proxy_item *i, size_t bytes);
-// The handle that a network plugin gets with the next message (`phandle`), valid until the connection is closed. NULL: no profiler wants its events.
+// The handle that a network plugin gets with the next message (`phandle`), valid until the connection is closed. NULL:
+// no profiler wants its events.
 void *tt_proxy_prof_handle(tt_proxy_item *i);
 // Ends the profiler events of the connection's operations and of its network.
 void tt_proxy_prof_forget(tt_proxy_conn *c);
@@ -328,10 +337,11 @@ void tt_proxy_prof_leave(tt_proxy *p);
 
 // ---- regs.c. Run flag held.
 
-// May the network send from, or receive into, this memory? *mr (NULL: it need not be known) must then be given back, if it is used
-// (tt_proxy_mr_use).
+// May the network send from, or receive into, this memory? *mr (NULL: it need not be known) must then be given back, if
+// it is used (tt_proxy_mr_use).
 bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t size, tt_proxy_mr **mr);
-// Memory of the library's own: has it registered once, whatever the user thinks of registering. False: the network does not take it.
+// Memory of the library's own: has it registered once, whatever the user thinks of registering. False: the network does
+// not take it.
 bool tt_proxy_know(tt_proxy_conn *c, void *base, size_t size, tt_proxy_mr **mr);
 // A message under way uses the user's memory, or no more.
 void tt_proxy_mr_use(tt_proxy_conn *c, tt_proxy_mr *mr);
@@ -354,7 +364,8 @@ typedef enum {
 tt_proxy_buffer_result tt_proxy_buffer_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st);
 // The step's staging buffer, if it was taken before. False: there is none.
 bool tt_proxy_buffer_again(tt_proxy_conn *c, tt_proxy_step *st);
-// The message is sent: gives its staging buffer back, if it has one. (Receives: when the executor has used the slot, by itself.)
+// The message is sent: gives its staging buffer back, if it has one. (Receives: when the executor has used the slot, by
+// itself.)
 void tt_proxy_buffer_leave(tt_proxy_conn *c, uint32_t number);
 void tt_proxy_pools_free(tt_proxy *p);
 
@@ -364,7 +375,8 @@ void tt_proxy_pools_free(tt_proxy *p);
 bool tt_proxy_look(tt_proxy *p);
 // Makes a connection usable: `comm` is the network's. Service thread.
 void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush);
-// A connection has failed with the thread's last error: drops its operations and tells the service thread. Run flag held.
+// A connection has failed with the thread's last error: drops its operations and tells the service thread. Run flag
+// held.
 void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code);
 // The network has said "not now". Without a request under way, no event will tell when to try again. Run flag held.
 static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
@@ -379,7 +391,8 @@ void tt_proxy_conn_drop(tt_proxy_conn *c);
 bool tt_proxy_conn_usable(tt_proxy_conn *c);
 // Takes the run flag if nobody has it. To be given back.
 bool tt_proxy_run_try(tt_proxy *p);
-// Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any thread, not the holder.
+// Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any
+// thread, not the holder.
 void tt_proxy_run_hold(tt_proxy *p);
 void tt_proxy_run_release(tt_proxy *p);
 // Is there something that may have to be moved: operations, or clients?
@@ -389,8 +402,8 @@ static inline bool tt_proxy_busy(const tt_proxy *p)
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
-// One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is stopped loses its
-// operations.
+// One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is
+// stopped loses its operations.
 void tt_proxy_settle(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.
 void tt_proxy_seize(tt_proxy *p);
@@ -403,12 +416,15 @@ bool tt_proxy_sums_round(struct tt_proxy_sums *s);
 // The port is stopped: its messages do not count any more.
 void tt_proxy_sums_drop(struct tt_proxy_sums *s);
 
-// ---- send.c, recv.c: one round over one connection. True when its FIFO has changed (then the caller rings the rank's bell). Run flag held.
+// ---- send.c, recv.c: one round over one connection. True when its FIFO has changed (then the caller rings the rank's
+// bell). Run flag held.
 bool tt_proxy_send_round(tt_proxy_conn *c);
 bool tt_proxy_recv_round(tt_proxy_conn *c);
 
-// Messages have `moved`, so there is room again: gives the network more of them. `res`: what became of the round so far.
-static inline ncclResult_t tt_proxy_again(tt_proxy_conn *c, ncclResult_t res, bool moved, ncclResult_t (*give)(tt_proxy_conn *c))
+// Messages have `moved`, so there is room again: gives the network more of them. `res`: what became of the round so
+// far.
+static inline ncclResult_t tt_proxy_again(tt_proxy_conn *c, ncclResult_t res, bool moved,
+                                          ncclResult_t (*give)(tt_proxy_conn *c))
 {
   return res == ncclSuccess && moved && !c->jammed && (c->poster != NULL || c->owes) ? give(c) : res;
 }
@@ -480,20 +496,22 @@ static inline uint32_t tt_proxy_count(const _Atomic uint32_t *n)
 
 // ---- thread.c
 
-// Starts the process's progress thread unless it runs, for a proxy that has its place in the table. `is_crowded`: the machine has more ranks than
-// cores. Errors: ncclSystemError.
+// Starts the process's progress thread unless it runs, for a proxy that has its place in the table. `is_crowded`: the
+// machine has more ranks than cores. Errors: ncclSystemError.
 ncclResult_t tt_proxy_thread_start(bool is_crowded);
-// A proxy's place in the table is free again, also one that started no thread. A second after the last one the thread ends. Any thread.
+// A proxy's place in the table is free again, also one that started no thread. A second after the last one the thread
+// ends. Any thread.
 void tt_proxy_thread_left(void);
-// Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched. Between the two the thread may call the network's
-// watch_events with `ctx`.
+// Adds or removes a network's events_fd (negative: nothing to do). False: it cannot be watched. Between the two the
+// thread may call the network's watch_events with `ctx`.
 bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd);
 void tt_proxy_thread_unwatch(int fd);
 // The descriptor that wakes the thread (tt_ring), whatever it does.
 int tt_proxy_thread_bell(void);
 // Tests only: the thread drives nothing until it is let go (and some proxy kicked).
 void tt_proxy_thread_hold(bool on);
-// Tests only: how long it sleeps on descriptors at most, and without a proxy, from its next sleep on; how often it has looked around; is there one?
+// Tests only: how long it sleeps on descriptors at most, and without a proxy, from its next sleep on; how often it has
+// looked around; is there one?
 void tt_proxy_thread_patience(uint64_t ns);
 uint32_t tt_proxy_thread_rounds(void);
 bool tt_proxy_thread_runs(void);
@@ -504,7 +522,8 @@ void tt_proxy_thread_forget(void);
 
 // Listens, says where, and starts the service thread. Errors: ncclSystemError.
 ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where);
-// The rank leaves while there are clients: the service thread stays for them, and buries the proxy at last. False: there are none.
+// The rank leaves while there are clients: the service thread stays for them, and buries the proxy at last. False:
+// there are none.
 bool tt_proxy_service_leave(tt_proxy *p);
 // Says the last words and ends the thread. Also for a service that was never started. Afterwards tt_proxy_service_free.
 void tt_proxy_service_stop(tt_proxy *p);

@@ -1,5 +1,5 @@
-// proxy_rig.h: ranks made by hand for the tests of this folder: a port, a proxy and FIFOs to the two neighbours in a ring; and a stand-in
-// for the executor, which fills and checks messages.
+// proxy_rig.h: ranks made by hand for the tests of this folder: a port, a proxy and FIFOs to the two neighbours in a
+// ring; and a stand-in for the executor, which fills and checks messages.
 #pragma once
 #include "proxy/fake_net.h"
 
@@ -97,7 +97,8 @@ FAKE void rig_port(rig *r, int rank)
 {
   rig_rank *k = &r->ranks[rank];
   memset(k, 0, sizeof *k);
-  k->port = (tt_port){.rank = rank, .nranks = r->n, .row = &tt_device_host, .page = &k->port.lone_page, .links = k->table};
+  k->port =
+      (tt_port){.rank = rank, .nranks = r->n, .row = &tt_device_host, .page = &k->port.lone_page, .links = k->table};
   atomic_store(&k->port.page->state, TT_RANK_RUNNING);
 }
 
@@ -133,7 +134,8 @@ FAKE void rig_leave(rig *r, int rank)
   tt_proxy_destroy(k->proxy);
   k->proxy = NULL;
   for (int i = 0; i < RIG_MAX; i++) {
-    tt_shm_unmap(k->shared[i] == NULL ? NULL : (char *)k->shared[i] - TT_PROXY_SHARE_HEAD, TT_PROXY_SHARE_HEAD + sizeof(rig_window));
+    tt_shm_unmap(k->shared[i] == NULL ? NULL : (char *)k->shared[i] - TT_PROXY_SHARE_HEAD,
+                 TT_PROXY_SHARE_HEAD + sizeof(rig_window));
     k->shared[i] = NULL;
   }
 }
@@ -230,7 +232,8 @@ FAKE int rig_hold(void **state)
 
 FAKE tt_proxy_op rig_op(int peer, bool send, tt_proto proto, uint32_t nsteps)
 {
-  return (tt_proxy_op){.peer = peer, .send = send, .proto = (uint8_t)proto, .nsteps = nsteps, .sig = 0x100000000ull, .count = 77};
+  return (tt_proxy_op){
+      .peer = peer, .send = send, .proto = (uint8_t)proto, .nsteps = nsteps, .sig = 0x100000000ull, .count = 77};
 }
 
 // Size and contents of a message are functions of sender, FIFO and number.

@@ -1,7 +1,8 @@
 // recv.c: the receiving machine: posted -> received -> flushed -> transmitted -> done (seed 001, part 9).
 //
-// The proxy is the writer of the FIFO. A free slot is posted to the network; when its message is received, and flushed where the network
-// wants that, it is transmitted: published to the executor, which gives it back (done) when it has used it.
+// The proxy is the writer of the FIFO. A free slot is posted to the network; when its message is received, and flushed
+// where the network wants that, it is transmitted: published to the executor, which gives it back (done) when it has
+// used it.
 #include "base/result.h"
 #include "proxy/proxy_priv.h"
 
@@ -14,11 +15,11 @@ static bool recv_has_room(tt_proxy_fifo *f)
   return f->next - f->seen <= f->mask;
 }
 
-// Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its buffers are still somebody
-// else's.
-// What comes until then can wait in the network as well as in a slot, and need not be copied afterwards.
-// A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know its size, each from its own
-// call. A receive without a lane does not know; then the header says so, and nothing else is posted until it is here.
+// Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its
+// buffers are still somebody else's. What comes until then can wait in the network as well as in a slot, and need not
+// be copied afterwards. A connection whose network takes one piece at a time: does the message come in two? Sender and
+// receiver know its size, each from its own call. A receive without a lane does not know; then the header says so, and
+// nothing else is posted until it is here.
 static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
   const tt_lane *l = i->place.lane;
@@ -27,7 +28,8 @@ static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_s
     st->unsure = l == NULL && tt_proxy_is_two(c, f, f->capacity);
     return true;
   }
-  uint32_t number = tt_proxy_count(&i->posted), step = i->place.steps[number % i->place.messages], pass = number / i->place.messages;
+  uint32_t number = tt_proxy_count(&i->posted), step = i->place.steps[number % i->place.messages],
+           pass = number / i->place.messages;
   if (c->split) {
     st->two = tt_proxy_is_two(c, f, tt_lane_message(l, step, pass));
     if (!st->two) {
@@ -49,8 +51,8 @@ static size_t recv_room(const tt_proxy_step *st, const tt_proxy_fifo *f)
   return st->place != NULL ? st->room : f->capacity;
 }
 
-// Gives header and payload to the network as one request of two buffers, told apart by their tags. Only if the peer is known to be in the same call: a message
-// of another one would fill one of the two, and never be seen.
+// Gives header and payload to the network as one request of two buffers, told apart by their tags. Only if the peer is
+// known to be in the same call: a message of another one would fill one of the two, and never be seen.
 static ncclResult_t give_both(const tt_proxy_conn *c, tt_proxy_step *st, const tt_proxy_fifo *f)
 {
   void *data[2] = {tt_proxy_message(st->slot)}, *mhandles[2] = {f->mhandle}, *phandles[2] = {st->phandle, st->phandle};
@@ -144,9 +146,9 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
   return ncclSuccess;
 }
 
-// A message whose size is not the one its head says, or that is larger than the slot: the peer has sent it from another kind of FIFO. So it
-// is in another call, which the executor will see by the fingerprint, and name. If the call is the same, the FIFOs are not: nobody else
-// would notice.
+// A message whose size is not the one its head says, or that is larger than the slot: the peer has sent it from another
+// kind of FIFO. So it is in another call, which the executor will see by the fingerprint, and name. If the call is the
+// same, the FIFOs are not: nobody else would notice.
 static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st, size_t got)
 {
   const tt_proxy_item *i = st->item;
@@ -154,11 +156,13 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
   tt_slot *s = st->slot;
   int rank = c->proxy->rank, peer = c->peer->rank;
   if (got < TT_PROXY_HEAD) {
-    return tt_fail(ncclRemoteError, "rank %d: %zu bytes from rank %d are no message: the data are damaged", rank, got, peer);
+    return tt_fail(ncclRemoteError, "rank %d: %zu bytes from rank %d are no message: the data are damaged", rank, got,
+                   peer);
   }
   if (s->sig == i->sig && tt_sig_count_same(s->count, i->count)) {
     return tt_fail(ncclInvalidUsage,
-                   "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: are NCCL_BUFFSIZE, "
+                   "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: "
+                   "are NCCL_BUFFSIZE, "
                    "NCCL_LL_BUFFSIZE and NCCL_PROTO equal on all ranks?",
                    rank, got, peer, s->bytes, recv_room(st, f));
   }
@@ -166,8 +170,9 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
   return ncclSuccess;
 }
 
-// The peer is in another call, and sends messages in one or two where this rank expects two or one. The executor is shown this message and
-// will name the calls; what follows cannot be told apart, and the network keeps what it was given until the connection is closed.
+// The peer is in another call, and sends messages in one or two where this rank expects two or one. The executor is
+// shown this message and will name the calls; what follows cannot be told apart, and the network keeps what it was
+// given until the connection is closed.
 static void jam(tt_proxy_conn *c, const tt_proxy_step *st)
 {
   if (c->fifo[st->item->proto].at == sizeof *st->slot) {
@@ -196,7 +201,8 @@ static ncclResult_t recv_take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
   bool fits = got >= TT_PROXY_HEAD && s->bytes <= recv_room(st, f) && got == before + (st->two ? 0 : s->bytes);
   fits &= !st->two || s->bytes >= TT_LEND_MIN;
   if (TT_UNLIKELY(!fits)) {
-    bool other = st->two || (c->split && s->bytes >= TT_LEND_MIN && got < s->bytes); // this, or the peer's message, is in two
+    // This, or the peer's message, is in two.
+    bool other = st->two || (c->split && s->bytes >= TT_LEND_MIN && got < s->bytes);
     TT_TRY(check_misfit(c, st, got));
     if (other) {
       jam(c, st);
@@ -216,13 +222,15 @@ static ncclResult_t recv_take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 static ncclResult_t take_payload(const tt_proxy_conn *c, const tt_proxy_step *st, size_t got)
 {
   if (got != st->slot->bytes) {
-    return tt_fail(ncclRemoteError, "rank %d: a payload of %zu bytes from rank %d after a header that says %u: the data are damaged",
+    return tt_fail(ncclRemoteError,
+                   "rank %d: a payload of %zu bytes from rank %d after a header that says %u: the data are damaged",
                    c->proxy->rank, got, c->peer->rank, st->slot->bytes);
   }
   return ncclSuccess;
 }
 
-// Everything of the message is here: from now on the step's requests are those of its flushes, if the network wants any.
+// Everything of the message is here: from now on the step's requests are those of its flushes, if the network wants
+// any.
 static ncclResult_t recv_flush(tt_proxy_conn *c, tt_proxy_step *st)
 {
   tt_proxy_fifo *f = &c->fifo[st->item->proto];
@@ -232,15 +240,18 @@ static ncclResult_t recv_flush(tt_proxy_conn *c, tt_proxy_step *st)
   }
   const tt_net_ops *net = c->proxy->net;
   void *data[2] = {tt_proxy_message(st->slot)}, *mhandles[2] = {f->mhandle};
-  int sizes[2] = {(int)(f->at - sizeof st->slot->seq + (st->two ? 0 : TT_MIN(st->slot->bytes, f->capacity))), (int)st->slot->bytes};
+  int sizes[2] = {(int)(f->at - sizeof st->slot->seq + (st->two ? 0 : TT_MIN(st->slot->bytes, f->capacity))),
+                  (int)st->slot->bytes};
   if (st->two) {
     tt_proxy_payload(st, f, &data[1], &mhandles[1]);
   }
   TT_TRY(net->iflush(c->comm, st->grouped ? 2 : 1, data, sizes, mhandles, &st->request));
-  return st->two && !st->grouped ? net->iflush(c->comm, 1, &data[1], &sizes[1], &mhandles[1], &st->payload) : ncclSuccess;
+  return st->two && !st->grouped ? net->iflush(c->comm, 1, &data[1], &sizes[1], &mhandles[1], &st->payload)
+                                 : ncclSuccess;
 }
 
-// The size of a message whose network does not tell it: what the sender will have made of a message that says what this one says of itself.
+// The size of a message whose network does not tell it: what the sender will have made of a message that says what this
+// one says of itself.
 static size_t presume(const tt_proxy_conn *c, const tt_proxy_step *st)
 {
   const tt_proxy_fifo *f = &c->fifo[st->item->proto];

@@ -1,8 +1,9 @@
 // regs.c: the user's memory and networks that want memory registered.
 //
-// The network may use memory of the user's when its extent is known: the user has registered it (ncclCommRegister), or it is an allocation
-// of ncclMemAlloc's. A connection registers it with the network when a message first lies in it, keeps that, and deregisters it when the
-// user does, when the memory is freed, or when it is closed itself; but not while a message is under way in it.
+// The network may use memory of the user's when its extent is known: the user has registered it (ncclCommRegister), or
+// it is an allocation of ncclMemAlloc's. A connection registers it with the network when a message first lies in it,
+// keeps that, and deregisters it when the user does, when the memory is freed, or when it is closed itself; but not
+// while a message is under way in it.
 #include "base/log.h"
 #include "base/result.h"
 #include "device/device.h"
@@ -82,8 +83,8 @@ static tt_proxy_mr *mr_new(tt_proxy_conn *c, void *base, size_t size)
   tt_spans_add(&p->mrs, &m->in_proxy);
   if (m->failed && !p->said) {
     p->said = true;
-    tt_info(TT_PROXY | TT_NET, "rank %d: network %s does not register %zu bytes at %p (%s); messages there are copied", p->rank,
-            p->net->name, size, base, tt_last_error());
+    tt_info(TT_PROXY | TT_NET, "rank %d: network %s does not register %zu bytes at %p (%s); messages there are copied",
+            p->rank, p->net->name, size, base, tt_last_error());
   }
   return m;
 }
@@ -143,8 +144,10 @@ void tt_proxy_mr_leave(tt_proxy_conn *c, tt_proxy_mr *mr)
 
 // ---- what the user says
 
-// Drops what all connections have registered and `find` finds: of this extent (tt_spans_same), or within memory that goes (tt_spans_overlap). Run flag held.
-static void drop_memory(tt_proxy *p, tt_span *(*find)(tt_span *root, uintptr_t start, size_t size), const void *base, size_t size)
+// Drops what all connections have registered and `find` finds: of this extent (tt_spans_same), or within memory that
+// goes (tt_spans_overlap). Run flag held.
+static void drop_memory(tt_proxy *p, tt_span *(*find)(tt_span *root, uintptr_t start, size_t size), const void *base,
+                        size_t size)
 {
   for (tt_span *s; (s = find(p->mrs, (uintptr_t)base, size)) != NULL;) {
     mr_drop(TT_SPAN_OWNER(s, tt_proxy_mr, in_proxy));
@@ -198,11 +201,13 @@ typedef struct extent {
   size_t size;
 } extent;
 
-// The memory cannot be found any more (tt_device_ops.on_free), so who looks for it after this has held the run flag finds nothing.
+// The memory cannot be found any more (tt_device_ops.on_free), so who looks for it after this has held the run flag
+// finds nothing.
 static void drop_extent(tt_proxy *p, void *arg)
 {
   const extent *e = arg;
-  if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE || !atomic_load_explicit(&p->registers, memory_order_relaxed)) {
+  if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE ||
+      !atomic_load_explicit(&p->registers, memory_order_relaxed)) {
     return;
   }
   tt_proxy_run_hold(p);

@@ -1,5 +1,6 @@
-// regs_test.c: large messages between the user's buffers over a network in memory that takes one piece at a time and wants to know the
-// memory: what goes straight, what by way of the slots, and when memory is registered and deregistered.
+// regs_test.c: large messages between the user's buffers over a network in memory that takes one piece at a time and
+// wants to know the memory: what goes straight, what by way of the slots, and when memory is registered and
+// deregistered.
 #define RIG_BIG 16384
 
 #include "proxy/user_rig.h"
@@ -52,7 +53,8 @@ static void registered(void **state)
   }
   assert_int_equal(atomic_load(&fake.sends_there), 55);
   assert_true((atomic_load(&fake.grouped) > 0) == fake.groups);
-  assert_true(atomic_load(&fake.grouped) < 55); // the first message of an operation tells that both are in the same call
+  // The first message of an operation tells that both are in the same call.
+  assert_true(atomic_load(&fake.grouped) < 55);
   take_away(&u, 0, u.in);
   watch(u.out, u.room);
   add(&u, 1, u.out);
@@ -101,7 +103,8 @@ static void not_registered(void **state)
     user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.sends_there) + atomic_load(&fake.recvs_there) + atomic_load(&fake.regs), 0);
     atomic_store(&u.r->ranks[rank].proxy->registers, true);
-    user_begin(&u, 9 * RIG_BIG_BYTES, false); // the receiver's step does not let itself be placed, and the sender's copies
+    // The receiver's step does not let itself be placed, and the sender's copies.
+    user_begin(&u, 9 * RIG_BIG_BYTES, false);
     user_finish(&u, true);
     take_away(&u, rank, memory);
     assert_int_equal(atomic_load(&fake.sends_there) + atomic_load(&fake.recvs_there) + atomic_load(&fake.regs), 0);
@@ -243,7 +246,8 @@ static void vices(void **state)
   }
 }
 
-// A plan that ends with an error gets its buffers back: nothing of the network's is under way in them once the proxy has settled.
+// A plan that ends with an error gets its buffers back: nothing of the network's is under way in them once the proxy
+// has settled.
 static void settling(void **state)
 {
   (void)state;
@@ -294,7 +298,8 @@ static void errors(void **state)
       user_look(&u, 1);
       user_get(&u);
     }
-    tt_proxy_conn *a = &tt_proxy_peer_find(u.r->ranks[0].proxy, 1)->send, *b = &tt_proxy_peer_find(u.r->ranks[1].proxy, 0)->recv;
+    tt_proxy_conn *a = &tt_proxy_peer_find(u.r->ranks[0].proxy, 1)->send,
+                  *b = &tt_proxy_peer_find(u.r->ranks[1].proxy, 0)->recv;
     if (atomic_load(&fake.fail_in) <= 0) {
       assert_true(a->stage == TT_CONN_BROKEN || b->stage == TT_CONN_BROKEN);
       // the services look after what is dropped, too
@@ -355,7 +360,8 @@ static void decided_elsewhere(void **state)
   fake_stop();
 }
 
-// The peer is in another call, with messages in two where this rank expects one, or the other way round: the executor sees its fingerprint.
+// The peer is in another call, with messages in two where this rank expects one, or the other way round: the executor
+// sees its fingerprint.
 static void mismatch(void **state)
 {
   (void)state;

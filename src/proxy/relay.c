@@ -55,7 +55,8 @@ void tt_relay_find_hosts(tt_proxy_service *s)
   }
 }
 
-// Sockets reach every device of the peer's machine alike: there a neighbour is one more thread on the way, and gains nothing.
+// Sockets reach every device of the peer's machine alike: there a neighbour is one more thread on the way, and gains
+// nothing.
 static long level_of(const tt_proxy *p)
 {
   const tt_params *q = tt_params_get();
@@ -79,7 +80,8 @@ int tt_proxy_host_of(const tt_proxy *p, int peer)
   if (n == 0) {
     return -1;
   }
-  // Always: one for all, so that everything for one rail leaves from one proxy. Otherwise the neighbours share the work.
+  // Always: one for all, so that everything for one rail leaves from one proxy. Otherwise the neighbours share the
+  // work.
   int host = s->hosts[begin + (always ? 0 : me->place / s->rails % n)];
   return host == p->rank ? -1 : host;
 }
@@ -142,7 +144,8 @@ static bool retire(tt_proxy_conn *c)
       tt_proxy_retire(c);
     }
   }
-  atomic_store_explicit(&c->counted, atomic_load_explicit(&r->shared->transmitted, memory_order_relaxed), memory_order_release);
+  atomic_store_explicit(&c->counted, atomic_load_explicit(&r->shared->transmitted, memory_order_relaxed),
+                        memory_order_release);
   return r->done != before;
 }
 
@@ -187,7 +190,11 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
     tt_fd_close(share->fd);
     return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
   }
-  *r = (tt_relay){.host = share->host, .shared = (tt_relay_shared *)share->base, .base = share->base, .size = share->size, .fd = share->fd};
+  *r = (tt_relay){.host = share->host,
+                  .shared = (tt_relay_shared *)share->base,
+                  .base = share->base,
+                  .size = share->size,
+                  .fd = share->fd};
   atomic_init(&r->bell, -1);
   tt_proxy_peer *peer = tt_proxy_peer_get(p, link->peer);
   if (peer == NULL) {
@@ -225,7 +232,8 @@ static void do_without(tt_proxy_service *s, tt_relay *r, const char *why)
 {
   tt_proxy *p = s->proxy;
   tt_proxy_conn *c = r->conn;
-  tt_info(TT_PROXY | TT_NET, "rank %d: not through the proxy of rank %d to rank %d, but directly: %s", p->rank, r->host, r->peer, why);
+  tt_info(TT_PROXY | TT_NET, "rank %d: not through the proxy of rank %d to rank %d, but directly: %s", p->rank, r->host,
+          r->peer, why);
   tt_proxy_run_hold(p);
   r->conn = NULL;
   c->relay = NULL;
@@ -250,8 +258,8 @@ static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
     do_without(s, r, why);
     return;
   }
-  snprintf(r->text, sizeof r->text, "rank %d cannot send to rank %d through the proxy of rank %d any more: %s", s->proxy->rank, r->peer,
-           r->host, why);
+  snprintf(r->text, sizeof r->text, "rank %d cannot send to rank %d through the proxy of rank %d any more: %s",
+           s->proxy->rank, r->peer, r->host, why);
   tt_info(TT_PROXY | TT_NET, "%s", r->text);
   atomic_store_explicit(&r->ended, true, memory_order_release);
   tt_proxy_look(s->proxy);
@@ -261,7 +269,8 @@ static ncclResult_t relay_hand_over(const tt_proxy_service *s, tt_relay *r)
 {
   const char *box = s->homes[r->host].mailbox;
   int me = s->proxy->rank, peer = r->peer;
-  tt_fdkey memory = tt_relay_key(&s->key, TT_RELAY_MEMORY, me, peer), bell = tt_relay_key(&s->key, TT_RELAY_SENDER_BELL, me, peer);
+  tt_fdkey memory = tt_relay_key(&s->key, TT_RELAY_MEMORY, me, peer),
+           bell = tt_relay_key(&s->key, TT_RELAY_SENDER_BELL, me, peer);
   TT_TRY(tt_fdbox_push(box, &memory, r->fd));
   return tt_fdbox_push(box, &bell, tt_proxy_thread_bell());
 }
@@ -359,8 +368,8 @@ void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
   } else if (!r->taken_on) {
     r->taken_on = true;
     int me = s->proxy->rank;
-    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d(%d)", me, s->gpus[me], r->peer, s->gpus[r->peer],
-            s->proxy->net->name, rank_device(s, r->peer), host);
+    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d(%d)", me, s->gpus[me], r->peer,
+            s->gpus[r->peer], s->proxy->net->name, rank_device(s, r->peer), host);
     take_bell(s, r);
   }
 }

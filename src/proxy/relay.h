@@ -1,20 +1,20 @@
-// relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network device; NCCL calls
-// it PXN).
+// relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network
+// device; NCCL calls it PXN).
 //
 //   sender (relay.c)                                 host (client.c)                                    receiver
 //   its executor fills slots in memory that both map -> the host's proxy gives them to its network  -> as from anybody
 //   its proxy forwards operations through a ring     -> they become operations of the host's proxy
 //   its proxy retires operations                     <- the host counts messages that are done, and moves the heads
 //
-// To the host the sender is a client: a connection whose FIFOs are the client's, driven by whoever drives the host's proxy. The two proxies
-// wake each other by doorbells: before a progress thread rests, it says so in the shared memory (`rests`), fences, and looks once more;
-// whoever has published something fences, and rings the other process's progress thread if it rests. So either the thread's look sees what
-// was published, or the other one sees that it rests (the protocol of os/bell.h). A proxy that an attending thread drives says nothing:
-// that thread looks by itself.
+// To the host the sender is a client: a connection whose FIFOs are the client's, driven by whoever drives the host's
+// proxy. The two proxies wake each other by doorbells: before a progress thread rests, it says so in the shared memory
+// (`rests`), fences, and looks once more; whoever has published something fences, and rings the other process's
+// progress thread if it rests. So either the thread's look sees what was published, or the other one sees that it rests
+// (the protocol of os/bell.h). A proxy that an attending thread drives says nothing: that thread looks by itself.
 //
-// The host stays until its clients have left: a proxy that is destroyed before them lives on without its rank (client.c), in the same
-// process.
-// A host that cannot be had is no harm: until it has taken the sender on, the sender can still connect by itself.
+// The host stays until its clients have left: a proxy that is destroyed before them lives on without its rank
+// (client.c), in the same process. A host that cannot be had is no harm: until it has taken the sender on, the sender
+// can still connect by itself.
 #pragma once
 #include "os/events.h"
 #include "proxy/service_priv.h"
@@ -34,7 +34,8 @@ typedef struct tt_relay_op {
   uint64_t owner; // the sender's profilers (tt_profilers_id)
 } tt_relay_op;
 
-// What the two share, at the start of the memory. Each side writes its own line, but for `rests`, which the other side takes back.
+// What the two share, at the start of the memory. Each side writes its own line, but for `rests`, which the other side
+// takes back.
 typedef struct tt_relay_shared {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // sender: operations put into the ring (release)
   _Atomic uint32_t sender_rests;
@@ -68,9 +69,10 @@ typedef struct tt_relay {
 
 // The host's half.
 typedef struct tt_relay_client {
-  struct tt_relay_client *next, **at; // of the proxy; at: what points to it. Changed by the service thread with the run flag held
-  tt_span pair, end;                  // sender and receiver, in tt_proxy.client_pairs; the other way round, in tt_proxy.client_ends
-  int rank;                           // the sender
+  struct tt_relay_client *next,
+      **at;          // of the proxy; at: what points to it. Changed by the service thread with the run flag held
+  tt_span pair, end; // sender and receiver, in tt_proxy.client_pairs; the other way round, in tt_proxy.client_ends
+  int rank;          // the sender
   tt_relay_shared *shared;
   size_t size;
   int bell;           // the sender's doorbell
@@ -87,7 +89,8 @@ typedef struct tt_relay_client {
 static inline void tt_relay_knock(_Atomic uint32_t *rests, int bell)
 {
   tt_bell_fence();
-  if (TT_UNLIKELY(atomic_load_explicit(rests, memory_order_relaxed) != 0) && bell >= 0 && atomic_exchange(rests, 0) != 0) {
+  if (TT_UNLIKELY(atomic_load_explicit(rests, memory_order_relaxed) != 0) && bell >= 0 &&
+      atomic_exchange(rests, 0) != 0) {
     tt_ring(bell);
   }
 }
@@ -115,8 +118,8 @@ void tt_relay_unreachable(tt_proxy_service *s, int host);
 // The control connection to the host has ended.
 void tt_relay_lost(tt_proxy_service *s, int host);
 void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m);
-// The rank leaves its hosts, and tells them: after tt_relay_detach, which needs the run flag, and after which its connections go through
-// nobody.
+// The rank leaves its hosts, and tells them: after tt_relay_detach, which needs the run flag, and after which its
+// connections go through nobody.
 void tt_relay_leave(tt_proxy_service *s);
 void tt_relay_detach(tt_proxy *p);
 // Frees the halves of a proxy that nobody drives any more; the memory is the transport's.
@@ -157,8 +160,9 @@ void tt_client_forget(tt_proxy *p);
 
 // ---- client.c; any thread
 
-// The rank has gone: when the process ends in good order, it shall do so after the clients that other processes have here. Those that have
-// nothing to send are waited for a few seconds.
+// The rank has gone: when the process ends in good order, it shall do so after the clients that other processes have
+// here. Those that have nothing to send are waited for a few seconds.
 void tt_client_outlive(tt_proxy *p);
-// Adds the states of the clients' operations, as tt_proxy_states: `n` there are already. Returns how many there are then.
+// Adds the states of the clients' operations, as tt_proxy_states: `n` there are already. Returns how many there are
+// then.
 int tt_client_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);

@@ -1,5 +1,6 @@
-// ring_test.c: rings of ranks in one process, each a thread that plays the executor, over a network with all vices: everything arrives,
-// once, in order and unharmed, however the ranks wait. A wake-up that is lost shows as a sleep of a minute.
+// ring_test.c: rings of ranks in one process, each a thread that plays the executor, over a network with all vices:
+// everything arrives, once, in order and unharmed, however the ranks wait. A wake-up that is lost shows as a sleep of a
+// minute.
 #include "proxy/proxy_rig.h"
 
 #include <sched.h>
@@ -227,8 +228,9 @@ static void sockets(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(plain),      cmocka_unit_test(with_events), cmocka_unit_test(late),   cmocka_unit_test(late_without_events),
-      cmocka_unit_test(everything), cmocka_unit_test(neighbours),  cmocka_unit_test(sockets)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain),      cmocka_unit_test(with_events),
+                                     cmocka_unit_test(late),       cmocka_unit_test(late_without_events),
+                                     cmocka_unit_test(everything), cmocka_unit_test(neighbours),
+                                     cmocka_unit_test(sockets)};
   return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }

@@ -1,14 +1,15 @@
 // send.c: the sending machine: posted -> transmitted -> done (seed 001, part 8).
 //
-// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted when the network has
-// been given its message (its header at least), done when the network needs the slot no more: then it goes back to the executor.
+// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted
+// when the network has been given its message (its header at least), done when the network needs the slot no more: then
+// it goes back to the executor.
 #include <string.h>
 
 #include "base/result.h"
 #include "proxy/proxy_priv.h"
 
-// Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network cannot do that, by
-// way of the slot. Where it was is nobody else's business.
+// Gives one message to the network. A payload that does not lie in its slot goes from where it is, or, if the network
+// cannot do that, by way of the slot. Where it was is nobody else's business.
 static ncclResult_t send_post(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   const tt_net_ops *net = c->proxy->net;
@@ -24,7 +25,8 @@ static ncclResult_t send_post(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt
     memcpy((char *)s + f->at, (const void *)(uintptr_t)where, s->bytes);
     return net->isend(c->comm, tt_proxy_message(s), head + s->bytes, 0, f->mhandle, st->phandle, &st->request);
   }
-  const tt_net_part parts[2] = {{.data = tt_proxy_message(s), .size = head}, {.data = (void *)(uintptr_t)where, .size = s->bytes}};
+  const tt_net_part parts[2] = {{.data = tt_proxy_message(s), .size = head},
+                                {.data = (void *)(uintptr_t)where, .size = s->bytes}};
   ncclResult_t res = net->isend_parts(c->comm, parts, 0, st->phandle, &st->request);
   if (st->request == NULL) {
     s->elsewhere = where; // not now
@@ -32,10 +34,11 @@ static ncclResult_t send_post(const tt_proxy_conn *c, const tt_proxy_fifo *f, tt
   return res;
 }
 
-// ---- messages in two: for networks that take one piece at a time, the header is a message of its own, and the payload the next one
+// ---- messages in two: for networks that take one piece at a time, the header is a message of its own, and the payload
+// the next one
 
-// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a staging buffer or the slot. False:
-// no staging buffer yet.
+// Finds out where the payload is sent from: where it lies if the network may look there, else it is copied to a staging
+// buffer or the slot. False: no staging buffer yet.
 static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
   tt_slot *s = st->slot;
@@ -83,7 +86,8 @@ static ncclResult_t give_header(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_pro
   }
   uint64_t where = s->elsewhere;
   s->elsewhere = 0;
-  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, TT_PROXY_WHOLE, f->mhandle, st->phandle, &st->request));
+  TT_TRY(c->proxy->net->isend(c->comm, tt_proxy_message(s), f->at - sizeof s->seq, TT_PROXY_WHOLE, f->mhandle,
+                              st->phandle, &st->request));
   if (st->request == NULL) {
     s->elsewhere = where; // not now
     return ncclSuccess;
@@ -110,10 +114,13 @@ static ncclResult_t transmit(tt_proxy_conn *c)
       break;
     }
     if (TT_UNLIKELY(s->bytes > f->capacity)) { // the executor's own bug, or memory that somebody else has written to
-      return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank, s->bytes,
-                     c->peer->rank, f->capacity);
+      return tt_fail(ncclInternalError, "rank %d: a message of %u bytes to rank %d in a slot of %u", c->proxy->rank,
+                     s->bytes, c->peer->rank, f->capacity);
     }
-    tt_proxy_step st = {.item = i, .slot = s, .number = f->next, .phandle = TT_UNLIKELY(i->prof != NULL) ? tt_proxy_prof_handle(i) : NULL};
+    tt_proxy_step st = {.item = i,
+                        .slot = s,
+                        .number = f->next,
+                        .phandle = TT_UNLIKELY(i->prof != NULL) ? tt_proxy_prof_handle(i) : NULL};
     TT_TRY(tt_proxy_is_two(c, f, s->bytes) ? give_header(c, f, &st) : send_post(c, f, &st));
     if (st.request == NULL) {
       tt_proxy_conn_refused(c);

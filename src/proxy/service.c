@@ -12,7 +12,8 @@
 #include "proxy/relay.h"
 
 #define CLOSE_WAIT_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
-#define LEAVE_NAP_NS 20000ull              // between two looks of a leaving rank at its answer, and of the service at the rank's parting
+// Between two looks of a leaving rank at its answer, and of the service at the rank's parting.
+#define LEAVE_NAP_NS 20000ull
 
 // With NCCL_NET_TIMEOUT.
 static tt_proxy_limits limits_of(unsigned patience_s)
@@ -246,7 +247,8 @@ static void service_wait(tt_proxy_service *s, uint64_t wake_ns)
   size_t n = 2 + tt_greeter_poll(&s->door, s->fds + 2, &until.deadline_ns);
   int e = tt_sock_poll(s->fds, n, &until);
   if (e < 0 && e != -ETIMEDOUT) {
-    tt_sleep_ns(10 * TT_NS_PER_MS); // the limit of open files is below `n` by now, or the kernel has no memory: not a busy loop
+    // The limit of open files is below `n` by now, or the kernel has no memory: not a busy loop.
+    tt_sleep_ns(10 * TT_NS_PER_MS);
   }
   if (e < 0 || s->fds[0].revents != 0) {
     tt_ring_clear(s->wake);
@@ -263,7 +265,8 @@ static void *service_main(void *arg)
   }
   tt_proxy_talks_close(s, tt_now_ns() + CLOSE_WAIT_NS);
   if (s->left) {
-    while (!atomic_load(&s->parted)) { // the last client may have left while the rank was still about to ring for its answer
+    while (!atomic_load(
+        &s->parted)) { // the last client may have left while the rank was still about to ring for its answer
       tt_sleep_ns(LEAVE_NAP_NS);
     }
     tt_proxy_bury(s->proxy);
@@ -280,12 +283,14 @@ static ncclResult_t service_listen(tt_proxy_service *s)
   TT_TRY(tt_netif_addrs(NULL, &own));
   int e = tt_greeter_open(&s->door, &own, &s->key, TT_HELLO_PROXY, s->proxy->rank);
   if (e != 0) {
-    return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank, tt_addrs_text(&own, text),
-                   tt_sock_error_text(e));
+    return tt_fail(ncclSystemError, "rank %d: the proxy cannot listen on %s: %s", s->proxy->rank,
+                   tt_addrs_text(&own, text), tt_sock_error_text(e));
   }
   e = tt_ring_open(&s->wake);
   e = e == 0 ? tt_events_open(&s->events) : e;
-  return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
+  return e == 0
+             ? ncclSuccess
+             : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
 }
 
 ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where)
@@ -314,8 +319,9 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
   TT_TRY(service_listen(s));
-  *where = (tt_proxy_where){.addrs = s->door.addrs,
-                            .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
+  *where = (tt_proxy_where){
+      .addrs = s->door.addrs,
+      .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
   if (env->mailbox != NULL) {
     memcpy(where->home.mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->home.mailbox - 1));
   }
@@ -358,7 +364,8 @@ ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
 bool tt_proxy_service_leave(tt_proxy *p)
 {
   tt_proxy_service *s = p->service;
-  _Atomic int answer = 0; // the service touches it once; with 1 it goes on alone, and frees itself once this thread has parted from it
+  // The service touches it once; with 1 it goes on alone, and frees itself once this thread has parted from it.
+  _Atomic int answer = 0;
   if (s == NULL || !s->thread.running || atomic_load(&p->nclients) == 0 || tt_port_status(p->port) != ncclSuccess) {
     return false;
   }

@@ -88,7 +88,8 @@ struct tt_proxy_ties {
   uint64_t word_ns, lost_ns; // when it came; when a connection ended without one; 0: not
   uint64_t moved_ns;         // when messages were last seen to come
   uint32_t moved;
-  uint64_t broken_ns[3]; // when a data connection was seen to have failed: sending, receiving; to have failed to come up
+  // When a data connection was seen to have failed: sending, receiving; to have failed to come up.
+  uint64_t broken_ns[3];
   bool judged[3];
 };
 typedef struct tt_proxy_ties tt_proxy_ties;
@@ -112,19 +113,20 @@ struct tt_proxy_service {
   tt_key key;
   int device; // of the network, to begin with
   int ndevices;
-  tt_addrs *where;                   // by rank; written by tt_proxy_meet, read after a link was taken on
-  tt_proxy_home *homes;              // the same
-  int *gpus;                         // device that each rank was created on, for the log
-  int rails;                         // devices of every rank; 0: they have different numbers. The same
-  int *hosts;                        // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
+  tt_addrs *where;      // by rank; written by tt_proxy_meet, read after a link was taken on
+  tt_proxy_home *homes; // the same
+  int *gpus;            // device that each rank was created on, for the log
+  int rails;            // devices of every rank; 0: they have different numbers. The same
+  int *hosts;           // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
   int hosts_end[TT_MSG_DEVICES + 1]; // where those of each device end in `hosts`. The same
   bool left;                         // the rank has gone, clients have not
-  _Atomic int *leaver;               // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no clients
-  _Atomic bool parted;               // the leaver has that answer, and does nothing more here: it writes, the service ends after that
-  _Atomic uint32_t wants;            // bits of tt_msg_type: STATE, CLOSE, STOP. Any thread sets
-  _Atomic(tt_proxy_ties *) news;     // any thread adds, the service takes all
-  _Atomic uint64_t probe_ns;         // from when on the next question may be asked. Any thread
-  _Atomic uint64_t pending_ns;       // from when on tt_proxy_probe_pending looks again. Any thread
+  _Atomic int
+      *leaver; // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no clients
+  _Atomic bool parted; // the leaver has that answer, and does nothing more here: it writes, the service ends after that
+  _Atomic uint32_t wants;        // bits of tt_msg_type: STATE, CLOSE, STOP. Any thread sets
+  _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
+  _Atomic uint64_t probe_ns;     // from when on the next question may be asked. Any thread
+  _Atomic uint64_t pending_ns;   // from when on tt_proxy_probe_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
   tt_span *askers; // those of them that listen for a peer, or have accepted it, by who has asked for that
@@ -142,7 +144,8 @@ typedef struct tt_proxy_service tt_proxy_service;
 
 // The peer's entry, in the service's list from now on; NULL: no memory, or no such rank.
 tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank);
-// The next step looks at the peer at `at_ns`, or before. What changes what a step finds calls tt_proxy_ties_due: the next one does.
+// The next step looks at the peer at `at_ns`, or before. What changes what a step finds calls tt_proxy_ties_due: the
+// next one does.
 void tt_proxy_ties_wake(tt_proxy_service *s, tt_proxy_ties *t, uint64_t at_ns);
 void tt_proxy_ties_due(tt_proxy_service *s, tt_proxy_ties *t);
 // Goes on with the peers that are due; returns when to come again at the latest (0: whenever).
@@ -161,14 +164,16 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e);
 void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now);
 // Takes in connections that have proved themselves.
 void tt_proxy_admit(tt_proxy_service *s);
-// Reads and writes what is possible on the control connections that are ready, frees those that have ended, and makes dials due.
+// Reads and writes what is possible on the control connections that are ready, frees those that have ended, and makes
+// dials due.
 void tt_proxy_talk_step(tt_proxy_service *s);
 // The service's end of a control connection, which takes over `fd`; NULL: no memory, and `fd` is closed.
 tt_proxy_talk *tt_proxy_talk_new(tt_proxy_service *s, int fd, int rank, bool outgoing);
 // Sends a message; a connection on which too many wait is ended. `body` may be NULL.
 void tt_proxy_say(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, const void *body);
 // The same about another rank's messages (tt_msg_head).
-void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, uint32_t behalf, const void *body);
+void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, uint32_t id, uint32_t behalf,
+                      const void *body);
 // Takes the complete messages out of a connection's buffer.
 void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k);
 // Says the last words on all, waiting until `until_ns` at most, and frees them.
@@ -192,7 +197,8 @@ ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties
 
 // ---- probe.c
 
-// The own rank has asked for the peer's state: asks those who carry messages between the two as well, each if it owes no answer.
+// The own rank has asked for the peer's state: asks those who carry messages between the two as well, each if it owes
+// no answer.
 void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t);
 // Stops the port when a peer that is waited for has not answered for too long. Lowers *wake_ns.
 void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns);

@@ -358,7 +358,9 @@ static void no_device(void **state)
     UNTIL(status(r, 0) != ncclSuccess);
     assert_int_equal(status(r, 0), ncclRemoteError);
     assert_non_null(strstr(r->ranks[0].port.error, "rank 0 cannot connect to rank 1"));
-    assert_non_null(strstr(r->ranks[0].port.error, k == 0 ? "no connection within" : k == 1 ? "refuses" : "no network device"));
+    assert_non_null(strstr(r->ranks[0].port.error, k == 0   ? "no connection within"
+                                                   : k == 1 ? "refuses"
+                                                            : "no network device"));
     UNTIL(tt_proxy_idle(r->ranks[0].proxy));
     rig_close(r);
     fake_stop();
@@ -384,7 +386,8 @@ static void destroy_early(void **state)
   }
 }
 
-// An allocation fails somewhere while two ranks connect: they succeed nevertheless, or it is said; nothing hangs or leaks.
+// An allocation fails somewhere while two ranks connect: they succeed nevertheless, or it is said; nothing hangs or
+// leaks.
 static void little_memory(void **state)
 {
   (void)state;
@@ -395,7 +398,8 @@ static void little_memory(void **state)
     limits(r, 0)->connect_ns = limits(r, 1)->connect_ns = TT_NS_PER_S;
     rig_link(r, 0, 1, true);
     tt_alloc_fail_at(k);
-    UNTIL(connected(r, 0, 1) || status(r, 0) != ncclSuccess || status(r, 1) != ncclSuccess || shown(r, 0, 1) == TT_RANK_LOST);
+    UNTIL(connected(r, 0, 1) || status(r, 0) != ncclSuccess || status(r, 1) != ncclSuccess ||
+          shown(r, 0, 1) == TT_RANK_LOST);
     tt_alloc_fail_at(0);
     bad += stage(r, 0, 1, true) != TT_CONN_READY;
     rig_close(r);
@@ -440,7 +444,8 @@ static void not_there(void **state)
   int fd = -1;
   assert_int_equal(tt_tcp_listen(&lo, &fd, &at), 0);
   where.addrs.a[0] = at;
-  check_unreachable(&where, 500 * TT_NS_PER_MS, "no answer. Its process may be stopped"); // it listens, but says nothing
+  // It listens, but says nothing.
+  check_unreachable(&where, 500 * TT_NS_PER_MS, "no answer. Its process may be stopped");
   tt_sock_close(&fd);
   check_unreachable(&where, 60 * TT_NS_PER_S, "process has ended"); // refused
 }
@@ -601,7 +606,8 @@ static void bad_manners(void **state)
 
 // ---- processes
 
-// Rank 1 in a process of its own. With the network in memory data connections never stand, since each process has one of its own.
+// Rank 1 in a process of its own. With the network in memory data connections never stand, since each process has one
+// of its own.
 typedef struct board {
   tt_proxy_where where[2];
   _Atomic int there[2];
@@ -681,7 +687,7 @@ static void killed(void **state)
     waitpid(pid, NULL, 0);
     UNTIL(shown(r, 0, 1) == TT_RANK_LOST);
     assert_true(tt_now_ns() - began >= limits(r, 0)->grace_ns); // a word might have been on its way
-    assert_int_equal(status(r, 0), ncclSuccess);                // that is for the executor to say, if it waits for this peer
+    assert_int_equal(status(r, 0), ncclSuccess); // that is for the executor to say, if it waits for this peer
     if (k == 1) {
       kill(atomic_load(&b->helper), SIGKILL);
     }
@@ -692,8 +698,8 @@ static void killed(void **state)
   }
 }
 
-// Rank 1 dies with a connection of real sockets, in the middle of an operation: what it had sent arrives, then rank 0 is told, one way or
-// the other.
+// Rank 1 dies with a connection of real sockets, in the middle of an operation: what it had sent arrives, then rank 0
+// is told, one way or the other.
 static void killed_with_data(void **state)
 {
   (void)state;

@@ -1,5 +1,6 @@
-// setup.c: data connections. The sender's service asks the receiver's to listen (SETUP), connects to the handle that comes back, and says
-// so (CONNECT); the receiver takes its end into use only then, so that a failed attempt can be followed by one over other devices.
+// setup.c: data connections. The sender's service asks the receiver's to listen (SETUP), connects to the handle that
+// comes back, and says so (CONNECT); the receiver takes its end into use only then, so that a failed attempt can be
+// followed by one over other devices.
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +51,8 @@ static void setup_fail(const tt_proxy_service *s, tt_proxy_ties *t, const char *
 ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
   return tt_fail(ncclRemoteError,
-                 "rank %d cannot connect to rank %d over network %s (%u attempts, %d devices here, %d there): %s. Check that the machines "
+                 "rank %d cannot connect to rank %d over network %s (%u attempts, %d devices here, %d there): %s. "
+                 "Check that the machines "
                  "reach each other over these interfaces (firewalls, NCCL_SOCKET_IFNAME, NCCL_NET)",
                  s->proxy->rank, t->peer->rank, s->proxy->net->name, t->attempt + 1, s->ndevices, t->ndevices, t->text);
 }
@@ -63,8 +65,8 @@ static bool has_more(const tt_proxy_service *s, const tt_proxy_ties *t)
 // The attempt has failed, t->text says why.
 static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1, t->peer->rank,
-          t->text);
+  tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1,
+          t->peer->rank, t->text);
   if (!has_more(s, t)) {
     setup_fail(s, t, t->text);
     return;
@@ -110,14 +112,15 @@ static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
   t->sending = TT_SETUP_UP;
   if (t->behalf == 0) { // else it is the line of the rank whose messages go here
     int me = s->proxy->rank, peer = t->peer->rank;
-    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d", me, s->gpus[me], peer, s->gpus[peer],
-            s->proxy->net->name, own_device(s, t));
+    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d", me, s->gpus[me], peer,
+            s->gpus[peer], s->proxy->net->name, own_device(s, t));
   }
   tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->attempt, t->behalf, NULL);
   tt_proxy_conn_ready(&t->peer->send, comm, false);
 }
 
-// Said before the first call of connect, which may wait for the peer's accept. False: the control connection has ended over that, and with it the attempt.
+// Said before the first call of connect, which may wait for the peer's accept. False: the control connection has ended
+// over that, and with it the attempt.
 static bool say_try(tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_proxy_talk *k = t->out;
@@ -139,7 +142,8 @@ static void setup_connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t n
   } else if (comm != NULL) {
     stands(s, t, comm);
   } else if (has_more(s, t) && now >= t->attempt_ns + s->limits.attempt_ns) {
-    snprintf(t->text, sizeof t->text, "no connection within %llu ms", (unsigned long long)(s->limits.attempt_ns / TT_NS_PER_MS));
+    snprintf(t->text, sizeof t->text, "no connection within %llu ms",
+             (unsigned long long)(s->limits.attempt_ns / TT_NS_PER_MS));
     next_attempt(s, t);
   } else {
     t->try_ns = now + t->pause_ns;
@@ -182,7 +186,8 @@ static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
 }
 
 // Answers an attempt: with the handle, or with the thread's last error.
-static void setup_answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_ties *t, ncclResult_t code, const char *handle)
+static void setup_answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_ties *t, ncclResult_t code,
+                         const char *handle)
 {
   int rank = t->peer->rank;
   tt_msg_answer a = {.code = code, .ndevices = TT_CLAMP(s->ndevices, 1, TT_MSG_DEVICES)};
@@ -239,14 +244,15 @@ static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
     t->accepted = NULL;
     t->accepting = false;
     int me = s->proxy->rank, peer = t->peer->rank;
-    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [receive] via NET/%s/%d", peer, s->gpus[peer], me, s->gpus[me],
-            s->proxy->net->name, t->accept_device);
+    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [receive] via NET/%s/%d", peer, s->gpus[peer], me,
+            s->gpus[me], s->proxy->net->name, t->accept_device);
     t->peer->recv.groups = t->groups;
     tt_proxy_conn_ready(&t->peer->recv, comm, t->flush);
   }
 }
 
-// Not before the peer has begun to connect: there are plugins whose accept waits until it has, and two ranks that wait there for each other would do so for ever.
+// Not before the peer has begun to connect: there are plugins whose accept waits until it has, and two ranks that wait
+// there for each other would do so for ever.
 static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
   if (!t->accepting || !t->begun || t->accepted != NULL) {

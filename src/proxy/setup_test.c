@@ -1,4 +1,5 @@
-// setup_test.c: a control connection that ends over the message TRY: nothing is done with the handle any more. The messages are real, the error is made here.
+// setup_test.c: a control connection that ends over the message TRY: nothing is done with the handle any more. The
+// messages are real, the error is made here.
 #define _GNU_SOURCE // RTLD_NEXT
 #include "proxy/proxy_rig.h"
 

@@ -1,10 +1,10 @@
-// states.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor reads as if the peers
-// were on this machine (device/host/plan.c).
+// states.c: states. The own one is told to the peers; theirs go into the copies of their pages, which the executor
+// reads as if the peers were on this machine (device/host/plan.c).
 //
-// A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent before it, and is shown
-// when they have come, or when nothing has come for the time of grace (much longer where they must come). A control connection that ends
-// without a last word says LOST, after the time of grace: a word may be on its way. So does a data connection that fails: the peer's own
-// word explains more than the network's.
+// A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent
+// before it, and is shown when they have come, or when nothing has come for the time of grace (much longer where they
+// must come). A control connection that ends without a last word says LOST, after the time of grace: a word may be on
+// its way. So does a data connection that fails: the peer's own word explains more than the network's.
 #include <string.h>
 
 #include "base/log.h"
@@ -91,13 +91,14 @@ void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t)
 {
   if (!is_final(t) && t->word == 0 && t->lost_ns == 0) {
     t->lost_ns = tt_now_ns();
-    tt_info(TT_PROXY, "rank %d: the control connection with rank %d has ended without a last word", s->proxy->rank, t->peer->rank);
+    tt_info(TT_PROXY, "rank %d: the control connection with rank %d has ended without a last word", s->proxy->rank,
+            t->peer->rank);
   }
 }
 
-// How long nothing may come before the word is shown although messages are missing. A peer that has gone has waited until all of them were
-// on their way: they come, however slow the network is or busy this rank, until a connection fails. One that has stopped leaves them where
-// they are.
+// How long nothing may come before the word is shown although messages are missing. A peer that has gone has waited
+// until all of them were on their way: they come, however slow the network is or busy this rank, until a connection
+// fails. One that has stopped leaves them where they are.
 static uint64_t patience(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
   bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accepting;
@@ -117,8 +118,8 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
     t->moved = came;
     t->moved_ns = now;
   }
-  bool complete =
-      t->word != 0 && ((int32_t)(came - t->word_sent) >= 0 || atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
+  bool complete = t->word != 0 && ((int32_t)(came - t->word_sent) >= 0 ||
+                                   atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
   uint64_t since = TT_MAX(t->word != 0 ? t->word_ns : t->lost_ns, t->moved_ns);
   uint64_t end = since + patience(s, t);
   if (complete || now >= end) {
@@ -150,7 +151,8 @@ static ncclResult_t why_failed(const tt_proxy_service *s, const tt_proxy_ties *t
   return c->code;
 }
 
-// A failed data connection stops the port, unless the peer's page explains it. What is this rank's own fault needs no explanation.
+// A failed data connection stops the port, unless the peer's page explains it. What is this rank's own fault needs no
+// explanation.
 static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_t now, uint64_t *wake_ns)
 {
   if (t->judged[which] || !has_failed(t, which)) {

@@ -1,7 +1,8 @@
 // sums.c: see sums.h.
 //
-// Messages (counts, each at most the one before): posted by the launching thread, given to the network, done: the result is published, and the slot the
-// executor sent goes back. The network has at most as many as there are slots, in order.
+// Messages (counts, each at most the one before): posted by the launching thread, given to the network, done: the
+// result is published, and the slot the executor sent goes back. The network has at most as many as there are slots, in
+// order.
 #include "proxy/sums.h"
 
 #include "base/result.h"

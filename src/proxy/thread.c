@@ -1,25 +1,29 @@
 // thread.c: the process's progress thread: drives the proxies that nobody else drives (seed 001, part 5).
 //
-// It is started with the first proxy. It ends when it has slept for a second (LONGEST_NS) while there was no proxy, so that a process whose main
-// thread has left can end. Its users are the places of the table that are not free: a place is taken before tt_proxy_thread_start, and free before
-// tt_proxy_thread_left, which rings. The thread counts them under `lock` before it ends. So whoever took a place before is counted; whoever takes
-// one later finds the state NONE under `lock` and starts another thread. How it passes the time between two looks is its state:
+// It is started with the first proxy. It ends when it has slept for a second (LONGEST_NS) while there was no proxy, so
+// that a process whose main thread has left can end. Its users are the places of the table that are not free: a place
+// is taken before tt_proxy_thread_start, and free before tt_proxy_thread_left, which rings. The thread counts them
+// under `lock` before it ends. So whoever took a place before is counted; whoever takes one later finds the state NONE
+// under `lock` and starts another thread. How it passes the time between two looks is its state:
 //   NONE     there is no thread
 //   AWAKE    it looks, or will look before it rests
-//   NAPPING  proxies are driven by attending or launching threads (it comes back after a tick), or cannot be watched (after a short sleep)
-//   POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
+//   NAPPING  proxies are driven by attending or launching threads (it comes back after a tick), or cannot be watched
+//   (after a short sleep) POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
 //   MIXED    the same, and attending threads drive other proxies: at most a tick
 //   ASLEEP   there are no operations
 //
-// No wake-up is lost; the protocol is that of bell.h with `state` as the sleepers' word and an eventfd in place of the futex:
-//   whoever leaves operations behind: posts them, drives the proxy, fence, looks at the state, and wakes (tt_proxy_kick, tt_proxy_attend)
-//   the thread: says that it will rest, fence, looks at everything once more, rests if that changed nothing
-// So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the network of the proxy is
-// watched: the descriptors are edge-triggered, and the leaver has tested everything after the operation was posted, so whatever happens
-// later makes an edge. In MIXED an edge may go by while the thread leaves that proxy to others: hence the tick.
-// The networks' descriptors are in the thread's set, and what they stand for in the networks' own (net.h: watch_events), only while it rests on them,
-// and a little longer (prepare_rest), because whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests: what
-// happened until then, the second look finds; what happens later finds a socket in a set in a set.
+// No wake-up is lost; the protocol is that of bell.h with `state` as the sleepers' word and an eventfd in place of the
+// futex:
+//   whoever leaves operations behind: posts them, drives the proxy, fence, looks at the state, and wakes
+//   (tt_proxy_kick, tt_proxy_attend) the thread: says that it will rest, fence, looks at everything once more, rests if
+//   that changed nothing
+// So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the
+// network of the proxy is watched: the descriptors are edge-triggered, and the leaver has tested everything after the
+// operation was posted, so whatever happens later makes an edge. In MIXED an edge may go by while the thread leaves
+// that proxy to others: hence the tick. The networks' descriptors are in the thread's set, and what they stand for in
+// the networks' own (net.h: watch_events), only while it rests on them, and a little longer (prepare_rest), because
+// whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests:
+// what happened until then, the second look finds; what happens later finds a socket in a set in a set.
 // tests/proxy_model_test.c runs this code in all interleavings.
 #include <string.h>
 
@@ -32,23 +36,24 @@
 
 #define TICK_NS (1 * TT_NS_PER_MS) // between two looks at what others drive
 #define TICK_CROWDED_NS (10 * TT_NS_PER_MS)
-#define BLIND_NS 50000ull      // sleep where a network has no descriptor
-#define LONGEST_NS TT_NS_PER_S // longest sleep on descriptors: what a network that forgets an event costs; and without a proxy
-#ifndef IDLE_TICKS             // a test takes fewer of both
-#define IDLE_TICKS 50          // ticks without operations before it falls asleep
-#define RESTS_APART 4          // rests that taking a descriptor out of its set, and putting it back, is worth
+#define BLIND_NS 50000ull // sleep where a network has no descriptor
+// Longest sleep on descriptors: what a network that forgets an event costs; and without a proxy.
+#define LONGEST_NS TT_NS_PER_S
+#ifndef IDLE_TICKS    // a test takes fewer of both
+#define IDLE_TICKS 50 // ticks without operations before it falls asleep
+#define RESTS_APART 4 // rests that taking a descriptor out of its set, and putting it back, is worth
 #endif
 
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
-static _Atomic int state;                                // the thread; whoever wakes it sets AWAKE. From and to NONE under `lock` only
-static _Atomic int attending;                            // threads that drive proxies
-static _Atomic bool deserted;                            // the last of them has gone, or sleeps, and left operations behind
-static _Atomic bool crowded;                             // the machine has more ranks than cores
+static _Atomic int state;     // the thread; whoever wakes it sets AWAKE. From and to NONE under `lock` only
+static _Atomic int attending; // threads that drive proxies
+static _Atomic bool deserted; // the last of them has gone, or sleeps, and left operations behind
+static _Atomic bool crowded;  // the machine has more ranks than cores
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // the thread is started, or ends
 static _Atomic bool held;                                // tests only: it drives nothing
 static _Atomic uint64_t longest_ns = LONGEST_NS;         // written by tests only
 static _Atomic uint32_t rounds;                          // of its main loop, for tests
-static int wake_fd = -1, set_fd = -1;                    // written under `lock` before the first thread starts; kept for later ones
+static int wake_fd = -1, set_fd = -1; // written under `lock` before the first thread starts; kept for later ones
 
 // The networks' descriptors. All under `lock`, which comes before a network's own.
 typedef struct watch {
@@ -62,7 +67,8 @@ typedef struct watch {
 static watch *watched;
 static tt_span *watched_fds;
 static bool listening; // they are in the set; the thread's to change
-static int nlistened;  // descriptors, also the networks' own, that came into sets when it began to; about, as networks come and go
+static int nlistened;  // descriptors, also the networks' own, that came into sets when it began to; about, as networks
+                       // come and go
 
 // ---- what others call
 
@@ -88,7 +94,8 @@ static bool any_pending(void)
 // Will an event of its network make the thread look at this proxy?
 static bool is_proxy_watched(const tt_proxy *p)
 {
-  return atomic_load_explicit(&p->events_fd, memory_order_relaxed) >= 0 && !atomic_load_explicit(&p->refused, memory_order_relaxed) &&
+  return atomic_load_explicit(&p->events_fd, memory_order_relaxed) >= 0 &&
+         !atomic_load_explicit(&p->refused, memory_order_relaxed) &&
          atomic_load_explicit(&p->incoming, memory_order_relaxed) == NULL;
 }
 
@@ -121,7 +128,9 @@ void tt_proxy_attend(int delta)
 {
   int left = atomic_fetch_add(&attending, delta) + delta;
   if (delta > 0) {
-    if (atomic_load_explicit(&deserted, memory_order_relaxed)) { // counted in before: nobody else is the last one until this thread leaves
+    if (atomic_load_explicit(
+            &deserted,
+            memory_order_relaxed)) { // counted in before: nobody else is the last one until this thread leaves
       atomic_store_explicit(&deserted, false, memory_order_relaxed);
     }
     return;
@@ -151,8 +160,8 @@ typedef struct survey {
   bool moved;
 } survey;
 
-// Does somebody look after this proxy: a thread that attends, or one that keeps launching, and drives with every launch? One that has not been
-// driven for a tick has been left.
+// Does somebody look after this proxy: a thread that attends, or one that keeps launching, and drives with every
+// launch? One that has not been driven for a tick has been left.
 static bool is_driven(tt_proxy *p, const survey *s)
 {
   uint32_t driven = tt_proxy_count(&p->driven);
@@ -210,8 +219,8 @@ static void visit_proxy(tt_proxy *p, void *arg)
     return;
   }
   s->mine = true;
-  if (s->rests &&
-      (atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0 || atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
+  if (s->rests && (atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0 ||
+                   atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
     atomic_store(&p->rests, true);
   }
   s->moved |= tt_proxy_look(p);
@@ -223,7 +232,8 @@ static void visit_proxy(tt_proxy *p, void *arg)
 static int naps;
 static bool deaf;
 
-// Puts a network's descriptor into the set, and what it stands for into the network's own. The number of descriptors, or -errno: none.
+// Puts a network's descriptor into the set, and what it stands for into the network's own. The number of descriptors,
+// or -errno: none.
 static int listen_to(const watch *w)
 {
   int n = w->net->watch_events == NULL ? 0 : w->net->watch_events(w->ctx, true);
@@ -271,7 +281,8 @@ static bool listen_to_networks(void)
   return all;
 }
 
-// Takes them out, where the thread has done without for so long that putting them back costs little beside that; that it falls asleep says so, too.
+// Takes them out, where the thread has done without for so long that putting them back costs little beside that; that
+// it falls asleep says so, too.
 static void ignore_networks(int kind)
 {
   pthread_mutex_lock(&lock);
@@ -281,7 +292,8 @@ static void ignore_networks(int kind)
   pthread_mutex_unlock(&lock);
 }
 
-// Before a rest of this kind. False: the thread cannot rest like that. Then it is deaf until its next sleep, which is a short one.
+// Before a rest of this kind. False: the thread cannot rest like that. Then it is deaf until its next sleep, which is a
+// short one.
 static bool prepare_rest(int kind)
 {
   if (kind == POLLING || kind == MIXED) {
@@ -302,15 +314,16 @@ static survey look_around(bool rests)
               .blind = deaf,
               .now = tt_now_ns(),
               .tick = atomic_load_explicit(&crowded, memory_order_relaxed) ? TICK_CROWDED_NS : TICK_NS,
-              .alone =
-                  atomic_load_explicit(&attending, memory_order_acquire) <= 0 && atomic_load_explicit(&deserted, memory_order_relaxed)};
+              .alone = atomic_load_explicit(&attending, memory_order_acquire) <= 0 &&
+                       atomic_load_explicit(&deserted, memory_order_relaxed)};
   if (TT_LIKELY(!atomic_load_explicit(&held, memory_order_acquire))) {
     tt_proxy_each(visit_proxy, &s);
   }
   return s;
 }
 
-// How to rest after such a look; AWAKE: not at all. At once: where others compute on every core, who yields first gets it back milliseconds later.
+// How to rest after such a look; AWAKE: not at all. At once: where others compute on every core, who yields first gets
+// it back milliseconds later.
 static int choose_rest(const survey *s, int idle)
 {
   if (s->moved) {
@@ -350,8 +363,8 @@ static uint64_t sleep_as(int kind, const survey *s)
   return unused_ns;
 }
 
-// Has the thread been without a proxy since `unused_ns` (0: it had one) for long enough, and still is? Then there is no thread from here on. Nobody has
-// woken it: its state is the same.
+// Has the thread been without a proxy since `unused_ns` (0: it had one) for long enough, and still is? Then there is no
+// thread from here on. Nobody has woken it: its state is the same.
 static bool thread_has_ended(uint64_t unused_ns)
 {
   int asleep = ASLEEP;
@@ -421,7 +434,8 @@ static ncclResult_t open_fds(void)
     e = tt_events_open(&set_fd);
     e = e != 0 ? e : tt_events_add(set_fd, wake_fd, true);
   }
-  return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "cannot start the progress thread: %s (see ulimit -n)", strerror(-e));
+  return e == 0 ? ncclSuccess
+                : tt_fail(ncclSystemError, "cannot start the progress thread: %s (see ulimit -n)", strerror(-e));
 }
 
 ncclResult_t tt_proxy_thread_start(bool is_crowded)
@@ -501,8 +515,8 @@ static void unlist_watch(watch *w)
   tt_spans_remove(&watched_fds, &w->key);
 }
 
-// Into the set at once, to see that this works; not what somebody has put there, as the set would say: a network's own descriptor is nobody else's.
-// Caller holds `lock`.
+// Into the set at once, to see that this works; not what somebody has put there, as the set would say: a network's own
+// descriptor is nobody else's. Caller holds `lock`.
 static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
 {
   watch *w = find_watch(fd) == NULL ? tt_calloc(1, sizeof *w) : NULL;

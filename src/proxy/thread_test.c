@@ -1,5 +1,5 @@
-// thread_test.c: the progress thread: it takes over what is left, stands back while others drive, and survives whatever comes and goes.
-// That no wake-up is lost is shown by tests/proxy_model_test.c and tried by ring_test.c.
+// thread_test.c: the progress thread: it takes over what is left, stands back while others drive, and survives whatever
+// comes and goes. That no wake-up is lost is shown by tests/proxy_model_test.c and tried by ring_test.c.
 #include "proxy/proxy_rig.h"
 
 #include <sched.h>
@@ -45,8 +45,8 @@ static void kick_both(rig *r)
   tt_proxy_kick(r->ranks[1].proxy);
 }
 
-// Operations that are left, posted only or also driven, are finished by the thread, however it sleeps; long pauses in between, so that it
-// does.
+// Operations that are left, posted only or also driven, are finished by the thread, however it sleeps; long pauses in
+// between, so that it does.
 static void left(void **state)
 {
   (void)state;
@@ -152,8 +152,8 @@ static void mixed(void **state)
   fake_stop();
 }
 
-// Whenever the thread has not listened to the networks for a while, it does again before it sleeps on them, here for as long as it takes: what comes wakes it.
-// A network that can be told is told both times.
+// Whenever the thread has not listened to the networks for a while, it does again before it sleeps on them, here for as
+// long as it takes: what comes wakes it. A network that can be told is told both times.
 static void listens_again(void **state)
 {
   (void)state;
@@ -177,8 +177,8 @@ static void listens_again(void **state)
   fake_stop();
 }
 
-// The thread cannot listen: it looks every now and then instead, three times for each sleep of 50 us at most, and no network is told that it does. If it slept
-// on descriptors all the same, that would be for ever.
+// The thread cannot listen: it looks every now and then instead, three times for each sleep of 50 us at most, and no
+// network is told that it does. If it slept on descriptors all the same, that would be for ever.
 static void manage_deaf(rig *r)
 {
   tt_proxy_thread_patience(3600 * TT_NS_PER_S);
@@ -322,8 +322,8 @@ static void comes_and_goes(void **state)
   fake_stop();
 }
 
-// Without a proxy the thread ends, and another one starts with the next proxy; here most of them come when it is just about to end, and somebody looks at
-// everything meanwhile. At last no thread is left.
+// Without a proxy the thread ends, and another one starts with the next proxy; here most of them come when it is just
+// about to end, and somebody looks at everything meanwhile. At last no thread is left.
 static void ends_and_starts(void **state)
 {
   (void)state;
@@ -420,9 +420,10 @@ static void forked(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(left),          cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
-                                     cmocka_unit_test(mixed),         cmocka_unit_test(listens_again),  cmocka_unit_test(deaf),
-                                     cmocka_unit_test(refused),       cmocka_unit_test(comes_and_goes), cmocka_unit_test(ends_and_starts),
-                                     cmocka_unit_test(stays_a_while), cmocka_unit_test(forked)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(left),          cmocka_unit_test(stands_back),    cmocka_unit_test(asleep),
+      cmocka_unit_test(mixed),         cmocka_unit_test(listens_again),  cmocka_unit_test(deaf),
+      cmocka_unit_test(refused),       cmocka_unit_test(comes_and_goes), cmocka_unit_test(ends_and_starts),
+      cmocka_unit_test(stays_a_while), cmocka_unit_test(forked)};
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

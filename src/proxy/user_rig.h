@@ -1,12 +1,12 @@
-// user_rig.h: a user and his buffers, for tests of what the proxy does with large messages. Define RIG_BIG before, large enough for
-// payloads that travel alone.
+// user_rig.h: a user and his buffers, for tests of what the proxy does with large messages. Define RIG_BIG before,
+// large enough for payloads that travel alone.
 #pragma once
 #include "proxy/proxy_rig.h"
 
 #include "device/schedule.h"
 
-// The user's side of one operation between two ranks: a buffer that is sent and one that is received, in messages of RIG_BIG_BYTES and a
-// last one.
+// The user's side of one operation between two ranks: a buffer that is sent and one that is received, in messages of
+// RIG_BIG_BYTES and a last one.
 typedef struct user {
   rig *r;
   int from, to;
@@ -26,8 +26,8 @@ typedef struct user {
   tt_lane lane;
 } user;
 
-// Posts both operations: `bytes` from the buffer `in` of one rank to `out` of the other. `places`: the receiver may be written to before
-// its step runs.
+// Posts both operations: `bytes` from the buffer `in` of one rank to `out` of the other. `places`: the receiver may be
+// written to before its step runs.
 FAKE void user_begin(user *u, size_t bytes, bool places)
 {
   static uint32_t number;
@@ -114,7 +114,8 @@ FAKE bool user_get(user *u)
   const tt_slot *s = tt_fifo_slot(f);
   size_t at = (size_t)u->read * RIG_BIG_BYTES;
   char *to = u->out + u->shift + at;
-  assert_true(s->sig == u->recv.sig && s->count == u->send.count && s->bytes == TT_MIN(u->bytes - at, (size_t)RIG_BIG_BYTES));
+  assert_true(s->sig == u->recv.sig && s->count == u->send.count &&
+              s->bytes == TT_MIN(u->bytes - at, (size_t)RIG_BIG_BYTES));
   char *from = s->elsewhere == 0 ? tt_fifo_data(f) : (char *)(uintptr_t)s->elsewhere;
   if (from != to) {
     memcpy(to, from, s->bytes);

@@ -43,7 +43,8 @@ static int hex(char c)
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-// Replaces what stands behind a backslash, in place; what comes out is never longer. Returns its size, -1 when something else stands there.
+// Replaces what stands behind a backslash, in place; what comes out is never longer. Returns its size, -1 when
+// something else stands there.
 static long unescape(char *text, size_t size)
 {
   size_t out = 0;
@@ -128,8 +129,8 @@ static ncclResult_t sort_entries(const char *name, capture *c)
     if (a == NULL || strcmp(a->path, b->path) != 0) {
       c->entries[kept++] = *b;
     } else if (!same(a, b)) {
-      return tt_fail(ncclInvalidArgument, "%s:%d: /%.256s is something else at line %d", name, TT_MAX(a->line, b->line), a->path,
-                     TT_MIN(a->line, b->line));
+      return tt_fail(ncclInvalidArgument, "%s:%d: /%.256s is something else at line %d", name, TT_MAX(a->line, b->line),
+                     a->path, TT_MIN(a->line, b->line));
     }
   }
   c->count = kept;
@@ -149,7 +150,8 @@ static ncclResult_t read_lines(const char *name, capture *c)
     }
     if (number == 1) {
       if (strcmp(line, HEADER) != 0) {
-        return tt_fail(ncclInvalidArgument, "%s:1: not a machine's capture: the first line must be \"" HEADER "\"", name);
+        return tt_fail(ncclInvalidArgument, "%s:1: not a machine's capture: the first line must be \"" HEADER "\"",
+                       name);
       }
     } else if (line[0] != 0 && line[0] != '#') {
       const char *wrong = read_line(line, &c->entries[c->count]);

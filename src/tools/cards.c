@@ -28,10 +28,12 @@ static bool pxn_ok(const tt_topo *topo, const tt_paths *paths, const tt_topo_rul
 {
   int near = way.proxy, most = rules->pxn_c2c ? TT_PATH_P2C : TT_PATH_PXB;
   return near >= 0 && topo->nodes[near].kind == TT_NODE_GPU && tt_path_get(paths, near, gpu)->type <= TT_PATH_NVL &&
-         tt_path_get(paths, near, way.net)->type <= most && tt_topo_gdr(topo, paths, rules, near, way.net, false) != TT_GDR_OFF;
+         tt_path_get(paths, near, way.net)->type <= most &&
+         tt_topo_gdr(topo, paths, rules, near, way.net, false) != TT_GDR_OFF;
 }
 
-tt_net_choice tt_p2p_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_p2p_rules p2p, tt_p2p_part part)
+tt_net_choice tt_p2p_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_p2p_rules p2p,
+                         tt_p2p_part part)
 {
   int gpu = part.gpu, level = rules->pxn_disable ? 0 : p2p.pxn, twin = twin_of(topo, gpu, part.peer_dev);
   tt_net_choice own = {tt_topo_gpu_net(topo, paths, rules, gpu, part.channel), gpu};

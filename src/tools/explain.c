@@ -86,8 +86,8 @@ void tt_schedule_print(FILE *f, const tt_schedule *s, const tt_layout *layout)
   if (layout) {
     fprintf(f, " on node %d of %d", layout->node_of[s->rank], layout->nnodes);
   }
-  fprintf(f, ": input %d blocks, output %d blocks, %d chunks per block and pass, %d scratch slots\n", s->in_blocks, s->out_blocks, s->nsub,
-          s->ntmp);
+  fprintf(f, ": input %d blocks, output %d blocks, %d chunks per block and pass, %d scratch slots\n", s->in_blocks,
+          s->out_blocks, s->nsub, s->ntmp);
   for (int k = 0; k < s->nstrands; k++) {
     fprintf(f, " strand %d\n", k);
     for (uint32_t i = 0; i < s->strands[k].count; i++) {

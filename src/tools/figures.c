@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-size_t tt_figures_write(const tt_figures *f, const tt_machine_kind *kind, const char *host, char out[TT_FIGURES_MAX_BYTES])
+size_t tt_figures_write(const tt_figures *f, const tt_machine_kind *kind, const char *host,
+                        char out[TT_FIGURES_MAX_BYTES])
 {
   size_t at = 0;
   char day[32] = "";
@@ -21,10 +22,11 @@ size_t tt_figures_write(const tt_figures *f, const tt_machine_kind *kind, const 
   if (gmtime_r(&when, &tm) != NULL) {
     strftime(day, sizeof day, "%Y-%m-%d %H:%M:%S UTC", &tm);
   }
-  at += (size_t)snprintf(out, TT_FIGURES_MAX_BYTES,
-                         "# Figures of this machine, measured by tutti-tune --machine on %s. The library reads them (docs/tuning.md).\n"
-                         "version = %d\ncpu = %.63s\ncores = %d\nkernel = %.63s\nhost = %.63s\nmeasured = %lld\n",
-                         day, TT_FIGURES_VERSION, kind->cpu, kind->cores, kind->kernel, host, (long long)f->when);
+  at += (size_t)snprintf(
+      out, TT_FIGURES_MAX_BYTES,
+      "# Figures of this machine, measured by tutti-tune --machine on %s. The library reads them (docs/tuning.md).\n"
+      "version = %d\ncpu = %.63s\ncores = %d\nkernel = %.63s\nhost = %.63s\nmeasured = %lld\n",
+      day, TT_FIGURES_VERSION, kind->cpu, kind->cores, kind->kernel, host, (long long)f->when);
   for (int i = 0; i < TT_FIGURES; i++) {
     const tt_figure_row *row = tt_figure_row_at((tt_figure)i);
     at += (size_t)snprintf(out + at, TT_FIGURES_MAX_BYTES - at, "%s = %u\n", row->name, f->value[i]);

@@ -249,7 +249,8 @@ static ncclResult_t put_all(gather *g)
   TT_TRY(each(g, "/sys/class/infiniband", put_ib));
   TT_TRY(put_gpus(g));
   return g->out.failed || g->out.size > TT_CAPTURE_BYTES
-             ? tt_fail(ncclSystemError, "%s: more than %d bytes to gather, or no memory", tt_tree_name(g->machine->tree), TT_CAPTURE_BYTES)
+             ? tt_fail(ncclSystemError, "%s: more than %d bytes to gather, or no memory",
+                       tt_tree_name(g->machine->tree), TT_CAPTURE_BYTES)
              : ncclSuccess;
 }
 

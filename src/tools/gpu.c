@@ -45,8 +45,8 @@ static void gpu_hints(const tt_gpu_facts *facts, tt_sysfs_hints *out)
 {
   static const char *generations[] = {
       NULL, "2.5 GT/s PCIe", "5.0 GT/s PCIe", "8.0 GT/s PCIe", "16.0 GT/s PCIe", "32.0 GT/s PCIe", "64.0 GT/s PCIe"};
-  const unsigned ids[] = {(unsigned)facts->device_id & 0xffff, (unsigned)facts->device_id >> 16, (unsigned)facts->subsystem_id & 0xffff,
-                          (unsigned)facts->subsystem_id >> 16};
+  const unsigned ids[] = {(unsigned)facts->device_id & 0xffff, (unsigned)facts->device_id >> 16,
+                          (unsigned)facts->subsystem_id & 0xffff, (unsigned)facts->subsystem_id >> 16};
   *out = (tt_sysfs_hints){.speed = generations[facts->generation], .width = facts->width};
   for (size_t i = 0; i < TT_COUNT(ids) && facts->device_id != 0; i++) {
     snprintf(out->ids[i], sizeof(out->ids[i]), "0x%04x", ids[i]);

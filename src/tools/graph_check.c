@@ -23,14 +23,16 @@ static ncclResult_t check_edges(const tt_paths *paths, const tt_graph *g, int c,
 {
   int count = tt_graph_edges(g, c, edges);
   for (int i = 0; i < count; i++) {
-    int type = tt_path_get(paths, edges[i].from, edges[i].to)->type, most = edges[i].intra ? g->typeintra : g->typeinter;
+    int type = tt_path_get(paths, edges[i].from, edges[i].to)->type,
+        most = edges[i].intra ? g->typeintra : g->typeinter;
     if (type > most) {
-      return tt_fail(ncclInternalError, "channel %d of %s: the way from %d to %d is %s, not %s or better", c, tt_pattern_name(g->pattern),
-                     edges[i].from, edges[i].to, tt_path_type_name(type), tt_path_type_name(most));
+      return tt_fail(ncclInternalError, "channel %d of %s: the way from %d to %d is %s, not %s or better", c,
+                     tt_pattern_name(g->pattern), edges[i].from, edges[i].to, tt_path_type_name(type),
+                     tt_path_type_name(most));
     }
     if (!tt_flow_take(flow, edges[i].from, edges[i].to, edges[i].amount)) {
-      return tt_fail(ncclInternalError, "channel %d of %s: no %g GB/s are left from %d to %d", c, tt_pattern_name(g->pattern),
-                     (double)edges[i].amount / 1000, edges[i].from, edges[i].to);
+      return tt_fail(ncclInternalError, "channel %d of %s: no %g GB/s are left from %d to %d", c,
+                     tt_pattern_name(g->pattern), (double)edges[i].amount / 1000, edges[i].from, edges[i].to);
     }
   }
   return ncclSuccess;

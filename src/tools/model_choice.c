@@ -35,7 +35,8 @@ void tt_model_size(const tt_model *m, const tt_model_op *op, tt_model_choice *c)
       threads /= 2;
     }
   }
-  threads += c->algo == TT_MODEL_RING && c->proto == TT_MODEL_SIMPLE ? TT_MODEL_WARP : 0; // one more warp, to synchronise
+  // One more warp, to synchronise.
+  threads += c->algo == TT_MODEL_RING && c->proto == TT_MODEL_SIMPLE ? TT_MODEL_WARP : 0;
   threads = TT_MAX(threads, 3 * TT_MODEL_WARP);
   c->channels = n;
   c->threads = c->algo == TT_MODEL_TREE || c->algo == TT_MODEL_PAT ? TT_MODEL_MAX_THREADS : threads;
@@ -53,9 +54,9 @@ ncclResult_t tt_model_choose(const tt_model *m, const tt_model_op *op, tt_model_
     }
   }
   if (best.us == FLT_MAX) {
-    return tt_fail(m->by_variable ? ncclInvalidUsage : ncclInternalError, "no algorithm is left for %s on %d ranks and %d nodes%s",
-                   tt_model_func_name(op->func), m->nranks, m->nnodes,
-                   m->by_variable ? ": NCCL_ALGO or NCCL_PROTO allow none that can do it" : "");
+    return tt_fail(m->by_variable ? ncclInvalidUsage : ncclInternalError,
+                   "no algorithm is left for %s on %d ranks and %d nodes%s", tt_model_func_name(op->func), m->nranks,
+                   m->nnodes, m->by_variable ? ": NCCL_ALGO or NCCL_PROTO allow none that can do it" : "");
   }
   tt_model_size(m, op, &best);
   *out = best;

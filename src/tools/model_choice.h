@@ -1,4 +1,5 @@
-// model_choice.h: which algorithm NCCL 2.30 takes by the model of topo/model.h, and the model's answers as text: for the explorer and tests.
+// model_choice.h: which algorithm NCCL 2.30 takes by the model of topo/model.h, and the model's answers as text: for
+// the explorer and tests.
 #pragma once
 #include "topo/model.h"
 
@@ -9,7 +10,8 @@ typedef struct tt_model_choice {
   int channels, threads;
 } tt_model_choice;
 
-// The fastest for an operation. ncclInvalidUsage: the variables leave none; ncclInternalError: there is none without them.
+// The fastest for an operation. ncclInvalidUsage: the variables leave none; ncclInternalError: there is none without
+// them.
 ncclResult_t tt_model_choose(const tt_model *m, const tt_model_op *op, tt_model_choice *out);
 
 // Channels and threads of an operation with a given algorithm and protocol.

@@ -74,7 +74,8 @@ static ncclResult_t start(void *library, const tt_nvml_ops *ops, tt_nvml **out)
 {
   int error = ops->init();
   if (error == VERSION_MISMATCH) {
-    tt_warn("NVML: library and driver have different versions; GPUs and NVLinks are not seen. After an update of the driver the machine "
+    tt_warn("NVML: library and driver have different versions; GPUs and NVLinks are not seen. After an update of the "
+            "driver the machine "
             "needs a restart");
   } else if (error != 0) {
     tt_info(TT_GRAPH, "NVML: does not start: error %d (%s); GPUs and NVLinks are not seen", error, text_of(ops, error));
@@ -235,8 +236,8 @@ static void read_c2c(const tt_nvml_ops *ops, void *device, tt_gpu_facts *gpu)
   }
   for (unsigned l = 0; l < count && l < TT_NVML_MAX_C2C; l++) {
     unsigned status = 0, bw = 0;
-    if (get_field(ops, device, FIELD_C2C_STATUS, l, &status) && status == 1 && get_field(ops, device, FIELD_C2C_BW, l, &bw) && bw > 0 &&
-        bw <= MAX_C2C_BW) {
+    if (get_field(ops, device, FIELD_C2C_STATUS, l, &status) && status == 1 &&
+        get_field(ops, device, FIELD_C2C_BW, l, &bw) && bw > 0 && bw <= MAX_C2C_BW) {
       gpu->c2c_bw = (int)bw;
       gpu->c2c_count++;
     }
@@ -273,8 +274,8 @@ bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out
   error = error != 0 ? error : ops->index(device, &index);
   error = error != 0 ? error : ops->capability(device, &major, &minor);
   if (error != 0 || index > 65535 || major < 0 || major > 999 || minor < 0 || minor > 9) {
-    tt_info(TT_GRAPH, "NVML: GPU %.16s: error %d (%s), number %u, compute capability %d.%d", bus_id, error, text_of(ops, error), index,
-            major, minor);
+    tt_info(TT_GRAPH, "NVML: GPU %.16s: error %d (%s), number %u, compute capability %d.%d", bus_id, error,
+            text_of(ops, error), index, major, minor);
     return false;
   }
   gpu.index = (int)index;
@@ -290,8 +291,9 @@ bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out
 
 bool tt_gpu_facts_print(const tt_gpu_facts *gpu, char *text, size_t size)
 {
-  int n = snprintf(text, size, "bus %s\nindex %d\nsm %d\ndevice %08x %08x\nslot %d %d\nc2c %d %d\n", gpu->bus_id, gpu->index, gpu->sm,
-                   (unsigned)gpu->device_id, (unsigned)gpu->subsystem_id, gpu->generation, gpu->width, gpu->c2c_count, gpu->c2c_bw);
+  int n = snprintf(text, size, "bus %s\nindex %d\nsm %d\ndevice %08x %08x\nslot %d %d\nc2c %d %d\n", gpu->bus_id,
+                   gpu->index, gpu->sm, (unsigned)gpu->device_id, (unsigned)gpu->subsystem_id, gpu->generation,
+                   gpu->width, gpu->c2c_count, gpu->c2c_bw);
   for (int i = 0; i < gpu->nlinks && n >= 0 && (size_t)n < size; i++) {
     n += snprintf(text + n, size - (size_t)n, "nvlink %s %d\n", gpu->links[i].target, gpu->links[i].count);
   }
@@ -341,8 +343,8 @@ static bool parse_line(const char *line, facts *f, tt_gpu_facts *gpu)
     add_link(gpu, target, count);
     return true;
   }
-  return numbers(line, "index", &f->index, 65535) && numbers(line, "sm", &f->sm, 9999) && numbers(line, "slot", &f->slot, 6) &&
-         numbers(line, "c2c", &f->c2c, TT_NVML_MAX_C2C);
+  return numbers(line, "index", &f->index, 65535) && numbers(line, "sm", &f->sm, 9999) &&
+         numbers(line, "slot", &f->slot, 6) && numbers(line, "c2c", &f->c2c, TT_NVML_MAX_C2C);
 }
 
 bool tt_gpu_facts_parse(const char *text, tt_gpu_facts *out)

@@ -1,7 +1,9 @@
-// nvml.h: what NVIDIA's management library knows of a GPU: its number, compute capability, NVLinks with their far ends, C2C.
+// nvml.h: what NVIDIA's management library knows of a GPU: its number, compute capability, NVLinks with their far ends,
+// C2C.
 //
-// libnvidia-ml.so.1 is opened at run time; a machine without it, or without its driver, is a machine without GPUs. Layouts and numbers are
-// those of NVML's stable interface. All calls go through a table of functions, so that tests put another library in its place.
+// libnvidia-ml.so.1 is opened at run time; a machine without it, or without its driver, is a machine without GPUs.
+// Layouts and numbers are those of NVML's stable interface. All calls go through a table of functions, so that tests
+// put another library in its place.
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
@@ -44,7 +46,8 @@ typedef struct tt_nvml_field { // nvmlFieldValue_t
 } tt_nvml_field;
 static_assert(sizeof(tt_nvml_field) == 40 && offsetof(tt_nvml_field, value) == 32, "nvmlFieldValue_t");
 
-// The library's functions; each returns 0 or an error number. Those that older libraries lack may be NULL: the last seven.
+// The library's functions; each returns 0 or an error number. Those that older libraries lack may be NULL: the last
+// seven.
 typedef struct tt_nvml_ops {
   int (*init)(void);
   int (*shutdown)(void);
@@ -65,8 +68,9 @@ typedef struct tt_nvml_ops {
 
 typedef struct tt_nvml tt_nvml;
 
-// Opens the library and initialises it. *out is NULL, with an INFO line that says why, where there is none or it does not come up; that is
-// no error. Errors: no memory. `library` NULL: TT_NVML_LIBRARY. Free *out with tt_nvml_close. Any thread.
+// Opens the library and initialises it. *out is NULL, with an INFO line that says why, where there is none or it does
+// not come up; that is no error. Errors: no memory. `library` NULL: TT_NVML_LIBRARY. Free *out with tt_nvml_close. Any
+// thread.
 ncclResult_t tt_nvml_open(const char *library, tt_nvml **out);
 
 // The same with functions that the caller has.
@@ -101,16 +105,18 @@ typedef struct tt_gpu_facts {
 // Everything about the GPU with that bus id. False when the library does not know it (an INFO line says what it said).
 bool tt_nvml_gpu_read(const tt_nvml *nvml, const char *bus_id, tt_gpu_facts *out);
 
-// The same facts as a text of at most `size` bytes, one per line, for captures; and back. Unknown lines are ignored; numbers that cannot be
-// are refused. False: no room, or not such a text.
+// The same facts as a text of at most `size` bytes, one per line, for captures; and back. Unknown lines are ignored;
+// numbers that cannot be are refused. False: no room, or not such a text.
 bool tt_gpu_facts_print(const tt_gpu_facts *gpu, char *text, size_t size);
 bool tt_gpu_facts_parse(const char *text, tt_gpu_facts *out);
 
-// What is known of a GPU, from NVML (s->nvml) or, without it, from the root's /nvml, which captures have. False: nothing.
+// What is known of a GPU, from NVML (s->nvml) or, without it, from the root's /nvml, which captures have. False:
+// nothing.
 bool tt_gpu_facts_read(const tt_sysfs *s, const char *bus_id, tt_gpu_facts *out);
 
 // ---- gpu.c ----
 
-// For tt_sysfs: the <gpu> of a device with its <nvlink>s and <c2c>, in its <pci>. Where sysfs does not say ids, speed and width of the
-// device, NVML does. (NCCL 2.30 prefers NVML, which tells a GPU's present speed: a GPU at rest looks slow.)
+// For tt_sysfs: the <gpu> of a device with its <nvlink>s and <c2c>, in its <pci>. Where sysfs does not say ids, speed
+// and width of the device, NVML does. (NCCL 2.30 prefers NVML, which tells a GPU's present speed: a GPU at rest looks
+// slow.)
 ncclResult_t tt_gpu_element(const tt_sysfs *s, tt_xml *xml, const char *bus_id, tt_xml_node **out);

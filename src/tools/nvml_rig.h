@@ -1,4 +1,5 @@
-// nvml_rig.h: NVML that is not there, for source_test.c: two GPUs with links to switches, to each other, and to what makes no sense.
+// nvml_rig.h: NVML that is not there, for source_test.c: two GPUs with links to switches, to each other, and to what
+// makes no sense.
 #pragma once
 #include "tools/nvml.h"
 #include "topo/topo_rig.h"

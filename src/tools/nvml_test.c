@@ -1,4 +1,5 @@
-// nvml_test.c: opening the library, and facts as text. What it is asked is in source_test.c, over a library that is not there (nvml_rig.h).
+// nvml_test.c: opening the library, and facts as text. What it is asked is in source_test.c, over a library that is not
+// there (nvml_rig.h).
 #include "tools/nvml.h"
 #include "topo/topo_rig.h"
 
@@ -118,8 +119,9 @@ static void test_bus_ids(void **state)
               {"00000000:0F:1f.7", "0000:0f:1f.7"},
               {"10000:e1:00.0", "10000:e1:00.0"},
               {"0:1:2.3", "0000:01:02.3"}};
-  static const char *bad[] = {"",           "0000:0f:00",    "0000:0f:20.0",  "0000:0f:00.8", "0000:0f:00.00", "ffffffff:0f:00.0",
-                              "-1:0f:00.0", " 0000:0f:00.0", "0000:0f:00.0 ", "0x00:0f:00.0", TT_NVML_HIDDEN,  "pci0000:00"};
+  static const char *bad[] = {
+      "",           "0000:0f:00",    "0000:0f:20.0",  "0000:0f:00.8", "0000:0f:00.00", "ffffffff:0f:00.0",
+      "-1:0f:00.0", " 0000:0f:00.0", "0000:0f:00.0 ", "0x00:0f:00.0", TT_NVML_HIDDEN,  "pci0000:00"};
   char out[16];
   for (size_t i = 0; i < TT_COUNT(good); i++) {
     assert_true(tt_bus_id_sysfs(good[i].text, out));

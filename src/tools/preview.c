@@ -13,7 +13,8 @@ struct tt_preview {
 static void fill_peers(const tt_preview_env *env, tt_peer *peers)
 {
   for (int i = 0; i < env->nranks; i++) {
-    peers[i] = (tt_peer){.at.rank = i, .cpus = env->cores, .figures = env->figures, .geometry = tt_geometry_default(), .numa = -1};
+    peers[i] = (tt_peer){
+        .at.rank = i, .cpus = env->cores, .figures = env->figures, .geometry = tt_geometry_default(), .numa = -1};
     peers[i].at.proc.pid = env->one_process ? 1 : i + 1;
   }
 }
@@ -28,8 +29,9 @@ static ncclResult_t fill(const tt_preview_env *env, struct ncclComm *c)
   c->machine.local_ranks = env->nranks;
   c->peers = tt_calloc((size_t)env->nranks, sizeof *c->peers);
   int *names = tt_calloc((size_t)env->nranks, sizeof *names); // all on node 0
-  ncclResult_t res = c->peers == NULL || names == NULL ? tt_fail(ncclSystemError, "no memory for a preview of %d ranks", env->nranks)
-                                                       : tt_layout_create(env->nranks, names, &c->layout);
+  ncclResult_t res = c->peers == NULL || names == NULL
+                         ? tt_fail(ncclSystemError, "no memory for a preview of %d ranks", env->nranks)
+                         : tt_layout_create(env->nranks, names, &c->layout);
   tt_free(names);
   TT_TRY(res);
   fill_peers(env, c->peers);

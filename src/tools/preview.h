@@ -15,5 +15,6 @@ typedef struct tt_preview tt_preview;
 ncclResult_t tt_preview_create(const tt_preview_env *env, tt_preview **out);
 // NULL is allowed.
 void tt_preview_destroy(tt_preview *p);
-// What a collective would run with, and for how many microseconds by the cost model. Errors: those of tt_tuning_choose and tt_tuning_estimate.
+// What a collective would run with, and for how many microseconds by the cost model. Errors: those of tt_tuning_choose
+// and tt_tuning_estimate.
 ncclResult_t tt_preview_choose(tt_preview *p, tt_func func, size_t bytes, tt_choice *choice, double *us);

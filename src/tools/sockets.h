@@ -1,4 +1,5 @@
-// sockets.h: sockets for programs that may wait: tests, benchmarks, tutti-tune. Errors are negative errno values, as in os/socket.h.
+// sockets.h: sockets for programs that may wait: tests, benchmarks, tutti-tune. Errors are negative errno values, as in
+// os/socket.h.
 #pragma once
 #include "os/socket.h"
 

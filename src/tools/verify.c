@@ -69,10 +69,11 @@ bool tt_verify_blame(tt_verifier *v, tt_verify_class c, const tt_actor *a, const
   }
   char where[96] = "", what[512];
   if (a && v->nstages > 1) {
-    snprintf(where, sizeof where, "rank %d stage %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank, a->stage, a->strand,
-             a->pos, a->pass);
+    snprintf(where, sizeof where, "rank %d stage %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank,
+             a->stage, a->strand, a->pos, a->pass);
   } else if (a) {
-    snprintf(where, sizeof where, "rank %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank, a->strand, a->pos, a->pass);
+    snprintf(where, sizeof where, "rank %d strand %d step %d pass %d: ", tt_actor_schedule(v, a)->rank, a->strand,
+             a->pos, a->pass);
   }
   va_list args;
   va_start(args, fmt);
@@ -130,7 +131,8 @@ static bool is_spared(const tt_verifier *v, const tt_actor *a, const tt_ref *ref
   if (!(flags & TT_STEP_PUT)) {
     return false;
   }
-  return source ? !makes_something(v, a) : ref->kind == TT_PEER_OUT && !reaches(v, tt_actor_schedule(v, a)->rank, ref->peer);
+  return source ? !makes_something(v, a)
+                : ref->kind == TT_PEER_OUT && !reaches(v, tt_actor_schedule(v, a)->rank, ref->peer);
 }
 
 // ---- the run ----
@@ -202,24 +204,28 @@ static bool take_message(tt_verifier *v, tt_actor *a, const tt_ref *ref, const t
     a->heard[ref->peer] = a->pass + 1;
     v->along[ref->peer] = m->value;
   } else if (m->chunk != ref->chunk) {
-    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "expects chunk %u of rank %d, gets chunk %u", ref->chunk, ref->peer, m->chunk);
+    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "expects chunk %u of rank %d, gets chunk %u", ref->chunk,
+                           ref->peer, m->chunk);
   }
   *value = m->value;
   return true;
 }
 
 // `value`: of a message.
-static bool put_message(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_value *value, const uint32_t *clock)
+static bool put_message(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_value *value,
+                        const uint32_t *clock)
 {
   tt_queue *q = queue_of(v, a, ref, false);
   tt_message *m = &q->slot[(q->head + q->count++) % v->o->slots];
   *m = (tt_message){.value = q->token ? NULL : value, .clock = clock, .chunk = ref->chunk, .offer = ref->offer};
-  const tt_ref own = {.kind = ref->offer == TT_OFFER_IN ? TT_IN : TT_OUT, .peer = tt_actor_schedule(v, a)->rank, .chunk = ref->chunk};
+  const tt_ref own = {
+      .kind = ref->offer == TT_OFFER_IN ? TT_IN : TT_OUT, .peer = tt_actor_schedule(v, a)->rank, .chunk = ref->chunk};
   return !v->copies || ref->offer == TT_OFFER_NONE || tt_memory_read(v, a, &own, &m->value);
 }
 
 // Does the step that takes the next token from `peer` read what it offers, and nothing else of the peer?
-static bool offer_is_read(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_ref *src, const tt_ref *token)
+static bool offer_is_read(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_ref *src,
+                          const tt_ref *token)
 {
   const tt_queue *q = queue_of(v, a, token, true);
   const tt_message *m = &q->slot[q->head];
@@ -230,11 +236,13 @@ static bool offer_is_read(tt_verifier *v, const tt_actor *a, const tt_step *step
     others += peers && (src[i].kind != kind || src[i].chunk != m->chunk);
   }
   return m->offer == TT_OFFER_NONE || (found == 1 && others == 0) ||
-         tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "rank %d offers chunk %u of its %s, which is read %d times, and %d other chunks",
-                         token->peer, m->chunk, m->offer == TT_OFFER_IN ? "input" : "output", found, others);
+         tt_verify_blame(v, TT_VERIFY_CONTENTS, a,
+                         "rank %d offers chunk %u of its %s, which is read %d times, and %d other chunks", token->peer,
+                         m->chunk, m->offer == TT_OFFER_IN ? "input" : "output", found, others);
 }
 
-// The copy to read a source from, if one came with the step's token. offer_is_read has found the source: so no copy outlives the step.
+// The copy to read a source from, if one came with the step's token. offer_is_read has found the source: so no copy
+// outlives the step.
 static const tt_value *take_copy(tt_verifier *v, const tt_ref *src)
 {
   const tt_value *copy = NULL;
@@ -298,7 +306,8 @@ static const uint32_t *clock_now(tt_verifier *v, const tt_actor *a)
   return clock ? memcpy(clock, a->clock, (size_t)v->nactors * sizeof *clock) : NULL;
 }
 
-// Gives the tokens back: from now on their sender may know that this step is over. Of those with copies it does not wait to hear.
+// Gives the tokens back: from now on their sender may know that this step is over. Of those with copies it does not
+// wait to hear.
 static bool give_back(tt_verifier *v, const tt_actor *a, const tt_step *step, const tt_ref *src)
 {
   const uint32_t *clock = NULL;
@@ -354,7 +363,8 @@ static bool run_step(tt_verifier *v, tt_actor *a)
   return true;
 }
 
-// A network that reduces: when there is a message of every rank that sends to it, and room for their sum with each, it sums them.
+// A network that reduces: when there is a message of every rank that sends to it, and room for their sum with each, it
+// sums them.
 static bool run_network(tt_verifier *v, int net, bool *moved)
 {
   uint32_t *clock = NULL;
@@ -362,8 +372,8 @@ static bool run_network(tt_verifier *v, int net, bool *moved)
   for (int r = 0; r < v->n; r++) {
     const tt_queue *q = *tt_queue_place(v, r, net, false), *back = *tt_queue_place(v, net, r, false);
     if (!q != !back) {
-      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d gives to network %d and takes nothing, or the other way round", r,
-                             net - v->n);
+      return tt_verify_blame(v, TT_VERIFY_FORM, NULL,
+                             "rank %d gives to network %d and takes nothing, or the other way round", r, net - v->n);
     }
     if (q && (q->count == 0 || back->count == v->o->slots)) {
       return true;
@@ -381,8 +391,8 @@ static bool run_network(tt_verifier *v, int net, bool *moved)
       clock[i] = TT_MAX(clock[i], m->clock[i]);
     }
     if (m && chunk != UINT32_MAX && m->chunk != chunk) {
-      return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "network %d gets chunk %u of rank %d, chunk %u of another", net - v->n, m->chunk,
-                             r, chunk);
+      return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "network %d gets chunk %u of rank %d, chunk %u of another",
+                             net - v->n, m->chunk, r, chunk);
     }
     if (m) {
       v->operands[at++] = (tt_operand){.value = m->value};
@@ -402,7 +412,8 @@ static bool run_network(tt_verifier *v, int net, bool *moved)
   return sum.value != NULL;
 }
 
-// Follows who waits for whom from the first stuck strand on, until a strand comes up again or there is nobody to wait for.
+// Follows who waits for whom from the first stuck strand on, until a strand comes up again or there is nobody to wait
+// for.
 static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
 {
   char text[512];
@@ -417,9 +428,12 @@ static bool explain_deadlock(tt_verifier *v, const tt_actor *a)
     const char *what = need == TT_NEED_DRAINED ? "the end of a token" : q->token ? "a token" : "a message";
     bool nobody = other < 0 || is_done(v, &v->actors[other]);
     int end = room ? q->to : q->from;
-    const char *why = end >= v->n ? ", which waits for others" : other < 0 ? ", which never uses this connection" : ", which has ended";
-    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s %s %d%s", hops ? "; " : "",
-                           s->rank, a->strand, a->pos, a->pass, need == TT_NEED_ROOM ? "room for " : "", what, room ? "to" : "from",
+    const char *why = end >= v->n ? ", which waits for others"
+                      : other < 0 ? ", which never uses this connection"
+                                  : ", which has ended";
+    at += (size_t)snprintf(text + at, sizeof text - at, "%srank %d strand %d step %d pass %d waits for %s%s %s %s %d%s",
+                           hops ? "; " : "", s->rank, a->strand, a->pos, a->pass,
+                           need == TT_NEED_ROOM ? "room for " : "", what, room ? "to" : "from",
                            end < v->n ? "rank" : "network", end < v->n ? end : end - v->n, nobody ? why : "");
     if (nobody) {
       break;
@@ -515,8 +529,8 @@ static bool create_actors(tt_verifier *v)
     v->memory[s].first_actor = id;
     for (int k = 0; v->res == ncclSuccess && k < v->all[s]->nstrands; k++, id++) {
       bool empty = v->all[s]->strands[k].count == 0;
-      v->actors[id] =
-          (tt_actor){.id = id, .sched = s, .strand = k, .stage = v->nstages > 1 ? s / v->n : 0, .pass = empty ? v->o->loops : 0};
+      v->actors[id] = (tt_actor){
+          .id = id, .sched = s, .strand = k, .stage = v->nstages > 1 ? s / v->n : 0, .pass = empty ? v->o->loops : 0};
       v->memory[s].running += !empty;
       v->actors[id].clock = tt_verify_alloc(v, (size_t)v->nactors, sizeof(uint32_t));
       v->actors[id].heard = tt_verify_alloc(v, (size_t)v->n, sizeof(int));
@@ -562,10 +576,10 @@ static bool has_offers(const tt_schedule *const *all, int count)
 ncclResult_t tt_verify(const tt_schedule *const *all, const tt_verify_options *o, char *why, size_t whylen)
 {
   bool p2p = o->func == TT_FUNC_SEND || o->func == TT_FUNC_RECV;
-  if (o->slots < 1 || o->loops < 1 || o->count < 0 || (unsigned)o->func >= TT_NFUNCS || p2p != (o->count == 2) || o->stages < 0 ||
-      (p2p && o->stages > 1)) {
-    return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules, %d stages", o->func, o->slots, o->loops,
-                   o->count, o->stages);
+  if (o->slots < 1 || o->loops < 1 || o->count < 0 || (unsigned)o->func >= TT_NFUNCS || p2p != (o->count == 2) ||
+      o->stages < 0 || (p2p && o->stages > 1)) {
+    return tt_fail(ncclInvalidArgument, "verifier: function %d, %d slots, %d loops, %d schedules, %d stages", o->func,
+                   o->slots, o->loops, o->count, o->stages);
   }
   int n = all[0]->nranks, nstages = TT_MAX(o->stages, 1), nscheds = o->count > 0 ? o->count : n * nstages;
   int reaches = has_gifts(all, nscheds) ? TT_REACH_COUNT : 1, runs = reaches * (has_offers(all, nscheds) ? 2 : 1);

@@ -12,7 +12,8 @@ static tt_queue *create_queue(tt_verifier *v, int from, int to, bool token)
   for (int i = 0; i < 2 * v->nstages; i++) {
     ends[i] = -1;
   }
-  *q = (tt_queue){.next = v->all_queues, .from = from, .to = to, .token = token, .writer = ends, .reader = ends + v->nstages};
+  *q = (tt_queue){
+      .next = v->all_queues, .from = from, .to = to, .token = token, .writer = ends, .reader = ends + v->nstages};
   v->all_queues = q;
   return q;
 }
@@ -31,8 +32,8 @@ static bool claim_queue(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bo
   tt_queue *q = *place;
   int *end = source ? &q->reader[a->stage] : &q->writer[a->stage];
   if (*end >= 0 && *end != a->id) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%s of rank %d to %d are %s by two strands", q->token ? "tokens" : "messages", from, to,
-                           source ? "received" : "sent");
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%s of rank %d to %d are %s by two strands",
+                           q->token ? "tokens" : "messages", from, to, source ? "received" : "sent");
   }
   if (q->marked == step) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "names a connection with rank %d twice", ref->peer);
@@ -72,18 +73,21 @@ static bool check_ref(tt_verifier *v, const tt_actor *a, const tt_ref *ref, bool
   }
   bool named = ref->kind != TT_TMP && (ref->kind != TT_TOKEN || ref->offer != TT_OFFER_NONE);
   if (named && ref->chunk % (uint32_t)s->nsub != tt_actor_step(v, a)->sub) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u is not of sub-chunk %u", ref->chunk, tt_actor_step(v, a)->sub);
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u is not of sub-chunk %u", ref->chunk,
+                           tt_actor_step(v, a)->sub);
   }
   const tt_ref own = {.kind = ref->offer == TT_OFFER_IN ? TT_IN : TT_OUT, .peer = s->rank};
   if (ref->offer != TT_OFFER_NONE && (source || ref->kind != TT_TOKEN || ref->chunk >= (uint32_t)room_of(v, s, &own))) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "offers chunk %u, which does not exist, or offers it otherwise than by sending a token",
+    return tt_verify_blame(v, TT_VERIFY_FORM, a,
+                           "offers chunk %u, which does not exist, or offers it otherwise than by sending a token",
                            ref->chunk);
   }
   if (tt_is_queue(ref)) {
     return claim_queue(v, a, ref, source, step);
   }
   if (ref->chunk >= (uint32_t)room_of(v, s, ref)) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u of kind %d at rank %d does not exist", ref->chunk, ref->kind, ref->peer);
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "chunk %u of kind %d at rank %d does not exist", ref->chunk, ref->kind,
+                           ref->peer);
   }
   if (!source && (ref->kind == TT_IN || ref->kind == TT_PEER_IN)) {
     return tt_verify_blame(v, TT_VERIFY_FORM, a, "writes an input");
@@ -111,8 +115,10 @@ static bool check_step(tt_verifier *v, const tt_actor *a, int number)
   }
   v->max_sources = TT_MAX(v->max_sources, data_in);
   bool reduce = step->flags & TT_STEP_REDUCE;
-  if ((data_in > 0) != (data_out > 0) || (!reduce && data_in > 1) || (reduce && data_in == 0) || (!reduce && step->flags & TT_STEP_FINAL)) {
-    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%d data sources, %d data destinations, flags %u", data_in, data_out, step->flags);
+  if ((data_in > 0) != (data_out > 0) || (!reduce && data_in > 1) || (reduce && data_in == 0) ||
+      (!reduce && step->flags & TT_STEP_FINAL)) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%d data sources, %d data destinations, flags %u", data_in, data_out,
+                           step->flags);
   }
   return true;
 }
@@ -148,7 +154,8 @@ static bool check_bounds(tt_verifier *v, int i)
     good = good && (uint64_t)s->steps[k].src + s->steps[k].nsrc <= (uint64_t)s->nrefs &&
            (uint64_t)s->steps[k].dst + s->steps[k].ndst <= (uint64_t)s->nrefs;
   }
-  return good || tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: a size is negative, or a strand or step leaves its array", i);
+  return good || tt_verify_blame(v, TT_VERIFY_FORM, NULL,
+                                 "schedule %d: a size is negative, or a strand or step leaves its array", i);
 }
 
 // Ranks, their buffers, and that all schedules cut the message alike.
@@ -164,7 +171,8 @@ static bool place_schedules(tt_verifier *v)
     bool rank_fits = v->o->count > 0 ? s->rank >= 0 && s->rank < v->n : s->rank == i % v->n;
     const tt_schedule *first = v->all[v->nstages > 1 ? i / v->n * v->n : 0];
     if (s->nranks != v->n || !rank_fits || s->nsub < 1 || s->nsub != first->nsub) {
-      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: rank %d of %d, nsub %d", i, s->rank, s->nranks, s->nsub);
+      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "schedule %d: rank %d of %d, nsub %d", i, s->rank, s->nranks,
+                             s->nsub);
     }
     if (!check_bounds(v, i)) {
       return false;
@@ -186,8 +194,8 @@ static bool check_blocks(tt_verifier *v)
     tt_shape shape = {.func = v->o->func, .rank = s->rank, .nranks = v->n, .root = v->o->root};
     if (p2p ? s->in_blocks + s->out_blocks != 1 || s->in_blocks == v->all[1 - i]->in_blocks
             : s->in_blocks != tt_func_in_blocks(&shape) || s->out_blocks != tt_func_out_blocks(&shape)) {
-      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d: %d input and %d output blocks do not fit %s", s->rank, s->in_blocks,
-                             s->out_blocks, tt_func_name(v->o->func));
+      return tt_verify_blame(v, TT_VERIFY_FORM, NULL, "rank %d: %d input and %d output blocks do not fit %s", s->rank,
+                             s->in_blocks, s->out_blocks, tt_func_name(v->o->func));
     }
   }
   return true;

@@ -40,8 +40,9 @@ static bool create_scratch(tt_verifier *v, int sched)
   for (int s = sched; s < v->nscheds; s += hop) {
     most = TT_MAX(most, v->all[s]->ntmp);
   }
-  v->memory[sched].tmp =
-      sched >= v->n && v->nstages > 1 ? v->memory[sched % v->n].tmp : tt_verify_alloc(v, (size_t)most, sizeof *v->memory[sched].tmp);
+  v->memory[sched].tmp = sched >= v->n && v->nstages > 1
+                             ? v->memory[sched % v->n].tmp
+                             : tt_verify_alloc(v, (size_t)most, sizeof *v->memory[sched].tmp);
   return v->res == ncclSuccess;
 }
 
@@ -114,8 +115,8 @@ static bool ordered(tt_verifier *v, const tt_actor *a, const tt_access *before, 
   const tt_schedule *s = tt_actor_schedule(v, b);
   int count = (int)s->strands[b->strand].count, t = (int)before->time - 1;
   return tt_verify_blame(v, TT_VERIFY_RACE, a,
-                         "%s chunk %u of rank %d's %s, not ordered after its use by rank %d strand %d step %d pass %d", what, ref->chunk,
-                         ref->peer, kinds[ref->kind], s->rank, b->strand, t % count, t / count);
+                         "%s chunk %u of rank %d's %s, not ordered after its use by rank %d strand %d step %d pass %d",
+                         what, ref->chunk, ref->peer, kinds[ref->kind], s->rank, b->strand, t % count, t / count);
 }
 
 // A peer's memory is open to a strand that has heard from the peer in this pass.
@@ -123,7 +124,8 @@ static bool touch(tt_verifier *v, const tt_actor *a, const tt_ref *ref)
 {
   int at = schedule_of(v, a, ref);
   if ((ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT) && a->heard[ref->peer] != a->pass + 1) {
-    return tt_verify_blame(v, TT_VERIFY_RACE, a, "touches memory of rank %d without a token from it in this pass", ref->peer);
+    return tt_verify_blame(v, TT_VERIFY_RACE, a, "touches memory of rank %d without a token from it in this pass",
+                           ref->peer);
   }
   v->last_touch[at * v->nactors + a->id] = now(a);
   return true;
@@ -192,8 +194,9 @@ bool tt_memory_check_owners(tt_verifier *v)
     for (int id = 0; id < v->nactors; id++) {
       uint32_t touched = v->last_touch[s * v->nactors + id];
       if (touched > 0 && v->actors[id].sched != s && holds_at_end(v, s, id) < touched) {
-        return tt_verify_blame(v, TT_VERIFY_RACE, NULL, "rank %d may complete its call while rank %d still uses its buffers",
-                               v->all[s]->rank, tt_actor_schedule(v, &v->actors[id])->rank);
+        return tt_verify_blame(v, TT_VERIFY_RACE, NULL,
+                               "rank %d may complete its call while rank %d still uses its buffers", v->all[s]->rank,
+                               tt_actor_schedule(v, &v->actors[id])->rank);
       }
     }
   }

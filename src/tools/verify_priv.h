@@ -1,11 +1,12 @@
-// verify_priv.h: the verifier's parts: form (verify_form.c), values (verify_value.c), memory and its races (verify_memory.c), steps and the run (verify.c).
+// verify_priv.h: the verifier's parts: form (verify_form.c), values (verify_value.c), memory and its races
+// (verify_memory.c), steps and the run (verify.c).
 #pragma once
 #include <stdbool.h>
 
 #include "tools/verify.h"
 
-// What a piece of memory or a message holds. Immutable once made; shared by all its copies. Passes are counted on from stage to stage
-// (tt_verify_pass).
+// What a piece of memory or a message holds. Immutable once made; shared by all its copies. Passes are counted on from
+// stage to stage (tt_verify_pass).
 typedef struct tt_value {
   int pass;
   uint32_t chunk;         // of the contributors' inputs
@@ -42,9 +43,10 @@ typedef struct tt_queue {
   bool token;
   int *writer, *reader; // by stage: actors, -1: none
   int head, count;
-  int marked;            // last step seen using it, to find a step that uses it twice
-  const uint32_t *taken; // tokens: the reader's clock after the step that took the last one without a copy; NULL: there was none
-  tt_message slot[];     // slots of them
+  int marked; // last step seen using it, to find a step that uses it twice
+  // Tokens: the reader's clock after the step that took the last one without a copy; NULL: there was none.
+  const uint32_t *taken;
+  tt_message slot[]; // slots of them
 } tt_queue;
 
 // What a step may want of a connection.
@@ -72,7 +74,12 @@ typedef struct tt_memory {
 } tt_memory;
 
 // Which TT_STEP_PUTs find the peer's output mapped: a run for each, because the executor may find any.
-typedef enum { TT_REACH_NOBODY, TT_REACH_ALL, TT_REACH_LATER, TT_REACH_COUNT } tt_reach; // later: outputs of ranks with a larger number
+typedef enum {
+  TT_REACH_NOBODY,
+  TT_REACH_ALL,
+  TT_REACH_LATER,
+  TT_REACH_COUNT
+} tt_reach; // later: outputs of ranks with a larger number
 
 typedef struct tt_verifier {
   const tt_schedule *const *all;
@@ -82,15 +89,16 @@ typedef struct tt_verifier {
   tt_actor *actors;
   tt_queue **queues; // (from * ends + to) * 2 + token; NULL: not used
   tt_queue *all_queues;
-  tt_memory *memory;           // per schedule
-  int *in_at, *out_at;         // per rank: the schedule (of the first stage) that has its input, its output; -1: none
-  uint32_t *last_touch;        // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
+  tt_memory *memory;    // per schedule
+  int *in_at, *out_at;  // per rank: the schedule (of the first stage) that has its input, its output; -1: none
+  uint32_t *last_touch; // schedule * nactors + actor: last access of the actor to the buffers of the schedule's call
   struct tt_operand *operands; // max_sources: scratch of the step being run
-  const tt_value **along;      // per rank: the copy that came with the token which the step being run has taken from it, until it is read
-  struct tt_block *blocks;     // arena
+  // Per rank: the copy that came with the token which the step being run has taken from it, until it is read.
+  const tt_value **along;
+  struct tt_block *blocks; // arena
   size_t block_used, block_size;
   tt_reach reach; // which gifts are made
-  bool copies;    // what tokens offer comes along as a copy. There are runs with and without: the executor may do either
+  bool copies; // what tokens offer comes along as a copy. There are runs with and without: the executor may do either
   char *why;
   size_t whylen;
   ncclResult_t res;
@@ -148,7 +156,8 @@ bool tt_value_check_outputs(tt_verifier *v);
 // verify_memory.c.
 // Makes the cells of all calls.
 bool tt_memory_create(tt_verifier *v);
-// Reads or writes the memory that `ref` of the actor's current step means. A written value equal in place to what is copied is no access.
+// Reads or writes the memory that `ref` of the actor's current step means. A written value equal in place to what is
+// copied is no access.
 bool tt_memory_read(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_value **value);
 bool tt_memory_write(tt_verifier *v, const tt_actor *a, const tt_ref *ref, const tt_value *value);
 // Do both references of the actor's current step mean the same memory?

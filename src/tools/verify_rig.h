@@ -58,8 +58,8 @@ static inline void expect_right(const ranks *r, const tt_verify_options *o, cons
 {
   char why[600] = "";
   if (tt_verify((const tt_schedule *const *)r->s, o, why, sizeof why) != ncclSuccess) {
-    fail_msg("%s %s, %d ranks, root %d, %d slots, %d loops, %s: %s", name, tt_func_name(o->func), r->s[0]->nranks, o->root, o->slots,
-             o->loops, o->in_place ? "in place" : "out of place", why);
+    fail_msg("%s %s, %d ranks, root %d, %d slots, %d loops, %s: %s", name, tt_func_name(o->func), r->s[0]->nranks,
+             o->root, o->slots, o->loops, o->in_place ? "in place" : "out of place", why);
   }
 }
 
@@ -88,7 +88,8 @@ static inline void check_ranks(const ranks *r, tt_func f, int root, const char *
       continue;
     }
     for (int k = 0; k < (e == FULL ? 3 : 1); k++) {
-      tt_verify_options o = {.func = f, .root = root, .slots = slots[k], .in_place = in_place, .count = is_p2p(f) ? 2 : 0};
+      tt_verify_options o = {
+          .func = f, .root = root, .slots = slots[k], .in_place = in_place, .count = is_p2p(f) ? 2 : 0};
       check_passes(r, o, name, e);
     }
   }

@@ -1,5 +1,5 @@
-// verify_test.c: every algorithm, every function, every number of ranks up to 64 and every root, by the verifier; and the verifier
-// itself by breaking schedules that are right.
+// verify_test.c: every algorithm, every function, every number of ranks up to 64 and every root, by the verifier; and
+// the verifier itself by breaking schedules that are right.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -37,7 +37,10 @@ static void every_n(const tt_algorithm *a, tt_func f)
   for (int n = 1; n <= MOST && !is_p2p(f); n++) {
     for (int root = 0; root < (is_rooted(f) ? n : 1); root++) {
       ranks r = write_all(a, f, n, root, NULL);
-      check_ranks(&r, f, root, a->name, n <= 9 || (n == 17 && !is_rooted(f)) ? FULL : n <= 24 || !is_rooted(f) ? FAIR : BRIEF);
+      check_ranks(&r, f, root, a->name,
+                  n <= 9 || (n == 17 && !is_rooted(f)) ? FULL
+                  : n <= 24 || !is_rooted(f)           ? FAIR
+                                                       : BRIEF);
       free_ranks(&r);
     }
   }
@@ -160,7 +163,8 @@ static void remove_ref(tt_schedule *s, tt_step *step, int i)
   *(i < step->nsrc ? &step->nsrc : &step->ndst) -= 1;
 }
 
-// The first reference of the step that the mutation applies to, one that moves no data (`token`) or one that does; -1: none.
+// The first reference of the step that the mutation applies to, one that moves no data (`token`) or one that does; -1:
+// none.
 static int find_ref(const tt_schedule *s, const tt_step *step, int token, int last)
 {
   for (int i = 0; i < last; i++) {
@@ -247,7 +251,8 @@ static void try_mutation(const ranks *r, tt_func f, int kind, int rank, int at)
     ranks all = *r;
     char why[600] = "";
     all.s[rank] = broken;
-    tt_verify_options o = {.func = f, .root = 1, .slots = 2, .loops = 2, .in_place = kind != DROP_STEP, .count_classes = tally.classes};
+    tt_verify_options o = {
+        .func = f, .root = 1, .slots = 2, .loops = 2, .in_place = kind != DROP_STEP, .count_classes = tally.classes};
     tally.tried[kind]++;
     if (tt_verify((const tt_schedule *const *)all.s, &o, why, sizeof why) != ncclSuccess) {
       assert_true(why[0] != 0);
@@ -281,7 +286,8 @@ static void break_row(const tt_algorithm *a, tt_func f)
   }
 }
 
-// Two independent steps may change places; everything else must be noticed. (Steps are dropped out of place: in place an own copy is none.)
+// Two independent steps may change places; everything else must be noticed. (Steps are dropped out of place: in place
+// an own copy is none.)
 static void test_broken_schedules_are_noticed(void **state)
 {
   (void)state;
@@ -301,7 +307,8 @@ static void test_broken_schedules_are_noticed(void **state)
 }
 
 // Breaks all ranks alike: removes from every schedule of `name` the steps [first, first + count).
-static void expect_fault_without(const char *name, tt_func f, int first, int count, int in_place, tt_verify_class expected)
+static void expect_fault_without(const char *name, tt_func f, int first, int count, int in_place,
+                                 tt_verify_class expected)
 {
   int rows, classes[TT_VERIFY_NCLASSES] = {0};
   ranks r = write_all(&tt_algorithms(&rows)[tt_algorithm_find(name)], f, 4, 0, NULL);
@@ -322,9 +329,11 @@ static void expect_fault_without(const char *name, tt_func f, int first, int cou
 static void test_owner_must_not_leave_early(void **state)
 {
   (void)state;
-  // Direct all-reduce: tell three, sum, tell, 3 fetches, tell, hear. Without the last two, peers read while the owner is gone.
+  // Direct all-reduce: tell three, sum, tell, 3 fetches, tell, hear. Without the last two, peers read while the owner
+  // is gone.
   expect_fault_without("Direct", TT_FUNC_ALLREDUCE, 8, 2, 0, TT_VERIFY_RACE);
-  // Direct all-gather: tell, own copy, wait for the tokens, 3 fetches. The same for reduce-scatter: tell, sum, wait for the tokens.
+  // Direct all-gather: tell, own copy, wait for the tokens, 3 fetches. The same for reduce-scatter: tell, sum, wait for
+  // the tokens.
   expect_fault_without("Direct", TT_FUNC_ALLGATHER, 2, 1, 0, TT_VERIFY_RACE);
   expect_fault_without("Direct", TT_FUNC_REDUCESCATTER, 2, 1, 0, TT_VERIFY_RACE);
   // DirectWrite all-reduce: tell, sum, tell, hear. Outputs may be written after the owner is gone.
@@ -342,7 +351,8 @@ static void expect_fault_of_gifts(bool keep_fetches)
       bool gift = (step->flags & TT_STEP_PUT) != 0, fetch = (step->flags & TT_STEP_UNLESS_PUT) != 0;
       step->ndst = gift && keep_fetches ? 1 : step->ndst; // into the own output alone, and yet the others do not fetch
       step->ndst = fetch && !keep_fetches ? 0 : step->ndst;
-      step->nsrc = fetch && !keep_fetches ? 1 : step->nsrc; // the token alone: right only where everything has been written
+      // The token alone: right only where everything has been written.
+      step->nsrc = fetch && !keep_fetches ? 1 : step->nsrc;
     }
   }
   tt_verify_options o = {.func = TT_FUNC_ALLREDUCE, .slots = 2, .loops = 2, .count_classes = classes};
@@ -381,7 +391,8 @@ static void test_unordered_access_is_a_race(void **state)
   free_ranks(&r);
 }
 
-// What a token offers must be what the step that takes it reads, and nothing else of that peer. words NULL: nothing is wrong.
+// What a token offers must be what the step that takes it reads, and nothing else of that peer. words NULL: nothing is
+// wrong.
 static void expect_offer_fault(uint8_t offer, uint32_t chunk, const char *words)
 {
   int rows;
@@ -393,7 +404,8 @@ static void expect_offer_fault(uint8_t offer, uint32_t chunk, const char *words)
   token->chunk = chunk;
   tt_verify_options o = {.func = TT_FUNC_ALLTOALL, .slots = 1, .loops = 2};
   char why[600] = "";
-  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why), words == NULL ? ncclSuccess : ncclInternalError);
+  assert_int_equal(tt_verify((const tt_schedule *const *)r.s, &o, why, sizeof why),
+                   words == NULL ? ncclSuccess : ncclInternalError);
   if (words != NULL && strstr(why, words) == NULL) {
     fail_msg("%s", why);
   }
@@ -447,7 +459,8 @@ static void write_at_once(tt_build *b, int rank)
   }
 }
 
-// Rank 1 writes after that step, but before it takes what rank 0 offers. A drain that waits for this, too, has seen it write.
+// Rank 1 writes after that step, but before it takes what rank 0 offers. A drain that waits for this, too, has seen it
+// write.
 static void write_later(tt_build *b, int rank)
 {
   if (rank == 0) {
@@ -492,7 +505,8 @@ static void write_over_offer(tt_build *b, int rank)
   }
 }
 
-// An all-gather of two ranks that is right as long as its tokens offer nothing. words: what is wrong when they do. NULL: nothing.
+// An all-gather of two ranks that is right as long as its tokens offer nothing. words: what is wrong when they do.
+// NULL: nothing.
 static void expect_of_copies(void (*write)(tt_build *b, int rank), const char *words)
 {
   for (int offers = 0; offers < 2; offers++) {
@@ -609,7 +623,8 @@ static void test_senseless_shapes(void **state)
     tt_shape both = {.func = any, .rank = 0, .nranks = 3, .layout = three, .order = order};
     assert_int_equal(table[i].write(&other, &s), ncclInvalidArgument);
     assert_int_equal(table[i].write(&both, &s), ncclInvalidArgument);
-    tt_shape unknown = {.func = TT_NFUNCS, .rank = 0, .nranks = 4}, none = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0};
+    tt_shape unknown = {.func = TT_NFUNCS, .rank = 0, .nranks = 4},
+             none = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0};
     tt_shape root = {.func = TT_FUNC_BROADCAST, .rank = 0, .nranks = 4, .root = 4};
     assert_int_equal(table[i].write(&unknown, &s), ncclInvalidArgument);
     assert_int_equal(table[i].write(&none, &s), ncclInvalidArgument);
@@ -652,11 +667,12 @@ static void test_print_nodes(void **state)
   tt_layout *l;
   assert_int_equal(tt_layout_create(4, names, &l), ncclSuccess);
   tt_shape shape = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 4, .layout = l};
-  expect_print(&shape, "hierrd",
-               "rank 0 of 4 on node 0 of 2: input 1 blocks, output 1 blocks, 1 chunks per block and pass, 0 scratch slots\n"
-               " strand 0\n"
-               "    0: sub 0  reduce  in[0] + from<2[0] -> out[0], to>>1[0]\n"
-               "    1: sub 0  finish  out[0] + from<<1[0] -> out[0], to>2[0]\n");
+  expect_print(
+      &shape, "hierrd",
+      "rank 0 of 4 on node 0 of 2: input 1 blocks, output 1 blocks, 1 chunks per block and pass, 0 scratch slots\n"
+      " strand 0\n"
+      "    0: sub 0  reduce  in[0] + from<2[0] -> out[0], to>>1[0]\n"
+      "    1: sub 0  finish  out[0] + from<<1[0] -> out[0], to>2[0]\n");
   tt_layout_destroy(l);
 }
 

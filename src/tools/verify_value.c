@@ -25,7 +25,8 @@ static bool check_operand(tt_verifier *v, const tt_actor *a, const tt_operand *x
 {
   const tt_value *first = v->operands[0].value;
   if (x->raw && x->value->scaled) {
-    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "source %d is an input already overwritten by a partial result", i);
+    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "source %d is an input already overwritten by a partial result",
+                           i);
   }
   if (!x->raw && !x->value->scaled) {
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "source %d was never pre-scaled", i);
@@ -34,8 +35,8 @@ static bool check_operand(tt_verifier *v, const tt_actor *a, const tt_operand *x
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "source %d already had its final division", i);
   }
   if (x->value->pass != first->pass || x->value->chunk != first->chunk) {
-    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "source %d is of chunk %u pass %d, source 0 of chunk %u pass %d", i, x->value->chunk,
-                           x->value->pass, first->chunk, first->pass);
+    return tt_verify_blame(v, TT_VERIFY_CONTENTS, a, "source %d is of chunk %u pass %d, source 0 of chunk %u pass %d",
+                           i, x->value->chunk, x->value->pass, first->chunk, first->pass);
   }
   return true;
 }
@@ -51,7 +52,8 @@ static void add_counts(uint16_t *sum, const tt_value *x, int n)
   }
 }
 
-// A raw operand is scaled and rounded when it is added, a stored one when it was stored. The bits are the same, but the expressions are kept apart.
+// A raw operand is scaled and rounded when it is added, a stored one when it was stored. The bits are the same, but the
+// expressions are kept apart.
 static uint64_t hash_of_sum(const tt_verifier *v, int count)
 {
   if (count == 1) {
@@ -109,13 +111,14 @@ static bool check_sum(tt_verifier *v, int sched, int pass, uint32_t out, uint32_
   int rank = v->all[sched]->rank;
   const tt_value *x = v->memory[sched].out[pass * v->all[sched]->out_blocks * v->all[sched]->nsub + (int)out]->value;
   if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk) {
-    return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d ends with %s", rank, out, pass,
-                           x ? "another chunk" : "nothing");
+    return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d ends with %s", rank, out,
+                           pass, x ? "another chunk" : "nothing");
   }
   for (int r = 0; r < v->n; r++) {
     if (count_of(x, r) != 1) {
-      return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d has the part of rank %d %d times", rank, out,
-                             pass, r, count_of(x, r));
+      return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL,
+                             "rank %d: output chunk %u of pass %d has the part of rank %d %d times", rank, out, pass, r,
+                             count_of(x, r));
     }
   }
   if (!x->scaled || !x->final) {
@@ -130,14 +133,17 @@ static bool check_copy(tt_verifier *v, int sched, int pass, uint32_t out, int ow
 {
   int rank = v->all[sched]->rank;
   const tt_value *x = v->memory[sched].out[pass * v->all[sched]->out_blocks * v->all[sched]->nsub + (int)out]->value;
-  if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk || x->only != owner || x->scaled || x->final) {
-    return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d is not chunk %u of rank %d", rank, out, pass,
-                           chunk, owner);
+  if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk || x->only != owner || x->scaled ||
+      x->final) {
+    return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL,
+                           "rank %d: output chunk %u of pass %d is not chunk %u of rank %d", rank, out, pass, chunk,
+                           owner);
   }
   return true;
 }
 
-// What output chunk `out` of the schedule's rank is made of, by the definition of the function: all ranks' chunk, or *owner's.
+// What output chunk `out` of the schedule's rank is made of, by the definition of the function: all ranks' chunk, or
+// *owner's.
 static void promised(const tt_verifier *v, const tt_schedule *s, uint32_t out, int *owner, uint32_t *chunk)
 {
   uint32_t nsub = (uint32_t)s->nsub, sub = out % nsub;
@@ -167,7 +173,8 @@ static bool check_output(tt_verifier *v, int sched, int pass, uint32_t out)
   if (v->o->func == TT_FUNC_SEND || v->o->func == TT_FUNC_RECV) {
     owner = v->all[v->all[0]->in_blocks > 0 ? 0 : 1]->rank;
   }
-  return tt_func_reduces(v->o->func) ? check_sum(v, sched, pass, out, chunk) : check_copy(v, sched, pass, out, owner, chunk);
+  return tt_func_reduces(v->o->func) ? check_sum(v, sched, pass, out, chunk)
+                                     : check_copy(v, sched, pass, out, owner, chunk);
 }
 
 static bool check_same_expression(tt_verifier *v)
@@ -176,7 +183,8 @@ static bool check_same_expression(tt_verifier *v)
     int first = s / v->n * v->n, chunks = v->o->loops * v->all[s]->nsub;
     for (int c = 0; c < chunks; c++) {
       if (v->memory[s].out[c]->value->expr != v->memory[first].out[c]->value->expr) {
-        return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "ranks 0 and %d compute output chunk %d by different expressions", s % v->n,
+        return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL,
+                               "ranks 0 and %d compute output chunk %d by different expressions", s % v->n,
                                c % v->all[s]->nsub);
       }
     }

@@ -1,4 +1,5 @@
-// build.c: from a <system> document to the model. First what the document's tree says (CPUs, PCI, GPUs, cards), then links across the tree.
+// build.c: from a <system> document to the model. First what the document's tree says (CPUs, PCI, GPUs, cards), then
+// links across the tree.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,8 @@ ncclResult_t tt_build_bus(const tt_xml_node *x, const char *name, int64_t *out)
 {
   const char *text;
   TT_TRY(tt_xml_need(x, name, &text));
-  return tt_bus_id(text, out) ? ncclSuccess : tt_xml_fail(x, "%s=\"%.64s\": a bus id such as 0000:0f:00.0 is expected", name, text);
+  return tt_bus_id(text, out) ? ncclSuccess
+                              : tt_xml_fail(x, "%s=\"%.64s\": a bus id such as 0000:0f:00.0 is expected", name, text);
 }
 
 ncclResult_t tt_build_add(tt_builder *b, const tt_xml_node *x, tt_topo_node n, int *out)
@@ -103,12 +105,14 @@ static bool build_takes_part(const tt_xml_node *x)
 
 // ---- The order of things ----
 //
-// Each rank sees its own GPU and all cards, and the ranks' views are joined in the order of ranks (tt_topo_fuse). A document that shows all
-// at once is read in that same order. So all ranks build the same model, whichever document they read.
+// Each rank sees its own GPU and all cards, and the ranks' views are joined in the order of ranks (tt_topo_fuse). A
+// document that shows all at once is read in that same order. So all ranks build the same model, whichever document
+// they read.
 
 enum { NO_VIEW = INT32_MAX };
 
-// The first rank that sees something in x; NO_VIEW when there is nothing that takes part. `cards` is the rank that sees cards first.
+// The first rank that sees something in x; NO_VIEW when there is nothing that takes part. `cards` is the rank that sees
+// cards first.
 static int first_view(const tt_xml_node *x, int cards)
 {
   int view = NO_VIEW;
@@ -220,7 +224,8 @@ static ncclResult_t add_gpu(tt_builder *b, const tt_xml_node *x, int parent, int
   b->d.nodes[g].up = device >= 0 ? -1 : parent;
   device = device >= 0 ? tt_build_node(b, device)->gpu.device : g;
   tt_build_node(b, g)->gpu.device = device;
-  return tt_draft_join(&b->d, g, device == g ? parent : device, device == g ? TT_LINK_PCI : TT_PATH_LOC, device == g ? bw : TT_BW_LOC);
+  return tt_draft_join(&b->d, g, device == g ? parent : device, device == g ? TT_LINK_PCI : TT_PATH_LOC,
+                       device == g ? bw : TT_BW_LOC);
 }
 
 static ncclResult_t read_net(const tt_xml_node *x, tt_topo_node *n)
@@ -246,7 +251,8 @@ static ncclResult_t build_add_net(tt_builder *b, const tt_xml_node *x, int nic)
   tt_topo_node n = {.kind = TT_NODE_NET, .host = tt_build_node(b, nic)->host, .id = dev};
   int other = tt_draft_find(&b->d, TT_NODE_NET, n.host, dev);
   if (other >= 0) { // graphs name cards by this number
-    tt_build_note(b, x, "dev=\"%d\" is there already at line %d; this one is left out", dev, tt_build_node(b, other)->line);
+    tt_build_note(b, x, "dev=\"%d\" is there already at line %d; this one is left out", dev,
+                  tt_build_node(b, other)->line);
     return ncclSuccess;
   }
   n.net.dev = dev;
@@ -379,8 +385,10 @@ static int cpu_vendor(const char *text)
   static const struct {
     const char *name;
     int vendor;
-  } names[] = {
-      {"GenuineIntel", TT_CPU_INTEL}, {"AuthenticAMD", TT_CPU_AMD}, {"CentaurHauls", TT_CPU_ZHAOXIN}, {"  Shanghai  ", TT_CPU_ZHAOXIN}};
+  } names[] = {{"GenuineIntel", TT_CPU_INTEL},
+               {"AuthenticAMD", TT_CPU_AMD},
+               {"CentaurHauls", TT_CPU_ZHAOXIN},
+               {"  Shanghai  ", TT_CPU_ZHAOXIN}};
   for (size_t i = 0; i < TT_COUNT(names); i++) {
     if (strcmp(text, names[i].name) == 0) {
       return names[i].vendor;
@@ -418,8 +426,8 @@ static ncclResult_t read_cpu(tt_builder *b, const tt_xml_node *x, tt_topo_node *
     n->cpu.model = cpu_model(n->cpu.vendor, family, model);
   }
   if (n->cpu.arch == TT_CPU_UNKNOWN || (n->cpu.arch == TT_CPU_X86 && n->cpu.vendor == TT_CPU_OTHER)) {
-    tt_build_note(b, x, "unknown CPU (arch=\"%.32s\" vendor=\"%.32s\"): its link to other CPUs counts as slow", arch != NULL ? arch : "",
-                  vendor != NULL ? vendor : "");
+    tt_build_note(b, x, "unknown CPU (arch=\"%.32s\" vendor=\"%.32s\"): its link to other CPUs counts as slow",
+                  arch != NULL ? arch : "", vendor != NULL ? vendor : "");
   }
   return ncclSuccess;
 }

@@ -39,5 +39,6 @@ ncclResult_t tt_build_bus(const tt_xml_node *x, const char *name, int64_t *out);
 // Adds a node that element x stands for; n.line is filled in.
 ncclResult_t tt_build_add(tt_builder *b, const tt_xml_node *x, tt_topo_node n, int *out);
 
-// Adds all links that are not PCI's tree: NVLink, xGMI, C2C, between switches, between CPUs; joins the two levels of Broadcom's switches.
+// Adds all links that are not PCI's tree: NVLink, xGMI, C2C, between switches, between CPUs; joins the two levels of
+// Broadcom's switches.
 ncclResult_t tt_build_links(tt_builder *b);

@@ -24,7 +24,8 @@ static ncclResult_t topo_check_link(const tt_topo *t, int l)
     return OFFENCE("link %d has type %d and bandwidth %g", l, link->type, (double)link->bw);
   }
   if (link->back < 0 || link->back >= t->nlinks) {
-    return OFFENCE("link %d from node %d to node %d (%s) has no way back", l, link->from, link->to, tt_link_type_name(link->type));
+    return OFFENCE("link %d from node %d to node %d (%s) has no way back", l, link->from, link->to,
+                   tt_link_type_name(link->type));
   }
   const tt_topo_link *back = &t->links[link->back];
   if (back->from != link->to || back->to != link->from || back->type != link->type) {
@@ -78,7 +79,8 @@ static ncclResult_t check_keys(key *keys, int count, const char *what)
   qsort(keys, (size_t)count, sizeof(*keys), compare_keys);
   for (int i = 1; i < count; i++) {
     if (compare_keys(&keys[i - 1], &keys[i]) == 0) {
-      return OFFENCE("%s %" PRId64 "/%" PRId64 "/%" PRIx64 " is there twice", what, keys[i].part[0], keys[i].part[1], keys[i].part[2]);
+      return OFFENCE("%s %" PRId64 "/%" PRId64 "/%" PRIx64 " is there twice", what, keys[i].part[0], keys[i].part[1],
+                     keys[i].part[2]);
     }
   }
   return ncclSuccess;
@@ -135,7 +137,8 @@ static ncclResult_t topo_check_all(const tt_topo *t, void *space)
     TT_TRY(topo_check_node(t, i, &next_link));
   }
   if (next_link != t->nlinks || t->first[0] != 0 || t->first[TT_NODE_KINDS] != t->nnodes) {
-    return OFFENCE("%d of %d links belong to nodes; %d of %d nodes to kinds", next_link, t->nlinks, t->first[TT_NODE_KINDS], t->nnodes);
+    return OFFENCE("%d of %d links belong to nodes; %d of %d nodes to kinds", next_link, t->nlinks,
+                   t->first[TT_NODE_KINDS], t->nnodes);
   }
   for (int l = 0; l < t->nlinks; l++) {
     TT_TRY(topo_check_link(t, l));
@@ -145,7 +148,8 @@ static ncclResult_t topo_check_all(const tt_topo *t, void *space)
   bool *seen = (bool *)(list + t->nnodes);
   memset(seen, 0, (size_t)t->nnodes);
   int count = topo_reach(t, list, seen);
-  return count == t->nnodes ? ncclSuccess : OFFENCE("%d of %d nodes are not connected to any CPU", t->nnodes - count, t->nnodes);
+  return count == t->nnodes ? ncclSuccess
+                            : OFFENCE("%d of %d nodes are not connected to any CPU", t->nnodes - count, t->nnodes);
 }
 
 ncclResult_t tt_topo_check(const tt_topo *topo)

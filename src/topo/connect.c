@@ -5,8 +5,8 @@
 
 // ---- Rings ----
 
-// The search's channel that a node uses for a channel's ring. Where channels come in pairs that cross (cross NIC 2), every other node takes
-// the other one of the pair, so that each hop stays on one rail.
+// The search's channel that a node uses for a channel's ring. Where channels come in pairs that cross (cross NIC 2),
+// every other node takes the other one of the pair, so that each hop stays on one rail.
 static int ring_channel(const tt_connect *c, int node, int channel)
 {
   int base = c->origin[channel] % c->nsearch;
@@ -36,8 +36,8 @@ void tt_connect_ring(const tt_connect *c, int channel, int start, int *out)
 
 // ---- Trees ----
 
-// A tree in which leaves and inner nodes alternate: node r hangs below r with its lowest bit moved up, or cleared where that is too far.
-// 0 is the root and has one child, which counts as the second.
+// A tree in which leaves and inner nodes alternate: node r hangs below r with its lowest bit moved up, or cleared where
+// that is too far. 0 is the root and has one child, which counts as the second.
 static tt_btree_place first_tree(int n, int r)
 {
   tt_btree_place p = {.up = -1, .down = {-1, -1}};
@@ -59,7 +59,8 @@ static tt_btree_place first_tree(int n, int r)
   return p;
 }
 
-// The second tree is the first one seen in a mirror, or moved on by one where n is odd: inner nodes of one are leaves of the other.
+// The second tree is the first one seen in a mirror, or moved on by one where n is odd: inner nodes of one are leaves
+// of the other.
 static int second_tree_node(int n, int node, int direction)
 {
   if (node < 0) {

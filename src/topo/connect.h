@@ -1,8 +1,10 @@
-// connect.h: from the graphs of each node to the channels of all nodes: rings, trees, numbers of NVLS and point-to-point channels.
+// connect.h: from the graphs of each node to the channels of all nodes: rings, trees, numbers of NVLS and
+// point-to-point channels.
 //
-// Nothing is stored per rank and channel. Nodes of one shape share their graphs. A rank's neighbours follow from its place in them, from the
-// number of its node and from arithmetic (double binary trees). So 16,384 nodes cost a few MiB, and a question about one rank and channel is
-// O(1). The rules are NCCL 2.30's; Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan".
+// Nothing is stored per rank and channel. Nodes of one shape share their graphs. A rank's neighbours follow from its
+// place in them, from the number of its node and from arithmetic (double binary trees). So 16,384 nodes cost a few MiB,
+// and a question about one rank and channel is O(1). The rules are NCCL 2.30's; Sanders, Speck, Träff, "Two-tree
+// algorithms for full bandwidth broadcast, reduction and scan".
 #pragma once
 #include "topo/graph.h"
 
@@ -14,7 +16,8 @@ typedef struct tt_plan_graph {
   int type_intra, type_inter;                       // tt_path_type; LOC when there is nothing
   float bw_intra, bw_inter;                         // GB/s per channel
   float latency_inter;                              // microseconds
-  const int *gpus; // [channel * ngpus + i]: GPU at place i of the channel, as its number among the node's ranks in ascending order
+  const int *gpus; // [channel * ngpus + i]: GPU at place i of the channel, as its number among the node's ranks in
+                   // ascending order
   const int *nets; // [channel * 2]: NET in, NET out, as the caller counts them; NULL: none
 } tt_plan_graph;
 
@@ -25,8 +28,8 @@ typedef struct tt_plan_shape {
   int *memory; // of tt_plan_shape_make
 } tt_plan_shape;
 
-// The shape of a machine, or of a group of its ranks, from the graphs found on it; nets are nodes of the machine. Free what it has with
-// tt_plan_shape_clear. Errors: no memory.
+// The shape of a machine, or of a group of its ranks, from the graphs found on it; nets are nodes of the machine. Free
+// what it has with tt_plan_shape_clear. Errors: no memory.
 ncclResult_t tt_plan_shape_make(const tt_topo *topo, const tt_graphs *graphs, tt_plan_shape *out);
 
 // Frees what tt_plan_shape_make made; the struct is the caller's and may be all zero.
@@ -53,19 +56,22 @@ tt_plan_machine tt_plan_join(const tt_plan_machine *a, const tt_plan_machine *b)
 
 // What the variables say about numbers of channels.
 typedef struct tt_connect_options {
-  int min_channels, max_channels; // NCCL_MIN/MAX_NCHANNELS, formerly NRINGS; -2: not set. First cut to the greatest, then duplicate
-  int min_ctas, max_ctas;         // of the communicator's configuration
-  bool collnet;                   // the network reduces, and may (NCCL_COLLNET_ENABLE)
-  int collnet_nodes;              // NCCL_COLLNET_NODE_THRESHOLD: nodes from which on
+  // NCCL_MIN/MAX_NCHANNELS, formerly NRINGS; -2: not set. First cut to the greatest, then duplicate.
+  int min_channels, max_channels;
+  int min_ctas, max_ctas; // of the communicator's configuration
+  bool collnet;           // the network reduces, and may (NCCL_COLLNET_ENABLE)
+  int collnet_nodes;      // NCCL_COLLNET_NODE_THRESHOLD: nodes from which on
 } tt_connect_options;
 
 // What NCCL has where no variable is set.
 tt_connect_options tt_connect_options_default(void);
 
-// The options as NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_COLLNET_NODE_THRESHOLD have them.
+// The options as NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS, NCCL_MIN_CTAS, NCCL_MAX_CTAS and NCCL_COLLNET_NODE_THRESHOLD
+// have them.
 tt_connect_options tt_connect_options_from(const tt_params *params);
 
-// What there is to connect; only read during tt_connect_create but for the graphs' arrays, which must live as long as the result.
+// What there is to connect; only read during tt_connect_create but for the graphs' arrays, which must live as long as
+// the result.
 typedef struct tt_connect_input {
   int nranks, nnodes, nshapes;
   const int *node_of;            // of each rank; nodes are numbered in the order of their first ranks
@@ -85,19 +91,21 @@ typedef struct tt_connect {
   int max_tree_pattern;
   tt_plan_machine machine;
   tt_plan_graph common[TT_GRAPH_KINDS];  // the least of all shapes; without arrays
-  uint8_t origin[TT_GRAPH_MAX_CHANNELS]; // channel below 2 × nsearch of which this one is a copy; from nsearch on: the second trees
+  uint8_t origin[TT_GRAPH_MAX_CHANNELS]; // channel below 2 × nsearch of which this one is a copy; from nsearch on: the
+                                         // second trees
   bool *used;                            // [nshapes]: is there such a node? Others do not count
   tt_plan_shape *shapes;                 // [nshapes]
   int *shape_of, *first;                 // [nnodes (+ 1)]: first place in `ranks` of a node's ranks
-  int *ranks;                            // [nranks] node by node, ascending; begins an allocation with all of [nranks] and [nnodes]
-  int *node_of, *local_of;               // [nranks]
-  int *place;                            // places of GPUs in the channels of each shape: see tt_connect_place
-  int place_of[TT_GRAPH_KINDS];          // offsets of a graph within a shape's part of `place`
-  int *shape_place;                      // [nshapes]: where that part begins
+  int *ranks;              // [nranks] node by node, ascending; begins an allocation with all of [nranks] and [nnodes]
+  int *node_of, *local_of; // [nranks]
+  int *place;              // places of GPUs in the channels of each shape: see tt_connect_place
+  int place_of[TT_GRAPH_KINDS]; // offsets of a graph within a shape's part of `place`
+  int *shape_place;             // [nshapes]: where that part begins
 } tt_connect;
 
-// Connects. Errors, which name node, graph, channel and value: a graph that is no permutation of its node's GPUs, nodes not numbered by
-// first rank, a number of ranks that is not the shape's, no channel in common. Free *out with tt_connect_destroy.
+// Connects. Errors, which name node, graph, channel and value: a graph that is no permutation of its node's GPUs, nodes
+// not numbered by first rank, a number of ranks that is not the shape's, no channel in common. Free *out with
+// tt_connect_destroy.
 ncclResult_t tt_connect_create(const tt_connect_input *in, tt_connect **out);
 
 // Frees it. NULL is allowed.
@@ -119,8 +127,8 @@ tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank);
 
 // ---- Point-to-point ----
 
-// Channels per peer that the ranks of one machine (or group of it) want, before all nodes agree on the least. TT_GRAPH_MAX_CHANNELS for a machine
-// with one rank and `alone` (no ranks elsewhere).
+// Channels per peer that the ranks of one machine (or group of it) want, before all nodes agree on the least.
+// TT_GRAPH_MAX_CHANNELS for a machine with one rank and `alone` (no ranks elsewhere).
 int tt_p2p_wanted(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, bool alone);
 
 typedef struct tt_p2p_channels {
@@ -130,12 +138,14 @@ typedef struct tt_p2p_channels {
 // The numbers for all, from what the machine with the least wants.
 tt_p2p_channels tt_p2p_agree(const tt_connect *c, int wanted);
 
-// Ranks per group of the schedule: 8, or the largest number that divides 8 and the ranks of every node. One node: all of its ranks.
+// Ranks per group of the schedule: 8, or the largest number that divides 8 and the ranks of every node. One node: all
+// of its ranks.
 int tt_p2p_group(const tt_connect *c);
 
 // ---- Pure functions, for tests ----
 
-// Node `node` in tree 0 or 1 of the double tree over n nodes: up, two downs (-1: none) and whether it is its parent's second child.
+// Node `node` in tree 0 or 1 of the double tree over n nodes: up, two downs (-1: none) and whether it is its parent's
+// second child.
 typedef struct tt_btree_place {
   int up, down[2];
   bool second;

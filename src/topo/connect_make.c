@@ -5,7 +5,8 @@
 
 tt_connect_options tt_connect_options_default(void)
 {
-  return (tt_connect_options){.min_channels = -2, .max_channels = -2, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .collnet_nodes = 2};
+  return (tt_connect_options){
+      .min_channels = -2, .max_channels = -2, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .collnet_nodes = 2};
 }
 
 static int clamp_int(int64_t v)
@@ -38,12 +39,12 @@ static ncclResult_t connect_check_channel(const tt_plan_shape *s, int graph, int
   }
   for (int i = 0; i < s->ngpus; i++) {
     if (gpus[i] < 0 || gpus[i] >= s->ngpus) {
-      return tt_fail(ncclInternalError, "%s, channel %d: GPU %d at place %d is none of the node's %d", graph_names[graph], channel, gpus[i],
-                     i, s->ngpus);
+      return tt_fail(ncclInternalError, "%s, channel %d: GPU %d at place %d is none of the node's %d",
+                     graph_names[graph], channel, gpus[i], i, s->ngpus);
     }
     if (places != NULL && places[gpus[i]] >= 0) {
-      return tt_fail(ncclInternalError, "%s, channel %d: GPU %d is there twice, at places %d and %d", graph_names[graph], channel, gpus[i],
-                     places[gpus[i]], i);
+      return tt_fail(ncclInternalError, "%s, channel %d: GPU %d is there twice, at places %d and %d",
+                     graph_names[graph], channel, gpus[i], places[gpus[i]], i);
     }
     if (places != NULL) {
       places[gpus[i]] = i;
@@ -60,9 +61,10 @@ static ncclResult_t connect_check_shape(const tt_plan_shape *s, int number)
   for (int g = 0; g < TT_GRAPH_KINDS; g++) {
     const tt_plan_graph *graph = &s->graph[g];
     bool needed = g == TT_GRAPH_RING || g == TT_GRAPH_TREE;
-    if (graph->nchannels < needed || graph->nchannels > TT_GRAPH_MAX_CHANNELS || (graph->nchannels > 0 && graph->gpus == NULL)) {
-      return tt_fail(ncclInternalError, "kind of node %d: the search for %s found %d channels%s", number, graph_names[g], graph->nchannels,
-                     graph->gpus == NULL ? " without GPUs" : "");
+    if (graph->nchannels < needed || graph->nchannels > TT_GRAPH_MAX_CHANNELS ||
+        (graph->nchannels > 0 && graph->gpus == NULL)) {
+      return tt_fail(ncclInternalError, "kind of node %d: the search for %s found %d channels%s", number,
+                     graph_names[g], graph->nchannels, graph->gpus == NULL ? " without GPUs" : "");
     }
     for (int ch = 0; ch < graph->nchannels; ch++) {
       TT_TRY(connect_check_channel(s, g, ch, NULL));
@@ -74,7 +76,8 @@ static ncclResult_t connect_check_shape(const tt_plan_shape *s, int number)
 static ncclResult_t check_input(const tt_connect_input *in)
 {
   if (in->nranks < 1 || in->nnodes < 1 || in->nshapes < 1 || in->nnodes > in->nranks || in->nshapes > in->nnodes) {
-    return tt_fail(ncclInternalError, "%d ranks on %d nodes of %d kinds cannot be connected", in->nranks, in->nnodes, in->nshapes);
+    return tt_fail(ncclInternalError, "%d ranks on %d nodes of %d kinds cannot be connected", in->nranks, in->nnodes,
+                   in->nshapes);
   }
   for (int s = 0; s < in->nshapes; s++) {
     TT_TRY(connect_check_shape(&in->shapes[s], s));
@@ -87,9 +90,10 @@ static ncclResult_t check_input(const tt_connect_input *in)
   int seen = 0;
   for (int r = 0; r < in->nranks; r++) {
     if (in->node_of[r] < 0 || in->node_of[r] > seen || in->node_of[r] >= in->nnodes) {
-      return tt_fail(ncclInternalError,
-                     "rank %d is on node %d: nodes count in the order of their first ranks, %d would be next, there are %d", r,
-                     in->node_of[r], seen, in->nnodes);
+      return tt_fail(
+          ncclInternalError,
+          "rank %d is on node %d: nodes count in the order of their first ranks, %d would be next, there are %d", r,
+          in->node_of[r], seen, in->nnodes);
     }
     seen += in->node_of[r] == seen;
   }
@@ -216,7 +220,8 @@ static ncclResult_t sort_ranks(tt_connect *c)
   }
   for (int n = 0; n < c->nnodes; n++) {
     if (c->first[n + 1] != tt_connect_shape(c, n)->ngpus) {
-      return tt_fail(ncclInternalError, "node %d has %d ranks, its graphs have %d", n, c->first[n + 1], tt_connect_shape(c, n)->ngpus);
+      return tt_fail(ncclInternalError, "node %d has %d ranks, its graphs have %d", n, c->first[n + 1],
+                     tt_connect_shape(c, n)->ngpus);
     }
     c->first[n + 1] += c->first[n];
   }
@@ -247,7 +252,8 @@ static ncclResult_t find_places(tt_connect *c)
       int g = k < c->place_of[TT_GRAPH_TREE]            ? TT_GRAPH_RING
               : k < c->place_of[TT_GRAPH_COLLNET_CHAIN] ? TT_GRAPH_TREE
                                                         : TT_GRAPH_COLLNET_CHAIN;
-      TT_TRY(connect_check_channel(&c->shapes[s], g, k - c->place_of[g], c->place + c->shape_place[s] + k * c->shapes[s].ngpus));
+      TT_TRY(connect_check_channel(&c->shapes[s], g, k - c->place_of[g],
+                                   c->place + c->shape_place[s] + k * c->shapes[s].ngpus));
     }
   }
   return ncclSuccess;

@@ -1,4 +1,5 @@
-// connect_test.c: channels of 1, 2 and 4 of all known machines, as NCCL 2.30.7 connects them; shapes of trees; many nodes; bad input.
+// connect_test.c: channels of 1, 2 and 4 of all known machines, as NCCL 2.30.7 connects them; shapes of trees; many
+// nodes; bad input.
 #include "topo/plan_rig.h"
 
 // ---- Known channels ----
@@ -27,11 +28,12 @@ static bool same_channels(known *k)
 {
   char *line = malloc(RIG_MAX_LINE), *ours = malloc(RIG_MAX_LINE);
   FILE *f = known_open(k, "channels.txt");
-  bool same = f != NULL && k->c->nsearch == k->search && k->c->nchannels == k->channels && k->c->nvls_channels == k->nvls;
+  bool same =
+      f != NULL && k->c->nsearch == k->search && k->c->nchannels == k->channels && k->c->nvls_channels == k->nvls;
   int lines = 0;
   if (!same) {
-    print_message("%s, %d nodes: search %d, channels %d, NVLS %d; known %d, %d, %d\n", k->name, k->nnodes_in_name, k->c->nsearch,
-                  k->c->nchannels, k->c->nvls_channels, k->search, k->channels, k->nvls);
+    print_message("%s, %d nodes: search %d, channels %d, NVLS %d; known %d, %d, %d\n", k->name, k->nnodes_in_name,
+                  k->c->nsearch, k->c->nchannels, k->c->nvls_channels, k->search, k->channels, k->nvls);
   }
   while (same && fgets(line, RIG_MAX_LINE, f) != NULL) {
     int number = atoi(line + 5);
@@ -59,8 +61,8 @@ static bool same_p2p(known *k)
 {
   tt_p2p_channels p = tt_p2p_agree(k->c, k->p2p_wanted);
   if (p.channels != k->p2p || p.per_peer != k->p2p_per_peer) {
-    print_message("%s, %d nodes: %d point-to-point channels, %d per peer; known %d, %d\n", k->name, k->nnodes_in_name, p.channels,
-                  p.per_peer, k->p2p, k->p2p_per_peer);
+    print_message("%s, %d nodes: %d point-to-point channels, %d per peer; known %d, %d\n", k->name, k->nnodes_in_name,
+                  p.channels, p.per_peer, k->p2p, k->p2p_per_peer);
     return false;
   }
   return true;
@@ -101,7 +103,8 @@ static bool has_down(const tt_tree_place *p, int rank)
   return found;
 }
 
-// One root, everybody else hangs on somebody who knows it, and nobody is a root's root: upward ends within the depth of the tree.
+// One root, everybody else hangs on somebody who knows it, and nobody is a root's root: upward ends within the depth of
+// the tree.
 static void check_tree(const tt_connect *c, int channel)
 {
   int roots = 0, downs = 0;
@@ -141,25 +144,33 @@ static void check_all(const tt_connect *c)
 // ---- Nodes of our own ----
 
 // Three kinds of node: 4 GPUs with crossing rings and a balanced tree; 2 with a split tree; 1.
-static const int four_rings[] = {0, 1, 2, 3, 3, 2, 1, 0, 0, 2, 1, 3, 3, 1, 2, 0}, four_nets[] = {0, 3, 3, 0, 0, 3, 3, 0};
+static const int four_rings[] = {0, 1, 2, 3, 3, 2, 1, 0, 0, 2, 1, 3, 3, 1, 2, 0},
+                 four_nets[] = {0, 3, 3, 0, 0, 3, 3, 0};
 static const int four_trees[] = {0, 1, 2, 3, 1, 0, 3, 2, 2, 3, 0, 1, 3, 2, 1, 0};
-static const int two_orders[] = {0, 1, 1, 0}, two_nets[] = {0, 1, 1, 0}, one_order[] = {0, 0, 0}, one_nets[] = {0, 0, 0, 0, 0, 0};
+static const int two_orders[] = {0, 1, 1, 0}, two_nets[] = {0, 1, 1, 0}, one_order[] = {0, 0, 0},
+                 one_nets[] = {0, 0, 0, 0, 0, 0};
 
-#define GRAPH(p, n, g, w, ...)                                                                                                    \
-  {                                                                                                                               \
-    .pattern = (p), .nchannels = (n), .gpus = (g), .nets = (w), .type_intra = TT_PATH_NVL, .type_inter = TT_PATH_PIX, __VA_ARGS__ \
+#define GRAPH(p, n, g, w, ...)                                                                                        \
+  {                                                                                                                   \
+    .pattern = (p), .nchannels = (n), .gpus = (g), .nets = (w), .type_intra = TT_PATH_NVL, .type_inter = TT_PATH_PIX, \
+    __VA_ARGS__                                                                                                       \
   }
 
 static const tt_plan_shape kinds[] = {
     {.ngpus = 4,
-     .graph = {[TT_GRAPH_RING] = GRAPH(TT_PATTERN_RING, 4, four_rings, four_nets, .cross_nic = 2, .bw_intra = 48, .bw_inter = 48),
-               [TT_GRAPH_TREE] = GRAPH(TT_PATTERN_BALANCED_TREE, 4, four_trees, four_nets, .bw_intra = 48, .bw_inter = 24),
-               [TT_GRAPH_COLLNET_CHAIN] = GRAPH(TT_PATTERN_TREE, 4, four_trees, four_nets, .bw_intra = 48, .bw_inter = 24),
-               [TT_GRAPH_COLLNET_DIRECT] = GRAPH(TT_PATTERN_COLLNET_DIRECT, 2, four_trees, four_nets, .bw_intra = 24, .bw_inter = 24),
+     .graph = {[TT_GRAPH_RING] =
+                   GRAPH(TT_PATTERN_RING, 4, four_rings, four_nets, .cross_nic = 2, .bw_intra = 48, .bw_inter = 48),
+               [TT_GRAPH_TREE] =
+                   GRAPH(TT_PATTERN_BALANCED_TREE, 4, four_trees, four_nets, .bw_intra = 48, .bw_inter = 24),
+               [TT_GRAPH_COLLNET_CHAIN] =
+                   GRAPH(TT_PATTERN_TREE, 4, four_trees, four_nets, .bw_intra = 48, .bw_inter = 24),
+               [TT_GRAPH_COLLNET_DIRECT] =
+                   GRAPH(TT_PATTERN_COLLNET_DIRECT, 2, four_trees, four_nets, .bw_intra = 24, .bw_inter = 24),
                [TT_GRAPH_NVLS] = GRAPH(TT_PATTERN_NVLS, 4, four_trees, four_nets, .bw_intra = 24, .bw_inter = 24)}},
     {.ngpus = 2,
      .graph = {[TT_GRAPH_RING] = GRAPH(TT_PATTERN_RING, 2, two_orders, two_nets, .bw_intra = 30, .bw_inter = 24),
-               [TT_GRAPH_TREE] = GRAPH(TT_PATTERN_SPLIT_TREE, 2, two_orders, two_nets, .bw_intra = 30, .bw_inter = 24)}},
+               [TT_GRAPH_TREE] =
+                   GRAPH(TT_PATTERN_SPLIT_TREE, 2, two_orders, two_nets, .bw_intra = 30, .bw_inter = 24)}},
     {.ngpus = 1,
      .graph = {[TT_GRAPH_RING] = GRAPH(TT_PATTERN_RING, 3, one_order, one_nets, .bw_intra = 60, .bw_inter = 24),
                [TT_GRAPH_TREE] = GRAPH(TT_PATTERN_TREE, 3, one_order, one_nets, .bw_intra = 60, .bw_inter = 24)}},
@@ -431,7 +442,8 @@ static void test_many_nodes(void **state)
   (void)state;
   enum { NODES = 16384, GPUS = 8, RANKS = NODES * GPUS, CHANNELS = 32 };
   static int orders[CHANNELS * GPUS];
-  int *node_of = calloc(RANKS, sizeof(int)), *shape_of = calloc(NODES, sizeof(int)), *order = calloc(RANKS, sizeof(int));
+  int *node_of = calloc(RANKS, sizeof(int)), *shape_of = calloc(NODES, sizeof(int)),
+      *order = calloc(RANKS, sizeof(int));
   char *seen = calloc(RANKS, 1);
   for (int i = 0; i < CHANNELS * GPUS; i++) {
     orders[i] = (i + i / GPUS) % GPUS;
@@ -439,9 +451,10 @@ static void test_many_nodes(void **state)
   for (int r = 0; r < RANKS; r++) {
     node_of[r] = r / GPUS;
   }
-  tt_plan_shape shape = {.ngpus = GPUS,
-                         .graph = {[TT_GRAPH_RING] = GRAPH(TT_PATTERN_RING, CHANNELS, orders, NULL, .bw_intra = 10),
-                                   [TT_GRAPH_TREE] = GRAPH(TT_PATTERN_BALANCED_TREE, CHANNELS, orders, NULL, .bw_intra = 10)}};
+  tt_plan_shape shape = {
+      .ngpus = GPUS,
+      .graph = {[TT_GRAPH_RING] = GRAPH(TT_PATTERN_RING, CHANNELS, orders, NULL, .bw_intra = 10),
+                [TT_GRAPH_TREE] = GRAPH(TT_PATTERN_BALANCED_TREE, CHANNELS, orders, NULL, .bw_intra = 10)}};
   tt_connect_input in = {.nranks = RANKS,
                          .nnodes = NODES,
                          .nshapes = 1,

@@ -204,7 +204,8 @@ static void draft_up_last(tt_draft *d, int node)
   d->links[l].next = -1;
 }
 
-// `flat` has room for all nodes and links, which keep their numbers; `kinds` gets those of the nodes, -1 for one that is gone.
+// `flat` has room for all nodes and links, which keep their numbers; `kinds` gets those of the nodes, -1 for one that
+// is gone.
 static void draft_write(tt_draft *d, tt_topo *flat, int *kinds)
 {
   for (int i = 0; i < d->nnodes; i++) {
@@ -216,7 +217,8 @@ static void draft_write(tt_draft *d, tt_topo *flat, int *kinds)
     for (int l = d->nodes[i].links; l >= 0; l = d->links[l].next) {
       const tt_draft_link *link = &d->links[l];
       if (link->to != TT_DRAFT_NOWHERE) {
-        flat->links[flat->nlinks++] = (tt_topo_link){.type = (int16_t)link->type, .from = i, .to = link->to, .bw = link->bw};
+        flat->links[flat->nlinks++] =
+            (tt_topo_link){.type = (int16_t)link->type, .from = i, .to = link->to, .bw = link->bw};
       }
     }
     n->nlinks = flat->nlinks - n->first_link;

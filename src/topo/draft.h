@@ -23,7 +23,8 @@ typedef struct tt_draft {
   tt_draft_node *nodes;
   tt_draft_link *links;
   uint64_t *hosts;
-  int *slots; // hash table with open addressing over all three; 0: free. A part that has got another key since is not found by the old one
+  int *slots; // hash table with open addressing over all three; 0: free. A part that has got another key since is not
+              // found by the old one
   int slot_room, slots_used;
   int nnodes, nlinks, nhosts;
   int node_room, link_room, host_room;
@@ -57,14 +58,16 @@ ncclResult_t tt_draft_sort(tt_draft *d, int node);
 // Index of a host hash, added when it is new.
 ncclResult_t tt_draft_host(tt_draft *d, uint64_t hash, int *out);
 
-// Broadcom's PCI switches of generations 4 and 5 look like two levels of switches, but any two of their ports have full bandwidth. The
-// lower level becomes part of the upper one; otherwise the search would see a bottleneck that does not exist. Before the call all links
-// must go both ways and be sorted. Links that move stand behind the others and must not be sorted again.
+// Broadcom's PCI switches of generations 4 and 5 look like two levels of switches, but any two of their ports have full
+// bandwidth. The lower level becomes part of the upper one; otherwise the search would see a bottleneck that does not
+// exist. Before the call all links must go both ways and be sorted. Links that move stand behind the others and must
+// not be sorted again.
 ncclResult_t tt_draft_flatten(tt_draft *d);
 
 // Makes the system. The way up to the CPU comes last among a node's links.
 ncclResult_t tt_draft_freeze(tt_draft *d, tt_topo **out);
 
-// Copies nodes with their links (any order, links of a node side by side, first_link set) into one allocation, sorted by kind, and checks
-// the result. `kinds` are the nodes' kinds in the copy; -1: the node is left out, and no link leads to it.
+// Copies nodes with their links (any order, links of a node side by side, first_link set) into one allocation, sorted
+// by kind, and checks the result. `kinds` are the nodes' kinds in the copy; -1: the node is left out, and no link leads
+// to it.
 ncclResult_t tt_topo_arrange(const tt_topo *from, const int *kinds, tt_topo **out);

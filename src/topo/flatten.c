@@ -1,7 +1,8 @@
 // flatten.c: switches in one box that look like two levels.
 #include "topo/draft.h"
 
-// Generation of a Broadcom switch by its device number; 0: another device. In generation 5 the two levels have different numbers.
+// Generation of a Broadcom switch by its device number; 0: another device. In generation 5 the two levels have
+// different numbers.
 static int generation(uint64_t device, int level)
 {
   uint64_t family = device & ~0xfffull;

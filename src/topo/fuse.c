@@ -58,8 +58,8 @@ static bool same_element(const tt_xml_node *a, const tt_xml_node *b)
   return tt_xml_same(a, b);
 }
 
-// What stands for `from` in `parent`. `hint` is where it would be if both views had the same order: then nothing is searched, and of
-// several with the same key each finds its own.
+// What stands for `from` in `parent`. `hint` is where it would be if both views had the same order: then nothing is
+// searched, and of several with the same key each finds its own.
 static tt_xml_node *counterpart(const tt_xml_node *parent, tt_xml_node *hint, const tt_xml_node *from)
 {
   if (hint != NULL && same_element(hint, from)) {

@@ -25,33 +25,36 @@ static void expect(tt_xml *xml, const char *text)
 static void test_parts(void **state)
 {
   (void)state;
-  tt_xml *xml = rig_xml("<system version='1'><cpu numaid='0' arch='x86_64'><pci busid='0000:01:00.0'><gpu dev='0' rank='0' sm='80'>"
-                        "<nvlink target='0000:02:00.0' count='1'/></gpu></pci></cpu></system>");
+  tt_xml *xml = rig_xml(
+      "<system version='1'><cpu numaid='0' arch='x86_64'><pci busid='0000:01:00.0'><gpu dev='0' rank='0' sm='80'>"
+      "<nvlink target='0000:02:00.0' count='1'/></gpu></pci></cpu></system>");
   // Another GPU under the same CPU; the same card seen twice; what is not said is added, what is said stays.
-  assert_int_equal(fuse(xml,
-                        "<system version='1'><cpu numaid='0' affinity='ff'><pci busid='0000:02:00.0'><gpu dev='1' rank='1' sm='80'/></pci>"
-                        "<nic><net name='a' dev='0'/></nic></cpu></system>"),
+  assert_int_equal(fuse(xml, "<system version='1'><cpu numaid='0' affinity='ff'><pci busid='0000:02:00.0'><gpu dev='1' "
+                             "rank='1' sm='80'/></pci>"
+                             "<nic><net name='a' dev='0'/></nic></cpu></system>"),
                    ncclSuccess);
   assert_int_equal(
-      fuse(
-          xml,
-          "<system version='1'><cpu numaid='0' arch='arm64'><pci busid='0:1:0.0' class='0x03'><gpu dev='0' sm='90'>"
-          "<nvlink target='0:2:0.0' count='2'/><c2c bw='1' count='1'/></gpu></pci><nic><net name='a' speed='5'/><net name='b'/></nic></cpu>"
-          "<cpu numaid='1'/></system>"),
+      fuse(xml,
+           "<system version='1'><cpu numaid='0' arch='arm64'><pci busid='0:1:0.0' class='0x03'><gpu dev='0' sm='90'>"
+           "<nvlink target='0:2:0.0' count='2'/><c2c bw='1' count='1'/></gpu></pci><nic><net name='a' speed='5'/><net "
+           "name='b'/></nic></cpu>"
+           "<cpu numaid='1'/></system>"),
       ncclSuccess);
-  expect(xml, "<system version='1'><cpu numaid='0' arch='x86_64' affinity='ff'><pci busid='0000:01:00.0' class='0x03'>"
-              "<gpu dev='0' rank='0' sm='80'><nvlink target='0000:02:00.0' count='1'/><c2c bw='1' count='1'/></gpu></pci>"
-              "<pci busid='0000:02:00.0'><gpu dev='1' rank='1' sm='80'/></pci>"
-              "<nic><net name='a' dev='0' speed='5'/><net name='b'/></nic></cpu><cpu numaid='1'/></system>");
+  expect(xml,
+         "<system version='1'><cpu numaid='0' arch='x86_64' affinity='ff'><pci busid='0000:01:00.0' class='0x03'>"
+         "<gpu dev='0' rank='0' sm='80'><nvlink target='0000:02:00.0' count='1'/><c2c bw='1' count='1'/></gpu></pci>"
+         "<pci busid='0000:02:00.0'><gpu dev='1' rank='1' sm='80'/></pci>"
+         "<nic><net name='a' dev='0' speed='5'/><net name='b'/></nic></cpu><cpu numaid='1'/></system>");
 }
 
 static void test_ranks_that_share_a_gpu(void **state)
 {
   (void)state;
-  tt_xml *xml = rig_xml("<system version='1'><cpu numaid='0'><pci busid='0:1:0.0'><gpu dev='0' rank='0' sm='80'/></pci></cpu></system>");
-  assert_int_equal(
-      fuse(xml, "<system version='1'><cpu numaid='0'><pci busid='0:1:0.0'><gpu dev='0' rank='1' sm='80'/></pci></cpu></system>"),
-      ncclSuccess);
+  tt_xml *xml = rig_xml(
+      "<system version='1'><cpu numaid='0'><pci busid='0:1:0.0'><gpu dev='0' rank='0' sm='80'/></pci></cpu></system>");
+  assert_int_equal(fuse(xml, "<system version='1'><cpu numaid='0'><pci busid='0:1:0.0'><gpu dev='0' rank='1' "
+                             "sm='80'/></pci></cpu></system>"),
+                   ncclSuccess);
   expect(xml, "<system version='1'><cpu numaid='0'><pci busid='0:1:0.0'><gpu dev='0' rank='0' sm='80'/>"
               "<gpu dev='0' rank='1' sm='80'/></pci></cpu></system>");
 }
@@ -60,11 +63,11 @@ static void test_hosts(void **state)
 {
   (void)state;
   tt_xml *xml = rig_xml("<system version='1'><cpu numaid='0' host_hash='0x1'/></system>");
-  assert_int_equal(fuse(xml, "<system version='1'><cpu numaid='0' host_hash='0x2'/><cpu numaid='1' host_hash='0x01'/></system>"),
-                   ncclSuccess);
-  expect(
-      xml,
-      "<system version='1'><cpu numaid='0' host_hash='0x1'/><cpu numaid='0' host_hash='0x2'/><cpu numaid='1' host_hash='0x01'/></system>");
+  assert_int_equal(
+      fuse(xml, "<system version='1'><cpu numaid='0' host_hash='0x2'/><cpu numaid='1' host_hash='0x01'/></system>"),
+      ncclSuccess);
+  expect(xml, "<system version='1'><cpu numaid='0' host_hash='0x1'/><cpu numaid='0' host_hash='0x2'/><cpu numaid='1' "
+              "host_hash='0x01'/></system>");
 }
 
 static void test_other_documents(void **state)
@@ -84,8 +87,9 @@ static void keep_view(tt_xml_node *node, const char *rank)
     next = c->next;
     keep_view(c, rank);
     const char *r = tt_xml_get(c, "rank");
-    bool goes = strcmp(c->tag, "gpu") == 0 ? r == NULL || strcmp(r, rank) != 0
-                                           : (strcmp(c->tag, "pci") == 0 || strcmp(c->tag, "cpu") == 0) && c->child == NULL;
+    bool goes = strcmp(c->tag, "gpu") == 0
+                    ? r == NULL || strcmp(r, rank) != 0
+                    : (strcmp(c->tag, "pci") == 0 || strcmp(c->tag, "cpu") == 0) && c->child == NULL;
     if (goes) {
       rig_xml_remove(c);
     }
@@ -156,8 +160,12 @@ static void test_twice_is_once(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_parts),           cmocka_unit_test(test_ranks_that_share_a_gpu), cmocka_unit_test(test_hosts),
-      cmocka_unit_test(test_other_documents), cmocka_unit_test(test_views_make_the_machine), cmocka_unit_test(test_twice_is_once),
+      cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_ranks_that_share_a_gpu),
+      cmocka_unit_test(test_hosts),
+      cmocka_unit_test(test_other_documents),
+      cmocka_unit_test(test_views_make_the_machine),
+      cmocka_unit_test(test_twice_is_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

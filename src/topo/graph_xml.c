@@ -164,7 +164,8 @@ static ncclResult_t read_channel(const tt_topo *topo, const tt_xml_node *channel
     }
   }
   if (ngpus != g->ngpus || (g->inter && nnets != 2)) {
-    return tt_xml_fail(channel, "%d GPUs and %d network ports; expected are %d and %d", ngpus, nnets, g->ngpus, g->inter ? 2 : 0);
+    return tt_xml_fail(channel, "%d GPUs and %d network ports; expected are %d and %d", ngpus, nnets, g->ngpus,
+                       g->inter ? 2 : 0);
   }
   return ncclSuccess;
 }
@@ -174,7 +175,9 @@ static ncclResult_t read_type(const tt_xml_node *x, const char *name, int *out)
   const char *text = NULL;
   TT_TRY(tt_xml_need(x, name, &text));
   *out = tt_path_type_of(text);
-  return *out >= 0 ? ncclSuccess : tt_xml_fail(x, "%s=\"%s\": LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected", name, text);
+  return *out >= 0
+             ? ncclSuccess
+             : tt_xml_fail(x, "%s=\"%s\": LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected", name, text);
 }
 
 static ncclResult_t read_graph(const tt_topo *topo, const tt_xml_node *x, tt_graph *g)
@@ -330,7 +333,8 @@ static ncclResult_t seat_gpu(tt_xml *xml, tt_xml_node *x, seats *s)
     const seat_list *in = s->same_ranks ? &s->here : &s->there;
     int turn = seat_find(in, want) - seat_first(in, want.key);
     if (turn >= count) {
-      return tt_xml_fail(x, "rank=\"%d\": the file has more ranks on this GPU than the %d that are here", want.place, count);
+      return tt_xml_fail(x, "rank=\"%d\": the file has more ranks on this GPU than the %d that are here", want.place,
+                         count);
     }
     at += turn;
     TT_TRY(tt_xml_set_int(xml, x, "rank", s->here.seats[at].place));
@@ -343,8 +347,9 @@ static ncclResult_t seat_gpu(tt_xml *xml, tt_xml_node *x, seats *s)
   return ncclSuccess;
 }
 
-// The numbers of GPUs in a file say where its channels run; the ranks in it are those of the run that wrote it. Where several ranks share a
-// GPU, the first of them there is the first here. *others: the file is about another group of the machine's ranks.
+// The numbers of GPUs in a file say where its channels run; the ranks in it are those of the run that wrote it. Where
+// several ranks share a GPU, the first of them there is the first here. *others: the file is about another group of the
+// machine's ranks.
 static ncclResult_t seat_ranks(const tt_topo *topo, tt_xml *xml, bool *others)
 {
   size_t nhere = (size_t)tt_topo_count(topo, TT_NODE_GPU) + (size_t)tt_topo_count(topo, TT_NODE_DEV);
@@ -377,8 +382,9 @@ ncclResult_t tt_graphs_read(const char *path, const tt_topo *topo, bool inter, t
   TT_TRY(tt_xml_read(path, &xml));
   ncclResult_t res = seat_ranks(topo, xml, &others);
   if (res == ncclSuccess && others) {
-    tt_info(TT_GRAPH, "%s: its channels are those of another group of ranks; the channels of this one (%d ranks) are searched", path,
-            tt_topo_count(topo, TT_NODE_GPU));
+    tt_info(TT_GRAPH,
+            "%s: its channels are those of another group of ranks; the channels of this one (%d ranks) are searched",
+            path, tt_topo_count(topo, TT_NODE_GPU));
     *out = (tt_graphs){0};
   } else if (res == ncclSuccess) {
     res = tt_graphs_from_xml(topo, xml, inter, out);

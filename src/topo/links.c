@@ -58,7 +58,8 @@ static int compare_buses(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-// Lists the PCI elements that the document says to be GPUs, by a <gpu> in it or by class, whether they take part or not.
+// Lists the PCI elements that the document says to be GPUs, by a <gpu> in it or by class, whether they take part or
+// not.
 static ncclResult_t list_gpus(tt_builder *b, const tt_xml_node *root)
 {
   int count = 0;
@@ -78,8 +79,8 @@ static ncclResult_t list_gpus(tt_builder *b, const tt_xml_node *root)
   return ncclSuccess;
 }
 
-// Without a class (NCCL asks the system for that of the device), a target that is a GPU of the document is one; all else is taken for an
-// NVSwitch.
+// Without a class (NCCL asks the system for that of the device), a target that is a GPU of the document is one; all
+// else is taken for an NVSwitch.
 static ncclResult_t target_kind(tt_builder *b, const tt_xml_node *x, int *out)
 {
   const char *class = tt_xml_get(x, "tclass"), *target = tt_xml_get(x, "target");
@@ -95,7 +96,8 @@ static ncclResult_t target_kind(tt_builder *b, const tt_xml_node *x, int *out)
     TT_TRY(list_gpus(b, root));
   }
   int64_t bus;
-  bool known = target != NULL && tt_bus_id(target, &bus) && bsearch(&bus, b->gpus, (size_t)b->ngpus, sizeof(bus), compare_buses) != NULL;
+  bool known = target != NULL && tt_bus_id(target, &bus) &&
+               bsearch(&bus, b->gpus, (size_t)b->ngpus, sizeof(bus), compare_buses) != NULL;
   *out = known ? TT_NODE_GPU : TT_NODE_NVS;
   return ncclSuccess;
 }
@@ -159,7 +161,8 @@ static ncclResult_t add_pci_links(tt_builder *b)
     if (tt_build_node(b, i)->kind != TT_NODE_PCI) {
       continue;
     }
-    for (const tt_xml_node *x = tt_xml_child(b->d.nodes[i].xml, "pcilink"); x != NULL; x = tt_xml_sibling(x, "pcilink")) {
+    for (const tt_xml_node *x = tt_xml_child(b->d.nodes[i].xml, "pcilink"); x != NULL;
+         x = tt_xml_sibling(x, "pcilink")) {
       int64_t bus;
       TT_TRY(tt_build_bus(x, "target", &bus));
       int to = tt_draft_find(&b->d, TT_NODE_PCI, tt_build_node(b, i)->host, bus);
@@ -180,8 +183,8 @@ static ncclResult_t mirror_links(tt_builder *b)
     for (int l = b->d.nodes[i].links; l >= 0; l = b->d.links[l].next) {
       tt_draft_link link = b->d.links[l];
       if (tt_draft_link_find(&b->d, link.to, i, link.type) < 0) {
-        tt_build_note(b, b->d.nodes[i].xml, "its %s link to line %d is not told there; taken to go both ways", tt_link_type_name(link.type),
-                      b->d.nodes[link.to].n.line);
+        tt_build_note(b, b->d.nodes[i].xml, "its %s link to line %d is not told there; taken to go both ways",
+                      tt_link_type_name(link.type), b->d.nodes[link.to].n.line);
         TT_TRY(tt_draft_connect(&b->d, link.to, i, link.type, link.bw));
       }
     }
@@ -220,7 +223,8 @@ static ncclResult_t connect_hosts(tt_builder *b, const tt_order *list, int count
     }
     links += (long)(end - i) * (end - i);
     if (links > MAX_CPU_LINKS) {
-      return tt_xml_fail(b->d.nodes[list[i].place].xml, "more than %d links between the CPUs of all hosts", MAX_CPU_LINKS);
+      return tt_xml_fail(b->d.nodes[list[i].place].xml, "more than %d links between the CPUs of all hosts",
+                         MAX_CPU_LINKS);
     }
     TT_TRY(connect_host(b, list + i, end - i));
   }

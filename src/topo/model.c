@@ -11,7 +11,8 @@
 #include "base/param.h"
 #include "base/util.h"
 
-static const char *const algo_names[TT_MODEL_ALGOS] = {"Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"};
+static const char *const algo_names[TT_MODEL_ALGOS] = {"Tree",     "Ring", "CollNetDirect", "CollNetChain", "NVLS",
+                                                       "NVLSTree", "PAT"};
 static const char *const proto_names[TT_MODEL_PROTOS] = {"LL", "LL128", "Simple"};
 
 // ---- Constants, measured by NCCL's authors ----
@@ -20,8 +21,8 @@ enum { HW_NVLINK, HW_PCI, HW_NET, HW_KINDS };
 enum { GEN_VOLTA, GEN_AMPERE, GEN_HOPPER, GEN_BLACKWELL, GENS };
 static const float nvls_efficiency[GENS] = {0, 0, 0.85F, 0.74F};
 
-// What tuner plugins may change. Latencies in microseconds: of an operation before the first byte moves, of a step over each kind of link. Bandwidths in GB/s
-// that a generation's kernels reach, for one, two, and more nodes.
+// What tuner plugins may change. Latencies in microseconds: of an operation before the first byte moves, of a step over
+// each kind of link. Bandwidths in GB/s that a generation's kernels reach, for one, two, and more nodes.
 static const tt_model_constants constants = {
     .baseLatencies =
         {
@@ -73,12 +74,14 @@ enum { TREE_SIZES = 24 };
 static const float tree_factor[TT_MODEL_PROTOS][TREE_SIZES] = {
     {1, 1, 1, 1, .9F, .8F, .7F, .7F, .7F, .7F, .6F, .5F, .4F, .4F, .5F, .6F, .7F, .8F, .9F, 1, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9F, .8F, .8F, .8F, .7F, .6F, .6F, .6F, .6F, .6F, .6F, .8F, .9F, .9F, .9F, .9F, 1, 1, 1},
-    {.9F, .9F, .9F, .9F, .9F, .9F, .9F, .8F, .7F, .6F, .6F, .5F, .5F, .5F, .5F, .6F, .7F, .8F, .7F, .7F, .8F, .9F, .9F, .9F},
+    {.9F, .9F, .9F, .9F, .9F, .9F, .9F, .8F, .7F, .6F, .6F, .5F,
+     .5F, .5F, .5F, .6F, .7F, .8F, .7F, .7F, .8F, .9F, .9F, .9F},
 };
 
 // The graph of each algorithm.
-static const tt_graph_kind graph_of[TT_MODEL_ALGOS] = {
-    TT_GRAPH_TREE, TT_GRAPH_RING, TT_GRAPH_COLLNET_DIRECT, TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS, TT_GRAPH_NVLS, TT_GRAPH_TREE};
+static const tt_graph_kind graph_of[TT_MODEL_ALGOS] = {TT_GRAPH_TREE,          TT_GRAPH_RING, TT_GRAPH_COLLNET_DIRECT,
+                                                       TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS, TT_GRAPH_NVLS,
+                                                       TT_GRAPH_TREE};
 
 // ---- Making the model ----
 
@@ -125,7 +128,8 @@ static bool model_exists(const maker *k, const cell *x)
   case TT_MODEL_ALL_REDUCE: return x->a != TT_MODEL_PAT && (!tt_model_is_nvls(x->a) || x->p == TT_MODEL_SIMPLE);
   case TT_MODEL_ALL_GATHER:
   case TT_MODEL_REDUCE_SCATTER:
-    return x->a == TT_MODEL_RING || x->a == TT_MODEL_COLLNET_DIRECT || (x->a == TT_MODEL_NVLS && x->p == TT_MODEL_SIMPLE) ||
+    return x->a == TT_MODEL_RING || x->a == TT_MODEL_COLLNET_DIRECT ||
+           (x->a == TT_MODEL_NVLS && x->p == TT_MODEL_SIMPLE) ||
            (x->a == TT_MODEL_PAT && x->p == TT_MODEL_SIMPLE && k->pat);
   default: return x->a == TT_MODEL_RING;
   }
@@ -167,8 +171,8 @@ static float tree_limits(const maker *k, cell *x, float bw)
     bw = least(x, (double)bw * 1.0 / 3.8, ll_limit(k), TT_BOUND_LL);
   }
   if (x->p == TT_MODEL_LL128) {
-    bw =
-        least(x, (double)bw * (k->nnodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0), n * k->v->perChMaxTreeLL128Bws[k->gen][k->scale], TT_BOUND_GPU);
+    bw = least(x, (double)bw * (k->nnodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0),
+               n * k->v->perChMaxTreeLL128Bws[k->gen][k->scale], TT_BOUND_GPU);
   }
   return k->c->max_tree_pattern == TT_PATTERN_TREE ? (float)((double)bw * .85) : bw;
 }
@@ -253,7 +257,8 @@ static float ring_latency(const maker *k, const cell *x, float intra, float inte
 
 static float cell_latency(const maker *k, const cell *x)
 {
-  float base = (float)k->v->baseLatencies[x->a][x->p], inter = hw_latency(k, HW_NET, k->ppn == 1 ? TT_MODEL_TREE : x->a, x->p);
+  float base = (float)k->v->baseLatencies[x->a][x->p],
+        inter = hw_latency(k, HW_NET, k->ppn == 1 ? TT_MODEL_TREE : x->a, x->p);
   float intra = hw_latency(k, x->g->type_intra == TT_PATH_NVL ? HW_NVLINK : HW_PCI, x->a, x->p);
   inter += x->g->latency_inter * (x->p == TT_MODEL_SIMPLE ? 2.0F : 1.0F); // the second time: for the flush
   int locals = k->nranks / k->nnodes - 1, levels = log2_down((uint64_t)k->nnodes);
@@ -374,7 +379,9 @@ static ncclResult_t fill_table(const maker *k)
     TT_TRY(tt_model_allow("NCCL_ALGO", k->opt.algo, algo_names, TT_MODEL_ALGOS, &algos[0][0]));
   }
   for (int i = 0; i < TT_MODEL_FUNCS * TT_MODEL_ALGOS * TT_MODEL_PROTOS; i++) {
-    cell x = {.f = i / (TT_MODEL_ALGOS * TT_MODEL_PROTOS), .a = i / TT_MODEL_PROTOS % TT_MODEL_ALGOS, .p = i % TT_MODEL_PROTOS};
+    cell x = {.f = i / (TT_MODEL_ALGOS * TT_MODEL_PROTOS),
+              .a = i / TT_MODEL_PROTOS % TT_MODEL_ALGOS,
+              .p = i % TT_MODEL_PROTOS};
     x.g = &k->c->common[graph_of[x.a]];
     x.nsteps = x.f == TT_MODEL_ALL_REDUCE ? 2 * (k->nranks - 1) : gathers(x.f) ? k->nranks - 1 : k->nranks;
     fill_cell(k, &x, algos[x.f][x.a], protos[x.f][x.p]);
@@ -393,7 +400,8 @@ static int threads_of(int set)
   }
   int n = set % TT_MODEL_WARP != 0 ? MOST : TT_CLAMP(set, LEAST, MOST);
   if (n != set) {
-    tt_advise("NCCL_NTHREADS=%d: must be a multiple of %d from %d to %d; %d is taken", set, TT_MODEL_WARP, LEAST, MOST, n);
+    tt_advise("NCCL_NTHREADS=%d: must be a multiple of %d from %d to %d; %d is taken", set, TT_MODEL_WARP, LEAST, MOST,
+              n);
   }
   return n;
 }
@@ -420,7 +428,8 @@ static void fill_threads(const maker *k)
 
 // ---- The front door ----
 
-// Do the GPUs that the chains end in speak to the network, that is, are they heads of NVLS, or of collnet direct where there is no NVLS?
+// Do the GPUs that the chains end in speak to the network, that is, are they heads of NVLS, or of collnet direct where
+// there is no NVLS?
 static bool chain_ends_in_heads(const tt_connect *c)
 {
   for (int s = 0; s < c->nshapes && c->common[TT_GRAPH_COLLNET_CHAIN].nchannels > 0; s++) {
@@ -552,7 +561,8 @@ float tt_model_time(const tt_model *m, const tt_model_op *op, tt_model_algo algo
     bw *= tree_factor[proto][size];
   }
   bool ring = algo == TT_MODEL_RING;
-  if (ring && proto == TT_MODEL_SIMPLE && m->nnodes > 1 && all_reduce && op->bytes / ((size_t)m->nchannels * (size_t)m->nranks) >= 64) {
+  if (ring && proto == TT_MODEL_SIMPLE && m->nnodes > 1 && all_reduce &&
+      op->bytes / ((size_t)m->nchannels * (size_t)m->nranks) >= 64) {
     latency = (float)((double)latency * (m->cc_min < 80 ? 1.9 : 1.4)); // each step waits for its predecessor's
   }
   int times = ring ? together : TT_DIV_UP(together, OPS_PER_BATCH);

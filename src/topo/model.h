@@ -1,7 +1,8 @@
 // model.h: how long a collective takes with each algorithm and protocol on a machine, and which NCCL 2.30 takes.
 //
-// A pure function of connected graphs (connect.h), numbers of ranks and nodes, GPU generation and CPU. Constants and rules are NCCL 2.30.7's,
-// so that its choices and predicted times come out. (src/coll/cost.h is another model: of this library's schedules on host memory.)
+// A pure function of connected graphs (connect.h), numbers of ranks and nodes, GPU generation and CPU. Constants and
+// rules are NCCL 2.30.7's, so that its choices and predicted times come out. (src/coll/cost.h is another model: of this
+// library's schedules on host memory.)
 #pragma once
 #include "nccl/tuner_v5.h"
 #include "topo/connect.h"
@@ -80,7 +81,8 @@ typedef struct tt_model_options {
 // The options as NCCL_ALGO, NCCL_PROTO, NCCL_NTHREADS, NCCL_NVLS_ENABLE and NCCL_COLLNET_ENABLE have them.
 tt_model_options tt_model_options_from(const tt_params *params);
 
-// What the model reckons with, as tuner plugins see it: by algorithm, protocol, kind of link (NVLink, PCI, network), generation of GPU, number of nodes.
+// What the model reckons with, as tuner plugins see it: by algorithm, protocol, kind of link (NVLink, PCI, network),
+// generation of GPU, number of nodes.
 typedef ncclTunerConstants_v5_t tt_model_constants;
 
 // Copies the constants that hold unless a tuner plugin changes them.
@@ -130,7 +132,7 @@ const char *tt_model_func_name(tt_model_func func);
 const char *tt_model_algo_name(tt_model_algo algo);
 const char *tt_model_proto_name(tt_model_proto proto);
 
-// Reads a list such as "ring,tree;allreduce:^tree" over `nelems` names; allow[func * nelems + e] becomes 0 or 1 for the functions that the
-// list speaks of and stays as it is for the others. `variable` is named in messages. ncclInvalidUsage for unknown names, and for a list
-// without function that is not the first.
+// Reads a list such as "ring,tree;allreduce:^tree" over `nelems` names; allow[func * nelems + e] becomes 0 or 1 for the
+// functions that the list speaks of and stays as it is for the others. `variable` is named in messages.
+// ncclInvalidUsage for unknown names, and for a list without function that is not the first.
 ncclResult_t tt_model_allow(const char *variable, const char *text, const char *const *names, int nelems, int *allow);

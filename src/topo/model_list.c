@@ -6,7 +6,8 @@
 #include "base/text.h"
 #include "base/util.h"
 
-static const char *const func_names[TT_MODEL_FUNCS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"};
+static const char *const func_names[TT_MODEL_FUNCS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
+                                                       "AllReduce"};
 
 // A part of a text.
 typedef struct piece {
@@ -53,8 +54,8 @@ static ncclResult_t names_unknown(const list *l, const char *what, piece p)
     size_t at = strlen(text);
     snprintf(text + at, sizeof(text) - at, "%s%s", i > 0 ? ", " : "", names[i]);
   }
-  return tt_fail(ncclInvalidUsage, "%s=%s: there is no %s '%.*s'; there are %s", l->variable, l->text, what, (int)TT_MIN(p.n, 64), p.at,
-                 text);
+  return tt_fail(ncclInvalidUsage, "%s=%s: there is no %s '%.*s'; there are %s", l->variable, l->text, what,
+                 (int)TT_MIN(p.n, 64), p.at, text);
 }
 
 // Sets one function's row from the names after the colon.
@@ -83,7 +84,8 @@ static ncclResult_t set_entry(const list *l, piece entry, bool first, int *allow
   bool prefixed = names_take(&rest, ':', &names);
   int f = prefixed ? names_find(func_names, TT_MODEL_FUNCS, func) : 0;
   if (!prefixed && !first) {
-    return tt_fail(ncclInvalidUsage, "%s=%s: all parts but the first need a function and a colon in front", l->variable, l->text);
+    return tt_fail(ncclInvalidUsage, "%s=%s: all parts but the first need a function and a colon in front", l->variable,
+                   l->text);
   }
   if (f < 0) {
     return names_unknown(l, "function", func);

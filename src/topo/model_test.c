@@ -1,4 +1,5 @@
-// model_test.c: predicted times and choices for 1, 2 and 4 of all known machines, as NCCL 2.30.7 has them; variables; reasons.
+// model_test.c: predicted times and choices for 1, 2 and 4 of all known machines, as NCCL 2.30.7 has them; variables;
+// reasons.
 #include "topo/plan_rig.h"
 
 #include <math.h>
@@ -65,7 +66,8 @@ static bool same_choice(const tt_model *m, const char *line, char *ours)
   int channels, threads;
   tt_model_op op = {0};
   tt_model_choice c;
-  assert_int_equal(sscanf(line, "choice %31s %zu %31s %31s %lf %d %d", func, &op.bytes, algo, proto, &us, &channels, &threads), 7);
+  assert_int_equal(
+      sscanf(line, "choice %31s %zu %31s %31s %lf %d %d", func, &op.bytes, algo, proto, &us, &channels, &threads), 7);
   op.func = (tt_model_func)by_name(func_name, TT_MODEL_FUNCS, func);
   assert_int_equal(tt_model_choose(m, &op, &c), ncclSuccess);
   sprintf(ours, "%s %s %.4f %d %d", algo_name(c.algo), proto_name(c.proto), (double)c.us, c.channels, c.threads);
@@ -73,21 +75,24 @@ static bool same_choice(const tt_model *m, const char *line, char *ours)
          c.channels == channels && c.threads == threads;
 }
 
-// "# …, nRanks 8 … minCompCap 80 maxCompCap 80 cpuArch 1 cpuVendor 2 minNetBw 24 collnet 0 nvls 0": what the model is made from.
+// "# …, nRanks 8 … minCompCap 80 maxCompCap 80 cpuArch 1 cpuVendor 2 minNetBw 24 collnet 0 nvls 0": what the model is
+// made from.
 static bool same_head(const known *k, const char *line, char *ours)
 {
   static const int archs[] = {0, TT_CPU_X86, TT_CPU_POWER, TT_CPU_ARM};
   static const int vendors[] = {TT_CPU_OTHER, TT_CPU_INTEL, TT_CPU_AMD, TT_CPU_ZHAOXIN};
   int arch, vendor, cc_min, cc_max, collnet;
   float bw;
-  assert_int_equal(sscanf(strstr(line, "minCompCap"), "minCompCap %d maxCompCap %d cpuArch %d cpuVendor %d minNetBw %f collnet %d", &cc_min,
+  assert_int_equal(sscanf(strstr(line, "minCompCap"),
+                          "minCompCap %d maxCompCap %d cpuArch %d cpuVendor %d minNetBw %f collnet %d", &cc_min,
                           &cc_max, &arch, &vendor, &bw, &collnet),
                    6);
   const tt_plan_machine *m = &k->c->machine;
-  sprintf(ours, "capability %d to %d, CPU %d %d, network %g, collnet %d", m->cc_min, m->cc_max, m->cpu_arch, m->cpu_vendor,
-          (double)m->net_bw, k->c->collnet);
-  return m->cc_min == cc_min && m->cc_max == cc_max && m->cpu_arch == archs[arch] && m->cpu_vendor == vendors[vendor < 0 ? 0 : vendor] &&
-         near((double)m->net_bw, (double)bw) && k->c->collnet == collnet;
+  sprintf(ours, "capability %d to %d, CPU %d %d, network %g, collnet %d", m->cc_min, m->cc_max, m->cpu_arch,
+          m->cpu_vendor, (double)m->net_bw, k->c->collnet);
+  return m->cc_min == cc_min && m->cc_max == cc_max && m->cpu_arch == archs[arch] &&
+         m->cpu_vendor == vendors[vendor < 0 ? 0 : vendor] && near((double)m->net_bw, (double)bw) &&
+         k->c->collnet == collnet;
 }
 
 static bool same_model(known *k)
@@ -160,10 +165,12 @@ static void test_lists(void **state)
   assert_int_equal(tt_model_allow("NCCL_ALGO", "tree;;reduce:ring", names, 3, allow), ncclSuccess);
   assert_memory_equal(all_reduce, ((int[]){0, 1, 0}), 3 * sizeof(int));
   assert_memory_equal(reduce, ((int[]){1, 0, 0}), 3 * sizeof(int));
-  rig_error(tt_model_allow("NCCL_ALGO", "rings", names, 3, allow), "NCCL_ALGO=rings", "'rings'; there are ring, tree, NVLS");
+  rig_error(tt_model_allow("NCCL_ALGO", "rings", names, 3, allow), "NCCL_ALGO=rings",
+            "'rings'; there are ring, tree, NVLS");
   rig_error(tt_model_allow("NCCL_ALGO", "all:ring", names, 3, allow), "no function 'all'", "AllReduce");
   rig_error(tt_model_allow("NCCL_PROTO", "ring;tree", names, 3, allow), "NCCL_PROTO=ring;tree", "need a function");
-  static const char *const odd[] = {"", ";", ":", ",", "^", ";:;,^", "reduce:", "^^ring", "ring:tree:ring", "::", "reduce:^"};
+  static const char *const odd[] = {"",   ";",       ":", ",", "^", ";:;,^", "reduce:", "^^ring", "ring:tree:ring",
+                                    "::", "reduce:^"};
   for (size_t i = 0; i < TT_COUNT(odd); i++) {
     (void)tt_model_allow("NCCL_ALGO", odd[i], names, 3, allow); // whatever it says, it ends
   }
@@ -242,7 +249,8 @@ static void test_operations(void **state)
   known *k = load(H100, 2);
   tt_model m = model_of(k, NULL);
   tt_model_op op = {.func = TT_MODEL_ALL_REDUCE, .bytes = 1 << 26};
-  float one = tt_model_time(&m, &op, TT_MODEL_RING, TT_MODEL_SIMPLE), nvls = tt_model_time(&m, &op, TT_MODEL_NVLS_TREE, TT_MODEL_SIMPLE);
+  float one = tt_model_time(&m, &op, TT_MODEL_RING, TT_MODEL_SIMPLE),
+        nvls = tt_model_time(&m, &op, TT_MODEL_NVLS_TREE, TT_MODEL_SIMPLE);
   assert_true(one > 0 && nvls > 0);
   op.no_nvls = true;
   assert_true(tt_model_time(&m, &op, TT_MODEL_NVLS_TREE, TT_MODEL_SIMPLE) < 0);

@@ -37,12 +37,14 @@ static ncclResult_t go_over(const tt_topo *t, tt_paths *p, int from, int over, i
   memcpy(p->hops + p->nhops, p->hops + a.first, a.count * sizeof(*p->hops));
   memcpy(p->hops + p->nhops + a.count, p->hops + b.first, b.count * sizeof(*p->hops));
   int type = t->nodes[over].kind == TT_NODE_GPU ? TT_PATH_PXN : joined_type(a.type, b.type);
-  *tt_path_at(p, from, to) = (tt_path){.type = (uint8_t)type, .count = (uint16_t)count, .first = p->nhops, .bw = TT_MIN(a.bw, b.bw)};
+  *tt_path_at(p, from, to) =
+      (tt_path){.type = (uint8_t)type, .count = (uint16_t)count, .first = p->nhops, .bw = TT_MIN(a.bw, b.bw)};
   p->nhops += count;
   return ncclSuccess;
 }
 
-// GPUs without peer-to-peer access meet at the CPU of the GPU that is reached. Two GPUs for which the network is faster are far.
+// GPUs without peer-to-peer access meet at the CPU of the GPU that is reached. Two GPUs for which the network is faster
+// are far.
 static ncclResult_t route_gpus(const tt_topo *t, const tt_topo_rules *rules, tt_paths *p, int to)
 {
   int cpu = tt_topo_gpu_cpu(t, p, to);
@@ -53,8 +55,9 @@ static ncclResult_t route_gpus(const tt_topo *t, const tt_topo_rules *rules, tt_
     if (!tt_topo_p2p_ok(t, p, rules, from, to) && cpu >= 0 && tt_path_at(p, from, cpu)->type != TT_PATH_DIS) {
       TT_TRY(go_over(t, p, from, cpu, to));
     }
-    bool near = tt_topo_p2p_ok(t, p, rules, from, to) ? tt_path_relay(t, p, from, to) >= 0 || !tt_topo_net_wins(t, p, rules, from, to)
-                                                      : tt_topo_shm_ok(t, p, rules, from, to);
+    bool near = tt_topo_p2p_ok(t, p, rules, from, to)
+                    ? tt_path_relay(t, p, from, to) >= 0 || !tt_topo_net_wins(t, p, rules, from, to)
+                    : tt_topo_shm_ok(t, p, rules, from, to);
     if (!near) {
       tt_path_at(p, from, to)->type = TT_PATH_NET;
     }
@@ -100,9 +103,9 @@ static int gpu_of_net(const tt_topo *t, const tt_paths *p, const tt_topo_rules *
 static bool pxn_pays(const tt_topo *t, const tt_topo_rules *rules, const tt_paths *p, int gpu, int net, int peer)
 {
   const tt_path *own = tt_path_get(p, gpu, net), *other = tt_path_get(p, peer, net);
-  return other->type <= (rules->pxn_c2c ? TT_PATH_P2C : TT_PATH_PXB) && tt_path_get(p, peer, gpu)->type <= TT_PATH_NVL &&
-         t->nodes[peer].host == t->nodes[gpu].host && (other->bw > own->bw || own->type > TT_PATH_PXN) &&
-         tt_topo_gdr(t, p, rules, peer, net, true) != TT_GDR_OFF;
+  return other->type <= (rules->pxn_c2c ? TT_PATH_P2C : TT_PATH_PXB) &&
+         tt_path_get(p, peer, gpu)->type <= TT_PATH_NVL && t->nodes[peer].host == t->nodes[gpu].host &&
+         (other->bw > own->bw || own->type > TT_PATH_PXN) && tt_topo_gdr(t, p, rules, peer, net, true) != TT_GDR_OFF;
 }
 
 static ncclResult_t route_net(const tt_topo *t, const tt_topo_rules *rules, tt_paths *p, int net)
@@ -150,7 +153,8 @@ static ncclResult_t paths_allocate(const tt_topo *t, tt_paths **out)
 {
   int ends = tt_topo_ends(t);
   if (ends > TT_PATHS_MAX_ENDS) {
-    return tt_fail(ncclInvalidArgument, "topology: %d GPUs, network devices, CPUs and NVSwitches; paths are computed for at most %d", ends,
+    return tt_fail(ncclInvalidArgument,
+                   "topology: %d GPUs, network devices, CPUs and NVSwitches; paths are computed for at most %d", ends,
                    TT_PATHS_MAX_ENDS);
   }
   tt_paths *p = tt_calloc(1, sizeof(*p));
@@ -207,7 +211,8 @@ static ncclResult_t check_path(const tt_topo *t, const tt_paths *p, int from, in
     return offence(t, from, to, "no such type or hops");
   }
   if (path->type == TT_PATH_DIS) {
-    return path->count == 0 && path->bw == 0 ? ncclSuccess : offence(t, from, to, "not connected, but with links or bandwidth");
+    return path->count == 0 && path->bw == 0 ? ncclSuccess
+                                             : offence(t, from, to, "not connected, but with links or bandwidth");
   }
   int at = from;
   float bw = TT_BW_LOC;

@@ -2,7 +2,8 @@
 #pragma once
 #include "topo/paths.h"
 
-// Fills the table with the best paths by type, width and length, before any rule but NVB's. `p` has its table, all of it DIS.
+// Fills the table with the best paths by type, width and length, before any rule but NVB's. `p` has its table, all of
+// it DIS.
 ncclResult_t tt_paths_search(const tt_topo *topo, bool nvb, tt_paths *p);
 
 // Adds room for `more` hops.

@@ -5,7 +5,8 @@
 
 // ---- Known tables: tests/topologies/known/*/paths.txt ----
 //
-// Lines "from to type bandwidth count hops"; "# group i: ranks …" begins the table of a group; "# ---- before trimming" that of all.
+// Lines "from to type bandwidth count hops"; "# group i: ranks …" begins the table of a group; "# ---- before trimming"
+// that of all.
 
 typedef struct machine {
   tt_topo *topo; // the whole machine
@@ -77,7 +78,8 @@ static int find_node(const tt_topo *t, const char *name)
     return tt_topo_rank_node(t, (int)id);
   }
   for (int i = t->first[kind]; i < t->first[kind + 1]; i++) {
-    if (((uint64_t)t->nodes[i].id & 0xffffffffffffff) == id && t->nodes[i].host == (host != NULL ? atoi(host + 2) : 0)) {
+    if (((uint64_t)t->nodes[i].id & 0xffffffffffffff) == id &&
+        t->nodes[i].host == (host != NULL ? atoi(host + 2) : 0)) {
       return i;
     }
   }
@@ -95,11 +97,12 @@ static bool compare_line(const machine *m, const char *folder, const char *line)
   int a = find_node(t, from), b = find_node(t, to);
   assert_true(a >= 0 && b >= 0);
   const tt_path *path = tt_path_get(p, a, b);
-  if (path->type == tt_path_type_of(type) && path->bw > bw - 0.0011f && path->bw < bw + 0.0011f && path->count == hops) {
+  if (path->type == tt_path_type_of(type) && path->bw > bw - 0.0011f && path->bw < bw + 0.0011f &&
+      path->count == hops) {
     return true;
   }
-  print_error("%s: %s to %s is %s %.3f of %d hops, known is %s %.3f of %d\n", folder, from, to, tt_path_type_name(path->type),
-              (double)path->bw, path->count, type, (double)bw, hops);
+  print_error("%s: %s to %s is %s %.3f of %d hops, known is %s %.3f of %d\n", folder, from, to,
+              tt_path_type_name(path->type), (double)path->bw, path->count, type, (double)bw, hops);
   return false;
 }
 
@@ -156,11 +159,13 @@ static void test_other_machines(void **state)
   assert_true(rig_each_machine(load_machine) > 200);
 }
 
-// The order of elements that say the same does not matter for what is found, but the views of ranks joined give the very same machine.
+// The order of elements that say the same does not matter for what is found, but the views of ranks joined give the
+// very same machine.
 static void test_same_again(void **state)
 {
   (void)state;
-  machine a = load(RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic"), b = load(RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic");
+  machine a = load(RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic"),
+          b = load(RIG_MACHINES "/known/hgx_h100_8gpu_nvswitch_8nic");
   assert_int_equal(a.topo->bytes, b.topo->bytes);
   assert_memory_equal(a.topo->nodes, b.topo->nodes, (size_t)a.topo->nnodes * sizeof(tt_topo_node));
   assert_memory_equal(a.topo->links, b.topo->links, (size_t)a.topo->nlinks * sizeof(tt_topo_link));
@@ -173,13 +178,16 @@ static void test_same_again(void **state)
 // ---- Rules ----
 
 #define SLOT "class=\"0x030200\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\""
-#define GPU(bus, r, rest) \
-  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><gpu dev=\"" r "\" sm=\"80\" rank=\"" r "\" gdr=\"1\">" rest "</gpu></pci>"
-#define NIC(bus, r) \
-  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><nic><net name=\"n" r "\" dev=\"" r "\" speed=\"100000\" gdr=\"1\"/></nic></pci>"
+#define GPU(bus, r, rest)                                                                                            \
+  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><gpu dev=\"" r "\" sm=\"80\" rank=\"" r "\" gdr=\"1\">" rest "</gpu></" \
+  "pci>"
+#define NIC(bus, r)                                                              \
+  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><nic><net name=\"n" r "\" dev=\"" r \
+  "\" speed=\"100000\" gdr=\"1\"/></nic></pci>"
 #define SWITCH(bus, rest) \
   "<pci busid=\"0000:" bus ":00.0\" class=\"0x060400\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">" rest "</pci>"
-#define CPU(id, rest) "<cpu numaid=\"" id "\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\">" rest "</cpu>"
+#define CPU(id, rest) \
+  "<cpu numaid=\"" id "\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"85\">" rest "</cpu>"
 #define NVL(bus) "<nvlink target=\"0000:" bus ":00.0\" count=\"2\" tclass=\"0x030200\"/>"
 
 typedef struct small {
@@ -268,10 +276,12 @@ static void test_p2p_level(void **state)
 static void test_p2p_of_pairs(void **state)
 {
   (void)state;
-  const char *two = "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" GPU("11", "0", "")
-      GPU("12", "1", "") "</cpu></system>";
-  const char *three = "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" GPU("11", "0", "")
-      GPU("12", "1", "") GPU("13", "2", "") "</cpu></system>";
+  const char *two =
+      "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" GPU("11", "0", "")
+          GPU("12", "1", "") "</cpu></system>";
+  const char *three =
+      "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" GPU("11", "0", "")
+          GPU("12", "1", "") GPU("13", "2", "") "</cpu></system>";
   tt_topo_rules r = tt_topo_rules_default();
   small s = make(two, NULL);
   assert_true(tt_topo_p2p_ok(s.t, s.p, &r, 0, 1));
@@ -311,8 +321,9 @@ static void test_groups(void **state)
 static void test_nvb(void **state)
 {
   (void)state;
-  const char *chain = "<system version=\"1\">" CPU("0", GPU("11", "0", NVL("12")) GPU("12", "1", NVL("11") NVL("13"))
-                                                            GPU("13", "2", NVL("12") NVL("14")) GPU("14", "3", NVL("13"))) "</system>";
+  const char *chain =
+      "<system version=\"1\">" CPU("0", GPU("11", "0", NVL("12")) GPU("12", "1", NVL("11") NVL("13"))
+                                            GPU("13", "2", NVL("12") NVL("14")) GPU("14", "3", NVL("13"))) "</system>";
   tt_topo_rules r = tt_topo_rules_default();
   small s = make(chain, &r);
   assert_int_equal(type_of(&s, 0, 1), TT_PATH_NVL);
@@ -352,9 +363,10 @@ static void test_near(void **state)
 {
   (void)state;
   tt_topo_rules r = tt_topo_rules_default();
-  small s = make("<system version=\"1\">" CPU("0", SWITCH("10", GPU("11", "0", "") GPU("12", "1", "") NIC("13", "0") NIC("14", "1")
-                                                                    NIC("15", "2") NIC("16", "3"))) "</system>",
-                 &r);
+  small s =
+      make("<system version=\"1\">" CPU("0", SWITCH("10", GPU("11", "0", "") GPU("12", "1", "") NIC("13", "0") NIC(
+                                                              "14", "1") NIC("15", "2") NIC("16", "3"))) "</system>",
+           &r);
   int net0 = s.t->first[TT_NODE_NET], nets[4];
   assert_int_equal(tt_topo_near(s.t, s.p, 0, TT_NODE_NET, nets), 4);
   // Four cards for two GPUs: two each; GPU 1 begins in the middle.
@@ -377,11 +389,13 @@ static void test_near(void **state)
 static void test_shared_gpu(void **state)
 {
   (void)state;
-  small s = make("<system version=\"1\">" CPU(
-                     "0", "<pci busid=\"0000:11:00.0\" " SLOT "><gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">" NVL(
-                              "12") "</gpu><gpu dev=\"0\" sm=\"80\" rank=\"1\" gdr=\"1\"/></pci>" GPU("12", "2", NVL("11") NVL("13"))
-                              GPU("13", "3", NVL("12"))) "</system>",
-                 NULL);
+  small s =
+      make("<system version=\"1\">" CPU(
+               "0", "<pci busid=\"0000:11:00.0\" " SLOT "><gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">" NVL(
+                        "12") "</gpu><gpu dev=\"0\" sm=\"80\" rank=\"1\" gdr=\"1\"/></pci>" GPU("12", "2",
+                                                                                                NVL("11") NVL("13"))
+                        GPU("13", "3", NVL("12"))) "</system>",
+           NULL);
   assert_int_equal(tt_topo_devices(s.t), 3);
   assert_int_equal(type_of(&s, 0, 1), TT_PATH_LOC);
   assert_int_equal(type_of(&s, 1, 0), TT_PATH_LOC);
@@ -441,7 +455,8 @@ static void test_too_many(void **state)
   char *text = calloc(1, 300 * 2100),
        *at = stpcpy(text, "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\">");
   for (int i = 0; i < 2100; i++) {
-    at += sprintf(at, "<pci busid=\"%04x:00:00.0\" link_width=\"16\"><gpu dev=\"%d\" sm=\"80\" rank=\"%d\"/></pci>\n", i, i, i);
+    at += sprintf(at, "<pci busid=\"%04x:00:00.0\" link_width=\"16\"><gpu dev=\"%d\" sm=\"80\" rank=\"%d\"/></pci>\n",
+                  i, i, i);
   }
   strcpy(at, "</cpu></system>");
   tt_topo *t = rig_build(rig_xml(text), NULL);

@@ -1,7 +1,7 @@
 // plan_rig.h: what NCCL found on the known machines, as the tests of connecting and of the model read it.
 //
-// The graph file has the graphs of the group of rank 0. Where a machine has several groups, their numbers are in the summary, and their
-// orders are those of the first.
+// The graph file has the graphs of the group of rank 0. Where a machine has several groups, their numbers are in the
+// summary, and their orders are those of the first.
 #pragma once
 #include "topo/topo_rig.h"
 
@@ -44,7 +44,8 @@ RIG FILE *known_open(const known *k, const char *what)
 
 RIG int known_kind(int id)
 {
-  static const int kinds[] = {TT_GRAPH_RING, TT_GRAPH_TREE, TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS, TT_GRAPH_COLLNET_DIRECT};
+  static const int kinds[] = {TT_GRAPH_RING, TT_GRAPH_TREE, TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS,
+                              TT_GRAPH_COLLNET_DIRECT};
   return kinds[id];
 }
 
@@ -74,9 +75,11 @@ RIG void known_search(known *k, const char *line)
     return;
   }
   int n = sscanf(at,
-                 " id %d pattern %d (%*[^)]) crossNic %d nChannels %d bwIntra %f bwInter %f latencyInter %f typeIntra %7s typeInter %7s "
+                 " id %d pattern %d (%*[^)]) crossNic %d nChannels %d bwIntra %f bwInter %f latencyInter %f typeIntra "
+                 "%7s typeInter %7s "
                  "sameChannels %d",
-                 &id, &pattern, &g.cross_nic, &g.nchannels, &g.bw_intra, &g.bw_inter, &g.latency_inter, intra, inter, &g.same_channels);
+                 &id, &pattern, &g.cross_nic, &g.nchannels, &g.bw_intra, &g.bw_inter, &g.latency_inter, intra, inter,
+                 &g.same_channels);
   assert_int_equal(n, 10);
   g.pattern = pattern;
   g.type_intra = tt_path_type_of(intra);
@@ -96,10 +99,11 @@ RIG bool known_summary(known *k)
     } else if (strncmp(line, "gpus per node", 13) == 0) {
       k->ranks = atoi(line + 14);
     } else if (strncmp(line, "search channels", 15) == 0) {
-      int n = sscanf(strchr(line, ')'),
-                     ") %d ; final channels after ncclTopoPostset %d ; nvlsChannels %d ; collnet %d ; p2p channels %d ; "
-                     "p2p channels per peer %d",
-                     &k->search, &k->channels, &k->nvls, &k->collnet, &k->p2p, &k->p2p_per_peer);
+      int n =
+          sscanf(strchr(line, ')'),
+                 ") %d ; final channels after ncclTopoPostset %d ; nvlsChannels %d ; collnet %d ; p2p channels %d ; "
+                 "p2p channels per peer %d",
+                 &k->search, &k->channels, &k->nvls, &k->collnet, &k->p2p, &k->p2p_per_peer);
       assert_int_equal(n, 6);
     } else if (k->ngroups > 0) {
       known_search(k, line);
@@ -216,7 +220,8 @@ RIG void known_free(known *k)
   free(k);
 }
 
-// Calls fn for 1, 2 and 4 of each machine that is known; it says whether all agreed. Prints how many did, returns how many did not.
+// Calls fn for 1, 2 and 4 of each machine that is known; it says whether all agreed. Prints how many did, returns how
+// many did not.
 RIG int known_each(bool (*fn)(known *k), const char *what)
 {
   struct dirent **names = NULL;

@@ -5,17 +5,21 @@
 #include "topo/connect.h"
 
 #define SLOT "link_speed=\"16.0 GT/s PCIe\" link_width=\"16\""
-#define GPU(bus, rank, sm)                                                                                                      \
-  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><gpu dev=\"" rank "\" sm=\"" sm "\" rank=\"" rank "\" gdr=\"1\"><nvlink target=\"" \
+#define GPU(bus, rank, sm)                                                                     \
+  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><gpu dev=\"" rank "\" sm=\"" sm "\" rank=\"" rank \
+  "\" gdr=\"1\"><nvlink target=\""                                                             \
   "0000:f0:00.0\" count=\"4\" tclass=\"0x068000\"/></gpu></pci>"
-#define NIC(bus, dev, speed)                                                                                              \
-  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><nic><net name=\"n" dev "\" dev=\"" dev "\" speed=\"" speed "\" port=\"1\" " \
+#define NIC(bus, dev, speed)                                                                             \
+  "<pci busid=\"0000:" bus ":00.0\" " SLOT "><nic><net name=\"n" dev "\" dev=\"" dev "\" speed=\"" speed \
+  "\" port=\"1\" "                                                                                       \
   "latency=\"0\" guid=\"" dev "\" maxconn=\"64\" gdr=\"1\"/></nic></pci>"
 #define SWITCH(bus, inside) "<pci busid=\"0000:" bus ":00.0\" class=\"0x060400\" " SLOT ">" inside "</pci>"
 
 // Two switches with a GPU and a card each; ranks against the order of the document.
-static const char machine[] = "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" SWITCH(
-    "10", GPU("11", "1", "80") NIC("12", "0", "100000")) SWITCH("20", GPU("21", "0", "90") NIC("22", "1", "100000")) "</cpu></system>";
+static const char machine[] =
+    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"AuthenticAMD\">" SWITCH(
+        "10", GPU("11", "1", "80") NIC("12", "0", "100000"))
+        SWITCH("20", GPU("21", "0", "90") NIC("22", "1", "100000")) "</cpu></system>";
 
 typedef struct made {
   tt_topo *t;
@@ -87,14 +91,16 @@ static void test_look(void **state)
   rig_same(a.net_bw, 12.5F);
   tt_plan_machine b = {.cc_min = 70, .cc_max = 86, .cpu_arch = TT_CPU_X86, .cpu_vendor = TT_CPU_INTEL, .net_bw = 20};
   tt_plan_machine c = tt_plan_join(&a, &b);
-  assert_true(c.cc_min == 70 && c.cc_max == 90 && c.cpu_arch == TT_CPU_X86 && c.cpu_vendor == TT_CPU_MIXED && !c.nvswitch);
+  assert_true(c.cc_min == 70 && c.cc_max == 90 && c.cpu_arch == TT_CPU_X86 && c.cpu_vendor == TT_CPU_MIXED &&
+              !c.nvswitch);
   rig_same(c.net_bw, 12.5F);
   unmake(&m);
 }
 
 static tt_net_choice p2p(const made *m, tt_p2p_rules rules, int rank, int peer_dev)
 {
-  return tt_p2p_net(m->t, m->p, &m->r, rules, (tt_p2p_part){.gpu = tt_topo_rank_node(m->t, rank), .peer_dev = peer_dev});
+  return tt_p2p_net(m->t, m->p, &m->r, rules,
+                    (tt_p2p_part){.gpu = tt_topo_rank_node(m->t, rank), .peer_dev = peer_dev});
 }
 
 static void assert_choice(tt_net_choice c, int net, int proxy)
@@ -108,7 +114,8 @@ static void test_cards(void **state)
   (void)state;
   made m = make();
   int r0 = tt_topo_rank_node(m.t, 0), r1 = tt_topo_rank_node(m.t, 1), n0 = m.t->first[TT_NODE_NET], n1 = n0 + 1;
-  tt_p2p_rules any = {.cross_nic = 2, .pxn = 2}, none = {.cross_nic = 2}, rail = {.cross_nic = 0}, some = {.cross_nic = 2, .pxn = 1};
+  tt_p2p_rules any = {.cross_nic = 2, .pxn = 2}, none = {.cross_nic = 2}, rail = {.cross_nic = 0},
+               some = {.cross_nic = 2, .pxn = 1};
   assert_choice(p2p(&m, any, 0, 0), n1, r0); // rank 0 is near card 1
   assert_choice(p2p(&m, any, 0, 1), n0, r1); // to GPU 1 over there: over GPU 1 here
   assert_choice(p2p(&m, some, 0, 1), n0, r1);

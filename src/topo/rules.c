@@ -125,7 +125,8 @@ bool tt_topo_p2p_ok(const tt_topo *topo, const tt_paths *paths, const tt_topo_ru
 
 bool tt_topo_shm_ok(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int a, int b)
 {
-  return !rules->shm_disable && topo->nodes[a].host == topo->nodes[b].host && !tt_topo_net_wins(topo, paths, rules, a, b);
+  return !rules->shm_disable && topo->nodes[a].host == topo->nodes[b].host &&
+         !tt_topo_net_wins(topo, paths, rules, a, b);
 }
 
 // The widest way from a GPU to a card that is near enough for direct access.
@@ -162,7 +163,8 @@ static bool may_read(const tt_topo *topo, const tt_paths *paths, const tt_topo_r
   return false;
 }
 
-tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int net, bool read)
+tt_gdr_mode tt_topo_gdr(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int net,
+                        bool read)
 {
   if (!topo->nodes[net].net.gdr || !topo->nodes[gpu].gpu.gdr || (read && !may_read(topo, paths, rules, gpu))) {
     return TT_GDR_OFF;
@@ -199,7 +201,9 @@ int tt_topo_gpu_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_ru
   if (ngpus == 0) {
     return -1;
   }
-  int each = rules->nets_per_gpu == 0 ? TT_DIV_UP(nnets, ngpus) : rules->nets_per_gpu < 0 ? nnets : TT_MIN(rules->nets_per_gpu, nnets);
+  int each = rules->nets_per_gpu == 0  ? TT_DIV_UP(nnets, ngpus)
+             : rules->nets_per_gpu < 0 ? nnets
+                                       : TT_MIN(rules->nets_per_gpu, nnets);
   // GPUs that share cards begin at different ones, spread as evenly as their number allows.
   int first = topo->nodes[gpu].gpu.dev % ngpus;
   if ((nnets & (nnets - 1)) == 0) {

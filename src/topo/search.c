@@ -1,5 +1,6 @@
-// search.c: from strict conditions to relaxed ones: speeds of the generation, types of paths, cards, same channels or not. Source of the
-// order and of the speeds: NCCL 2.30's behaviour, so that results can be compared; what is searched under a condition is search_run.c's.
+// search.c: from strict conditions to relaxed ones: speeds of the generation, types of paths, cards, same channels or
+// not. Source of the order and of the speeds: NCCL 2.30's behaviour, so that results can be compared; what is searched
+// under a condition is search_run.c's.
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -46,8 +47,12 @@ static const struct {
 } ladder_speeds[] = {
     {100, {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18}, {96, 86,    80, 48, 45.1f, 42, 40,   30,   24,    22,
                                                              20, 17.5f, 15, 12, 6,     3,  2.4f, 1.2f, 0.24f, 0.12f}},
-    {90, {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3}, {48, 45, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
-    {0, {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3}, {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
+    {90,
+     {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3},
+     {48, 45, 42, 40, 30, 24, 22, 20, 17.5f, 15, 12, 6, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
+    {0,
+     {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3},
+     {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
 };
 
 static void ladder_find_speeds(tt_ladder *l)
@@ -87,8 +92,8 @@ static void find_limits(tt_ladder *l)
   }
 }
 
-// Two islands of NVLink with something slow in between. A GPU belongs to the island of the last GPU in front of it that is near; what is
-// left alone so is no island.
+// Two islands of NVLink with something slow in between. A GPU belongs to the island of the last GPU in front of it that
+// is near; what is left alone so is no island.
 static bool split_nvlink(const tt_search *s)
 {
   int n = s->ends.ngpus, islands = 0, *island = s->degrees, *members = s->degrees + n;
@@ -232,7 +237,8 @@ static long ports_room(const tt_search *s, int amount)
   return TT_MIN(room, TT_GRAPH_MAX_CHANNELS);
 }
 
-// The most channels, up to `room`, each of which leaves out one GPU at most, when GPU g can take part in edges[2 * g] of them.
+// The most channels, up to `room`, each of which leaves out one GPU at most, when GPU g can take part in edges[2 * g]
+// of them.
 static int chains_room(const int *edges, int n, int room)
 {
   for (;; room--) {
@@ -253,7 +259,8 @@ int tt_search_room(const tt_search *s, const tt_cond *c, int room)
   if (s->now.inter) {
     room = (int)TT_MIN(ports_room(s, TT_MAX(tt_flow_port_amount(c->speedinter), 1)), room);
   }
-  // Every GPU of a ring sends and gets as much; the ends of others do not, and over cards the ends of a ring do so on other links.
+  // Every GPU of a ring sends and gets as much; the ends of others do not, and over cards the ends of a ring do so on
+  // other links.
   bool closed = c->pattern == TT_PATTERN_RING && !s->now.inter;
   for (int g = 0; g < n && n > 1 && room > 0; g++) {
     int *edges = &s->degrees[2 * g];
@@ -279,10 +286,12 @@ static bool try_condition(tt_ladder *l)
 
 static bool enough(const tt_ladder *l)
 {
-  return l->best->nchannels > 0 && ((float)l->best->nchannels * l->best->speedinter >= l->total || l->s->steps_left <= 0);
+  return l->best->nchannels > 0 &&
+         ((float)l->best->nchannels * l->best->speedinter >= l->total || l->s->steps_left <= 0);
 }
 
-// The same channels first, then different ones; a balanced tree, then the simpler one. True: nothing better is to be found.
+// The same channels first, then different ones; a balanced tree, then the simpler one. True: nothing better is to be
+// found.
 static bool try_shapes(tt_ladder *l)
 {
   bool may_differ = !(l->amd && l->c.typeintra == TT_PATH_SYS);
@@ -412,7 +421,8 @@ static void climb(tt_ladder *l)
   for (i--; i >= 0; i--) {
     if (g->pattern == TT_PATTERN_RING) {
       l->c.speedintra = l->c.speedinter = l->speeds[i];
-    } else if (g->pattern == TT_PATTERN_NVLS && l->c.speedinter == g->speedinter && l->c.speedinter < l->c.speedintra * 2) {
+    } else if (g->pattern == TT_PATTERN_NVLS && l->c.speedinter == g->speedinter &&
+               l->c.speedinter < l->c.speedintra * 2) {
       l->c.min = l->c.max = g->nchannels;
       l->c.speedinter = l->speeds[i];
     } else if (l->c.speedintra == g->speedintra && l->c.speedintra < l->c.speedinter * 2) {
@@ -472,14 +482,17 @@ static float upper_bound(const tt_ladder *l)
 static void ladder_prepare(tt_ladder *l, ladder_limits channels)
 {
   tt_search *s = l->s;
-  bool many = s->now.inter && s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
-  const tt_topo_node *cpu = tt_topo_count(s->topo, TT_NODE_CPU) > 0 ? &s->topo->nodes[s->topo->first[TT_NODE_CPU]] : NULL;
+  bool many =
+      s->now.inter && s->ends.nnets > 1 && (l->pattern == TT_PATTERN_RING || l->pattern <= TT_PATTERN_SPLIT_TREE);
+  const tt_topo_node *cpu =
+      tt_topo_count(s->topo, TT_NODE_CPU) > 0 ? &s->topo->nodes[s->topo->first[TT_NODE_CPU]] : NULL;
   l->sm = oldest_sm(s->topo);
   l->cross = many ? s->options->cross_nic : 0;
   ladder_find_speeds(l);
   l->amd = cpu != NULL && cpu->cpu.arch == TT_CPU_X86 && cpu->cpu.vendor == TT_CPU_AMD;
   l->max_intra = s->now.inter ? s->ends.max_inter : s->ends.max_intra;
-  l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter; // balanced trees may come back the long way
+  // Balanced trees may come back the long way.
+  l->max_inter = l->sm < 90 || !s->now.inter ? TT_PATH_SYS : s->ends.max_inter;
   l->c.min = channels.least;
   l->c.max = channels.most;
   l->c.slower = 1.0f;
@@ -568,7 +581,8 @@ static ncclResult_t graph_room(tt_graph *g, int ngpus, bool inter)
   g->inter = inter;
   g->gpus = tt_calloc((size_t)TT_GRAPH_MAX_CHANNELS * (size_t)ngpus, sizeof(int));
   g->nets = tt_calloc((size_t)TT_GRAPH_MAX_CHANNELS * 2, sizeof(int));
-  return g->gpus != NULL && g->nets != NULL ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the channels of %d GPUs", ngpus);
+  return g->gpus != NULL && g->nets != NULL ? ncclSuccess
+                                            : tt_fail(ncclSystemError, "no memory for the channels of %d GPUs", ngpus);
 }
 
 static void graph_clear(tt_graph *g)
@@ -588,8 +602,8 @@ void tt_graphs_clear(tt_graphs *graphs)
 ncclResult_t tt_graphs_room(const tt_topo *topo, bool inter, tt_graphs *out)
 {
   static const int ids[TT_GRAPH_KINDS] = {0, 1, 4, 2, 3};
-  static const int patterns[TT_GRAPH_KINDS] = {TT_PATTERN_RING, TT_PATTERN_BALANCED_TREE, TT_PATTERN_COLLNET_DIRECT, TT_PATTERN_TREE,
-                                               TT_PATTERN_NVLS};
+  static const int patterns[TT_GRAPH_KINDS] = {TT_PATTERN_RING, TT_PATTERN_BALANCED_TREE, TT_PATTERN_COLLNET_DIRECT,
+                                               TT_PATTERN_TREE, TT_PATTERN_NVLS};
   for (int i = 0; i < TT_GRAPH_KINDS; i++) {
     TT_TRY(graph_room(&out->graph[i], tt_topo_count(topo, TT_NODE_GPU), inter));
     out->graph[i].id = ids[i];
@@ -644,13 +658,15 @@ static float total_of(const tt_graph *g)
 static bool more_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
   const tt_graph *ring = had[0], *rings = other[0];
-  bool types = rings->typeintra <= ring->typeintra && rings->typeinter <= ring->typeinter && other[1]->typeintra <= had[1]->typeintra &&
-               other[1]->typeinter <= had[1]->typeinter;
-  bool shorter = rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && rings->samechannels >= ring->samechannels;
+  bool types = rings->typeintra <= ring->typeintra && rings->typeinter <= ring->typeinter &&
+               other[1]->typeintra <= had[1]->typeintra && other[1]->typeinter <= had[1]->typeinter;
+  bool shorter =
+      rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && rings->samechannels >= ring->samechannels;
   return types && shorter && total_of(rings) >= total_of(ring) * 0.999f && total_of(other[1]) > total_of(had[1]) * MUCH;
 }
 
-// Fewer channels: is what trees win worth the bandwidth that rings lose? Trees that are as wide as rings win only by faster channels.
+// Fewer channels: is what trees win worth the bandwidth that rings lose? Trees that are as wide as rings win only by
+// faster channels.
 static bool fewer_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
   if (total_of(had[1]) >= total_of(had[0]) && other[0]->speedintra <= had[0]->speedintra) {
@@ -669,8 +685,8 @@ static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const o
   return count < had[0]->nchannels ? fewer_is_better(had, other) : more_is_better(had, other);
 }
 
-// The channels that trees would have by themselves, within limits, and as many rings: exactly so many where there are more than `had`. True
-// when both are better.
+// The channels that trees would have by themselves, within limits, and as many rings: exactly so many where there are
+// more than `had`. True when both are better.
 static bool search_other_pair(tt_search *s, ladder_limits limits, tt_graph *const had[2], tt_graph *const other[2])
 {
   tt_graph *ring = other[0], *tree = other[1];
@@ -684,8 +700,8 @@ static bool search_other_pair(tt_search *s, ladder_limits limits, tt_graph *cons
   return pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){ring, tree});
 }
 
-// Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow channels that trees
-// suffer, fewer channels may be better for both; where they found few, more.
+// Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow
+// channels that trees suffer, fewer channels may be better for both; where they found few, more.
 static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
 {
   tt_graph *had[2] = {&out->graph[TT_GRAPH_RING], &out->graph[TT_GRAPH_TREE]};
@@ -694,7 +710,8 @@ static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
   search_graph(s, TT_PATTERN_RING, (ladder_limits){1, TT_GRAPH_MAX_RINGS}, had[0]);
   search_graph(s, TT_PATTERN_BALANCED_TREE, (ladder_limits){had[0]->nchannels, had[0]->nchannels}, had[1]);
   int count = had[0]->nchannels, most = TT_GRAPH_MAX_RINGS;
-  bool suffers = total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
+  bool suffers =
+      total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
   if (!suffers) {
     return ncclSuccess;
   }
@@ -729,7 +746,8 @@ static ncclResult_t search_all(tt_search *s, tt_graphs *out)
   s->collnet = true;
   if (s->options->collnet) {
     search_graph(s, TT_PATTERN_TREE, (ladder_limits){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
-    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (ladder_limits){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)}, &g[TT_GRAPH_COLLNET_DIRECT]);
+    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (ladder_limits){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)},
+                 &g[TT_GRAPH_COLLNET_DIRECT]);
   }
   s->collnet = false;
   if (s->options->nvls && s->ends.nvs && oldest_sm(s->topo) >= 90) {
@@ -738,8 +756,8 @@ static ncclResult_t search_all(tt_search *s, tt_graphs *out)
   return ncclSuccess;
 }
 
-ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, const tt_search_options *options,
-                              tt_graphs *out)
+ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules,
+                              const tt_search_options *options, tt_graphs *out)
 {
   tt_search s = {.topo = topo, .paths = paths, .rules = rules, .options = options};
   s.max_steps = options->max_steps > 0 ? options->max_steps : DEFAULT_STEPS;
@@ -747,7 +765,8 @@ ncclResult_t tt_graphs_search(const tt_topo *topo, const tt_paths *paths, const 
   ncclResult_t res = ncclSuccess;
   int n = tt_topo_count(topo, TT_NODE_GPU);
   if (n == 0) {
-    return tt_fail(ncclInvalidArgument, "no channels on a machine without GPUs; a rank's <gpu> must be in the document");
+    return tt_fail(ncclInvalidArgument,
+                   "no channels on a machine without GPUs; a rank's <gpu> must be in the document");
   }
   TT_TRY_GOTO(tt_graphs_room(topo, options->inter, &all), res);
   TT_TRY_GOTO(search_create(&s), res);

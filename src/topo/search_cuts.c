@@ -1,8 +1,8 @@
-// search_cuts.c: narrow places that GPUs share: behind a PCI switch, or in a socket. Every channel visits the GPUs on both sides, so what
-// leads from one to the other bounds the number of channels.
+// search_cuts.c: narrow places that GPUs share: behind a PCI switch, or in a socket. Every channel visits the GPUs on
+// both sides, so what leads from one to the other bounds the number of channels.
 //
-// They are found in one pass over the ends and one over the links: each adds itself to what it lies below, or leads out of. That is as many
-// steps as a file may be deep, at most.
+// They are found in one pass over the ends and one over the links: each adds itself to what it lies below, or leads out
+// of. That is as many steps as a file may be deep, at most.
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -57,7 +57,8 @@ static double cuts_count_ends(const tt_topo *topo, below *at)
   return all;
 }
 
-// Visits for each link the nodes that it leads out of. Without `cuts` it counts the link there, else it adds the link to the cut.
+// Visits for each link the nodes that it leads out of. Without `cuts` it counts the link there, else it adds the link
+// to the cut.
 static void follow_links(const tt_topo *topo, below *at, tt_cuts *cuts)
 {
   for (int l = 0; l < topo->nlinks; l++) {
@@ -88,10 +89,12 @@ static bool same_ends(const below *at, int a, int b)
 // May it bound the search: fewer GB/s lead out of it than the GPUs on either side have?
 static bool cuts_is_narrow(const tt_topo *topo, const below *b, double all)
 {
-  return b->gpus > 0 && b->gpus < tt_topo_count(topo, TT_NODE_GPU) && b->nlinks > 0 && b->out < b->own && b->out < all - b->own;
+  return b->gpus > 0 && b->gpus < tt_topo_count(topo, TT_NODE_GPU) && b->nlinks > 0 && b->out < b->own &&
+         b->out < all - b->own;
 }
 
-// Marks with cut 0 what is a cut: CPUs and, of switches in a row that have the same ends below, each that is narrower than those below it.
+// Marks with cut 0 what is a cut: CPUs and, of switches in a row that have the same ends below, each that is narrower
+// than those below it.
 static void find_narrow(const tt_topo *topo, below *at, double all)
 {
   int first = topo->first[TT_NODE_PCI], end = topo->first[TT_NODE_PCI + 1];

@@ -1,5 +1,5 @@
-// search_cuts_test.c: the bounds that narrow places make, against all links counted for every switch and socket; machines of many switches in a
-// row.
+// search_cuts_test.c: the bounds that narrow places make, against all links counted for every switch and socket;
+// machines of many switches in a row.
 #include "topo/topo_rig.h"
 
 #include "topo/search_priv.h"
@@ -101,7 +101,8 @@ __attribute__((format(printf, 2, 3))) static void add(writer *w, const char *fmt
   w->at += (size_t)n;
 }
 
-// Two sockets; in each, two GPUs below a row of switches. From the inside out they have 16 lanes, then 12, then 16 again, then 8.
+// Two sockets; in each, two GPUs below a row of switches. From the inside out they have 16 lanes, then 12, then 16
+// again, then 8.
 static tt_topo *deep_machine(int depth, bool card)
 {
   static char text[1 << 16];
@@ -111,10 +112,13 @@ static tt_topo *deep_machine(int depth, bool card)
     add(&w, "<cpu numaid=\"%d\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"175\" modelid=\"1\">\n", c);
     for (int i = 0; i < depth; i++) {
       int width = i < depth / 4 ? 8 : i < depth / 2 ? 16 : i < depth * 3 / 4 ? 12 : 16;
-      add(&w, "<pci busid=\"%04x:%02x:00.0\" class=\"0x060400\" link_speed=\"8.0 GT/s\" link_width=\"%d\">\n", c, i + 1, width);
+      add(&w, "<pci busid=\"%04x:%02x:00.0\" class=\"0x060400\" link_speed=\"8.0 GT/s\" link_width=\"%d\">\n", c, i + 1,
+          width);
       if (card && i == depth / 8) {
-        add(&w, "<pci busid=\"%04x:f0:00.0\" class=\"0x020000\"><nic><net name=\"n%d\" dev=\"%d\" speed=\"100000\"/></nic></pci>\n", c, c,
-            c);
+        add(&w,
+            "<pci busid=\"%04x:f0:00.0\" class=\"0x020000\"><nic><net name=\"n%d\" dev=\"%d\" "
+            "speed=\"100000\"/></nic></pci>\n",
+            c, c, c);
       }
     }
     for (int g = 0; g < 2; g++) {
@@ -130,7 +134,8 @@ static tt_topo *deep_machine(int depth, bool card)
   return rig_build(rig_xml(text), NULL);
 }
 
-// 16, 12 and 8 lanes are narrower than two GPUs in each row; the CPUs, which 16 GB/s join, are so too. A card halves the row of 8 lanes.
+// 16, 12 and 8 lanes are narrower than two GPUs in each row; the CPUs, which 16 GB/s join, are so too. A card halves
+// the row of 8 lanes.
 static void rows_of_switches(void **state)
 {
   (void)state;

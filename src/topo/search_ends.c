@@ -1,4 +1,5 @@
-// search_ends.c: which GPUs and network cards are worth trying, in which order. Good orders make the search short, not right.
+// search_ends.c: which GPUs and network cards are worth trying, in which order. Good orders make the search short, not
+// right.
 #include <stdlib.h>
 
 #include "base/util.h"
@@ -21,8 +22,8 @@ static int ends_compare(const void *a, const void *b)
   return x->away - y->away;
 }
 
-// The other GPUs: wide before narrow, near before far, then round the numbers. Behind an NVSwitch all are as near: first the neighbours
-// in number, so that each GPU talks with few others.
+// The other GPUs: wide before narrow, near before far, then round the numbers. Behind an NVSwitch all are as near:
+// first the neighbours in number, so that each GPU talks with few others.
 static void ends_rate_gpus(tt_ends *e, ends_rated *scratch)
 {
   int n = e->ngpus;
@@ -32,7 +33,8 @@ static void ends_rate_gpus(tt_ends *e, ends_rated *scratch)
       int other = (g + away) % n;
       const tt_path *p = tt_path_get(e->paths, g, other);
       int distance = e->nvs && away == n - 1 ? 1 : away;
-      scratch[away - 1] = (ends_rated){.node = other, .away = distance * 2 + (distance != away), .hops = p->count, .bw = p->bw};
+      scratch[away - 1] =
+          (ends_rated){.node = other, .away = distance * 2 + (distance != away), .hops = p->count, .bw = p->bw};
     }
     qsort(scratch, (size_t)n - 1, sizeof(ends_rated), ends_compare);
     for (int i = 0; i < n - 1; i++) {
@@ -125,7 +127,8 @@ static void ends_find_types(tt_ends *e)
 ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_ends *e)
 {
   int n = tt_topo_count(topo, TT_NODE_GPU), nets = tt_topo_count(topo, TT_NODE_NET);
-  *e = (tt_ends){.topo = topo, .paths = paths, .rules = rules, .ngpus = n, .nnets = nets, .first_net = topo->first[TT_NODE_NET]};
+  *e = (tt_ends){
+      .topo = topo, .paths = paths, .rules = rules, .ngpus = n, .nnets = nets, .first_net = topo->first[TT_NODE_NET]};
   e->nvs = tt_topo_count(topo, TT_NODE_NVS) > 0;
   size_t gpus = (size_t)n, list = (size_t)nets + 1;
   e->plain = tt_calloc(gpus + gpus * gpus + gpus * (size_t)nets + 2 * (gpus + 1) * list, sizeof(int));
@@ -148,7 +151,8 @@ ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt
   }
   tt_free(scratch);
   tt_free(near);
-  return ok ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs and %d network ports", n, nets);
+  return ok ? ncclSuccess
+            : tt_fail(ncclSystemError, "no memory for the search among %d GPUs and %d network ports", n, nets);
 }
 
 void tt_ends_destroy(tt_ends *e)
@@ -201,7 +205,8 @@ void tt_ends_count(tt_ends *e, int intra, int inter)
   if (l->counted && l->intra == intra && l->inter == inter) {
     return;
   }
-  *l = (tt_least){.intra = intra, .inter = inter, .edge = INT32_MAX, .in = INT32_MAX, .out = INT32_MAX, .counted = true};
+  *l =
+      (tt_least){.intra = intra, .inter = inter, .edge = INT32_MAX, .in = INT32_MAX, .out = INT32_MAX, .counted = true};
   for (int g = 0; g < e->ngpus; g++) {
     int least = e->ngpus > 1 ? ends_fewest(e, g, gpus, intra) : 0, out = ends_fewest(e, g, nets, inter);
     l->stuck += least == INT32_MAX;

@@ -58,7 +58,8 @@ ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow 
   f->port = tt_calloc((size_t)nets + 1, sizeof(int));
   f->weight = tt_calloc((size_t)topo->nlinks + (size_t)nets + 1, sizeof(uint64_t));
   f->wasteful = tt_calloc((size_t)f->ngpus * (size_t)paths->nends + 1, sizeof(bool));
-  if (f->wasteful == NULL || f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL || f->weight == NULL) {
+  if (f->wasteful == NULL || f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL ||
+      f->weight == NULL) {
     tt_flow_destroy(f);
     return tt_fail(ncclSystemError, "no memory for the bandwidth of %d links", topo->nlinks);
   }

@@ -1,5 +1,5 @@
-// search_heads.c: NVLS and collnet direct: each channel has a head GPU that all others exchange data with; its card, if there is one, is
-// the head's way out.
+// search_heads.c: NVLS and collnet direct: each channel has a head GPU that all others exchange data with; its card, if
+// there is one, is the head's way out.
 #include "base/util.h"
 #include "topo/search_priv.h"
 

@@ -1,5 +1,5 @@
-// search_polish.c: fewer hops for a graph that has its bandwidth: a channel at a time, or two that swap their cards, is searched again in
-// what the others leave; the order of channels that share one, by itself.
+// search_polish.c: fewer hops for a graph that has its bandwidth: a channel at a time, or two that swap their cards, is
+// searched again in what the others leave; the order of channels that share one, by itself.
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -11,7 +11,8 @@ static void polish_hold(tt_search *s, const tt_graph *g, tt_search_span part, bo
     int count = c >= part.first && c < part.end ? 0 : tt_graph_edges(g, c, s->edges);
     for (int i = 0; i < count; i++) {
       if (take) {
-        (void)tt_flow_take(&s->flow, s->edges[i].from, s->edges[i].to, s->edges[i].amount); // it did fit: the graph was found so
+        // It did fit: the graph was found so.
+        (void)tt_flow_take(&s->flow, s->edges[i].from, s->edges[i].to, s->edges[i].amount);
       } else {
         tt_flow_give(&s->flow, s->edges[i].from, s->edges[i].to, s->edges[i].amount);
       }
@@ -39,7 +40,8 @@ static int polish_hops_of(const tt_search *s, const tt_graph *g, tt_search_span 
 // Searches channels part.first … part.end - 1 again. True when they got shorter.
 static bool polish_part(tt_search *s, const tt_cond *c, tt_graph *g, tt_search_span part)
 {
-  int count = part.end - part.first, *gpus = &g->gpus[(size_t)part.first * (size_t)g->ngpus], *nets = &g->nets[2 * part.first];
+  int count = part.end - part.first, *gpus = &g->gpus[(size_t)part.first * (size_t)g->ngpus],
+      *nets = &g->nets[2 * part.first];
   bool exhausted = true;
   tt_cond cond = *c;
   if (c->pattern == TT_PATTERN_RING && c->crossnic == 2 && count == 1) {

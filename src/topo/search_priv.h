@@ -20,8 +20,9 @@ typedef struct tt_flow {
   uint64_t *weight; // of every link and port, for the hash
   bool *wasteful;   // [gpu * ends + end]: the path from the GPU costs more on PCI links
   int ngpus;
-  bool simple;   // no link costs anything on its way back
-  uint64_t hash; // of all that is left: the same amounts have the same hash, whatever the order in which they were taken
+  bool simple; // no link costs anything on its way back
+  // Of all that is left: the same amounts have the same hash, whatever the order in which they were taken.
+  uint64_t hash;
 } tt_flow;
 
 // Everything left.
@@ -74,7 +75,8 @@ typedef struct tt_ends {
   int *starts;    // [net number][ngpus]: GPUs for a channel that comes by that net, best first
   int *liked;     // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
   int *all_liked;
-  int *nets; // [gpu][nnets + 1]: nets to try on the way back, for the type of the last tt_ends_select; their number first
+  int *nets; // [gpu][nnets + 1]: nets to try on the way back, for the type of the last tt_ends_select; their number
+             // first
   int *all;  // [nnets + 1]: nets to begin with
 } tt_ends;
 
@@ -102,7 +104,8 @@ typedef struct tt_cuts {
   int *links; // that lead from one side to the other; the ways back are their `back`
 } tt_cuts;
 
-// Finds the cuts that bound what channels can carry. *cuts goes with tt_cuts_destroy. Errors: ncclSystemError (no memory).
+// Finds the cuts that bound what channels can carry. *cuts goes with tt_cuts_destroy. Errors: ncclSystemError (no
+// memory).
 ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts);
 void tt_cuts_destroy(tt_cuts *cuts);
 
@@ -149,14 +152,16 @@ typedef struct tt_search {
   tt_flow flow;
   tt_ends ends;
   tt_cuts cuts;
-  tt_memo_entry *memo; // TT_MEMO_SIZE states that led nowhere better, each with the fewest hops that it was reached with
-  uint16_t age;        // entries of other ages are of other conditions
-  uint64_t *used;      // [gpu]: bit c: in channel c
-  bool *back;          // [channel][gpu]: the channel may end there
-  tt_graph now;        // what the search stands at
-  tt_graph part;       // a few channels of a graph, while they are searched again
-  tt_edge *edges;      // of one channel
-  int *lanes;          // links of GPUs that edges of the condition's type take; GPU g's are first_lane[g] … first_lane[g + 1] - 1
+  tt_memo_entry
+      *memo;      // TT_MEMO_SIZE states that led nowhere better, each with the fewest hops that it was reached with
+  uint16_t age;   // entries of other ages are of other conditions
+  uint64_t *used; // [gpu]: bit c: in channel c
+  bool *back;     // [channel][gpu]: the channel may end there
+  tt_graph now;   // what the search stands at
+  tt_graph part;  // a few channels of a graph, while they are searched again
+  tt_edge *edges; // of one channel
+  // Links of GPUs that edges of the condition's type take; GPU g's are first_lane[g] … first_lane[g + 1] - 1.
+  int *lanes;
   int *first_lane;
   int *degrees;    // of each GPU: edges that may still leave it, and come to it, while room is counted
   long max_steps;  // of a graph
@@ -165,7 +170,8 @@ typedef struct tt_search {
   bool collnet;    // only NETs with in-network reduction
 } tt_search;
 
-// Searches under one condition; *best is replaced when something better was found. True when it has as many channels as there may be.
+// Searches under one condition; *best is replaced when something better was found. True when it has as many channels as
+// there may be.
 bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted);
 
 // The same for the patterns of heads: NVLS and collnet direct.
@@ -202,8 +208,8 @@ static inline void tt_search_give(tt_search *s, int from, int to, int amount)
 // Searches each channel again while the others stay: fewer hops. Rings and trees only.
 void tt_search_polish(tt_search *s, tt_graph *g);
 
-// The total bandwidth that a graph needs to be as good as the best. Channels of less than half the speed cost multiprocessors: they need
-// 5% more, or 30% more if they give up that all channels have one order.
+// The total bandwidth that a graph needs to be as good as the best. Channels of less than half the speed cost
+// multiprocessors: they need 5% more, or 30% more if they give up that all channels have one order.
 static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
 {
   bool much = c->slower <= 0.49f && best->speedintra != c->speedintra;
@@ -211,8 +217,8 @@ static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
   return (float)best->nchannels * best->speedintra * (!much ? 1.0f : one_order ? 1.3f : 1.05f);
 }
 
-// Do fewer hops make a graph of the same bandwidth better? Rings of one order are kept: a broadcast along them is a pipeline, while along
-// different ones each step waits for the one before.
+// Do fewer hops make a graph of the same bandwidth better? Rings of one order are kept: a broadcast along them is a
+// pipeline, while along different ones each step waits for the one before.
 static inline bool tt_search_comparable(const tt_cond *c, const tt_graph *best)
 {
   bool one_order = c->pattern == TT_PATTERN_RING && best->samechannels && best->nchannels > 1 && !c->same;
@@ -228,7 +234,8 @@ int tt_search_room(const tt_search *s, const tt_cond *c, int room);
 // The same as far as narrow places show: what is left on them has room for so many channels, at most `room`.
 int tt_cuts_room(const tt_search *s, const tt_cond *c, int room);
 
-// GB/s of all channels together that narrow places carry; `closed`: channels that come back, as rings inside a machine do.
+// GB/s of all channels together that narrow places carry; `closed`: channels that come back, as rings inside a machine
+// do.
 float tt_cuts_bound(const tt_search *s, bool closed);
 
 // Copies a graph without its arrays' memory: `to` has room.

@@ -1,4 +1,5 @@
-// search_run.c: rings and trees under one condition: depth first over channels, and in each over the next GPU. What keeps the search short:
+// search_run.c: rings and trees under one condition: depth first over channels, and in each over the next GPU. What
+// keeps the search short:
 // - a bound on the channels that still fit, and memory of states that led nowhere;
 // - the previous channel's order (or the machine's) is tried first;
 // - rings always begin at the first GPU, and GPUs near the card are kept for the way back.
@@ -133,8 +134,8 @@ static void channel_done(tt_run *r)
     uint64_t placed = r->placed;
     const int *follow = r->follow;
     int most = r->most;
-    // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too; and enough to go
-    // down once.
+    // What follows this channel gets a share of the steps that are left, so that other channels get their turn, too;
+    // and enough to go down once.
     long steps = r->steps, share = TT_MAX(steps * r->share / 8, 2 * r->n * (r->most - r->now->nchannels));
     share = TT_MIN(share, steps);
     r->steps = share;
@@ -228,7 +229,8 @@ static void run_go_on(tt_run *r, int gpu, int step)
     run_place(r, gpu, r->follow[step + 1], step + 1);
   } else {
     const int *nets = r->now->nets + 2 * r->now->nchannels;
-    uint64_t where = ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
+    uint64_t where =
+        ((uint64_t)(gpu + 1) << 40) + ((uint64_t)(nets[0] + 1) << 20) + (uint64_t)(r->back > 0 ? nets[1] + 1 : 0);
     if (!hopeless(r, step) && !run_seen(r, r->placed ^ run_mix(where))) {
       try_gpus(r, gpu, step);
     }
@@ -240,7 +242,8 @@ static void return_net(tt_run *r, int gpu, int step)
 {
   bool balanced = r->c->pattern == TT_PATTERN_BALANCED_TREE;
   const int *list = tt_ends_nets(&r->s->ends, r->s->ends.nets, gpu);
-  int *nets = r->now->nets + 2 * r->now->nchannels, back = r->back, amount = balanced ? r->inter / 2 : r->inter, first = nets[1];
+  int *nets = r->now->nets + 2 * r->now->nchannels, back = r->back, amount = balanced ? r->inter / 2 : r->inter,
+      first = nets[1];
   for (int i = 1; i <= list[0] && !r->stop && !r->aborted; i++) {
     bool same = !balanced || step == 0 || list[i] == first;
     if (!same || !tt_search_nets_ok(r->s, r->c, nets[0], list[i]) || !run_take(r, gpu, list[i], false, amount)) {
@@ -308,7 +311,10 @@ static void run_begin(tt_run *r, int net, int gpu, const int *follow)
 {
   r->follow = follow;
   r->placed = 0;
-  r->back = !r->now->inter ? -1 : r->c->pattern == TT_PATTERN_RING ? r->n - 1 : r->c->pattern == TT_PATTERN_SPLIT_TREE ? 1 : 0;
+  r->back = !r->now->inter                           ? -1
+            : r->c->pattern == TT_PATTERN_RING       ? r->n - 1
+            : r->c->pattern == TT_PATTERN_SPLIT_TREE ? 1
+                                                     : 0;
   run_place(r, net, gpu, 0);
 }
 

@@ -1,4 +1,5 @@
-// search_test.c: the channels of all known machines, against what NCCL 2.30.7 finds and against the bound; permutations; the file.
+// search_test.c: the channels of all known machines, against what NCCL 2.30.7 finds and against the bound;
+// permutations; the file.
 #include "topo/topo_rig.h"
 
 #include <time.h>
@@ -120,9 +121,9 @@ static int count_hops(const machine *m, const tt_graph *g)
 
 static void show(const tt_graph *g, int hops, char *text, size_t size)
 {
-  snprintf(text, size, "%2d x %5g/%-5g %s/%s c%d s%d p%d h%d", g->nchannels, (double)g->speedintra, (double)g->speedinter,
-           tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-", g->crossnic, g->samechannels, g->pattern,
-           hops);
+  snprintf(text, size, "%2d x %5g/%-5g %s/%s c%d s%d p%d h%d", g->nchannels, (double)g->speedintra,
+           (double)g->speedinter, tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-",
+           g->crossnic, g->samechannels, g->pattern, hops);
 }
 
 // What is worse than known; "" when nothing is.
@@ -144,7 +145,8 @@ static const char *judge(const tt_graph *our, const tt_graph *known, const int h
   if (!more && our->pattern == TT_PATTERN_RING && known->samechannels && !our->samechannels) {
     return "ORDERS"; // a broadcast along different orders is slower
   }
-  return !more && our->nchannels >= known->nchannels && hops[0] * known->nchannels > hops[1] * our->nchannels ? "HOPS" : "";
+  return !more && our->nchannels >= known->nchannels && hops[0] * known->nchannels > hops[1] * our->nchannels ? "HOPS"
+                                                                                                              : "";
 }
 
 // What must hold of ours: permutations, types, bandwidth; and the file reads back as the same graphs, byte for byte.
@@ -156,7 +158,8 @@ static void check_graphs(const machine *m, const tt_graphs *graphs, bool inter)
     }
     const tt_graph *g = &graphs->graph[i];
     if (g->nchannels > 0 && g->bound > 0 && tt_graph_total(g) > g->bound * 1.001f) {
-      fail_msg("%s: %g GB/s together, more than the bound of %g", tt_pattern_name(g->pattern), (double)tt_graph_total(g), (double)g->bound);
+      fail_msg("%s: %g GB/s together, more than the bound of %g", tt_pattern_name(g->pattern),
+               (double)tt_graph_total(g), (double)g->bound);
     }
   }
   tt_xml *xml = NULL, *again = NULL;
@@ -209,8 +212,8 @@ static void compare(const machine *m, const char *label, const tt_graph *our, co
   graphs_longer += strcmp(worse, "HOPS") == 0;
   graphs_worse += worse[0] != 0 && strcmp(worse, "HOPS") != 0;
   graphs_better += better && worse[0] == 0;
-  printf("%-46s id%d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms %s\n", label, our->id, a, b, (double)our->bound, our->steps,
-         our->exhausted ? " " : "+", ms,
+  printf("%-46s id%d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms %s\n", label, our->id, a, b, (double)our->bound,
+         our->steps, our->exhausted ? " " : "+", ms,
          worse[0] != 0 ? worse
          : better      ? "better"
                        : "");
@@ -267,8 +270,8 @@ static void known_machines(void **state)
   rig_each(RIG_MACHINES "/known", "", compare_machine);
   assert_true(graphs_seen > 0);
   qsort(times, (size_t)ntimes, sizeof(double), by_value);
-  printf("%d graphs, %d better, %d worse, %d longer; %d searches of all graphs: median %.3f ms, slowest %.3f ms\n", graphs_seen,
-         graphs_better, graphs_worse, graphs_longer, ntimes, times[ntimes / 2], slowest);
+  printf("%d graphs, %d better, %d worse, %d longer; %d searches of all graphs: median %.3f ms, slowest %.3f ms\n",
+         graphs_seen, graphs_better, graphs_worse, graphs_longer, ntimes, times[ntimes / 2], slowest);
   assert_int_equal(graphs_worse, 0);
   assert_int_equal(graphs_longer, 0);
 }
@@ -292,8 +295,8 @@ static void search_both(const machine *m, const char *name)
     check_graphs(m, &our, inter);
     show(ring, count_hops(m, ring), a, sizeof(a));
     show(tree, count_hops(m, tree), b, sizeof(b));
-    printf("%-46.46s %d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms\n", name, nodes, a, b, (double)ring->bound, ring->steps + tree->steps,
-           ring->exhausted && tree->exhausted ? " " : "+", ms);
+    printf("%-46.46s %d %-42s | %-42s bound %6g %8ld steps%s %8.3f ms\n", name, nodes, a, b, (double)ring->bound,
+           ring->steps + tree->steps, ring->exhausted && tree->exhausted ? " " : "+", ms);
     slowest_other = slowest_other < ms ? ms : slowest_other;
     tt_graphs_clear(&our);
   }
@@ -413,8 +416,9 @@ static void no_memory(void **state)
 
 // ---- Files that are wrong ----
 
-#define GRAPH \
-  "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"20\" speedinter=\"20\" latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">"
+#define GRAPH                                                                                         \
+  "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"1\" speedintra=\"20\" speedinter=\"20\" " \
+  "latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">"
 #define GPUS(a, b, c, d) "<gpu dev=\"" a "\"/><gpu dev=\"" b "\"/><gpu dev=\"" c "\"/><gpu dev=\"" d "\"/>"
 
 static void bad_file(const machine *m, const char *text, const char *what)
@@ -433,13 +437,17 @@ static void bad_files(void **state)
   bad_file(&m, "<graphs version=\"2\"/>", "version");
   bad_file(&m, "<graphs version=\"1\"><graph id=\"9\"/></graphs>", "id");
   bad_file(&m, "<graphs version=\"1\">" GRAPH "</graph></graphs>", "there are 0");
-  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "2") "</channel></graph></graphs>", "twice");
-  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "9") "</channel></graph></graphs>", "no such GPU");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "2") "</channel></graph></graphs>",
+           "twice");
+  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "9") "</channel></graph></graphs>",
+           "no such GPU");
   bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel><gpu rank=\"77\"/></channel></graph></graphs>", "no such rank");
   bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel><gpu dev=\"0\"/></channel></graph></graphs>", "expected are 4");
-  bad_file(&m, "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "3") "</channel><channel/></graph></graphs>",
+  bad_file(&m,
+           "<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "1", "2", "3") "</channel><channel/></graph></graphs>",
            "more channels");
-  bad_file(&m, "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"-1\"/></graphs>", "nchannels");
+  bad_file(&m, "<graphs version=\"1\"><graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"-1\"/></graphs>",
+           "nchannels");
   unload(&m);
 }
 
@@ -449,7 +457,8 @@ static void old_file(void **state)
   (void)state;
   machine m = load(SEED);
   tt_graphs graphs = {0};
-  tt_xml *xml = rig_xml("<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "0x1", "3", "2") "</channel></graph></graphs>");
+  tt_xml *xml =
+      rig_xml("<graphs version=\"1\">" GRAPH "<channel>" GPUS("0", "0x1", "3", "2") "</channel></graph></graphs>");
   assert_int_equal(tt_graphs_from_xml(m.topo, xml, false, &graphs), ncclSuccess);
   const tt_graph *ring = &graphs.graph[TT_GRAPH_RING];
   assert_int_equal(ring->nchannels, 1);
@@ -464,8 +473,9 @@ static void old_file(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(seed_machine), cmocka_unit_test(same_again),   cmocka_unit_test(no_memory),      cmocka_unit_test(bad_files),
-      cmocka_unit_test(old_file),     cmocka_unit_test(large_domain), cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
+      cmocka_unit_test(seed_machine),   cmocka_unit_test(same_again),     cmocka_unit_test(no_memory),
+      cmocka_unit_test(bad_files),      cmocka_unit_test(old_file),       cmocka_unit_test(large_domain),
+      cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,8 @@ static ncclResult_t source_add_host(const tt_source *in, tt_xml *xml, const tt_s
   char bus_id[16];
   tt_xml_node *cpu = NULL, *pci = NULL;
   if (r->dev < 0 || r->dev >= TT_SOURCE_HOST_DEVICES) {
-    return tt_fail(ncclInvalidArgument, "rank %d: host device %d: a number below %d is expected", r->rank, r->dev, TT_SOURCE_HOST_DEVICES);
+    return tt_fail(ncclInvalidArgument, "rank %d: host device %d: a number below %d is expected", r->rank, r->dev,
+                   TT_SOURCE_HOST_DEVICES);
   }
   unsigned dev = (unsigned)r->dev;
   snprintf(bus_id, sizeof(bus_id), "%04x:%02x:%02x.%x", TT_TOPO_HOST_DOMAIN, dev >> 8 & 0xff, dev >> 3 & 0x1f, dev & 7);
@@ -93,9 +94,9 @@ static ncclResult_t source_add_host(const tt_source *in, tt_xml *xml, const tt_s
   if (pci != NULL) { // several ranks on one device
     const char *class = tt_xml_get(pci, "class");
     *out = class != NULL && strcmp(class, TT_SOURCE_HOST_CLASS) == 0 ? tt_xml_child(pci, "gpu") : NULL;
-    return *out != NULL
-               ? ncclSuccess
-               : tt_fail(ncclInvalidArgument, "rank %d: host device %d: another PCI device has its bus id, %s", r->rank, r->dev, bus_id);
+    return *out != NULL ? ncclSuccess
+                        : tt_fail(ncclInvalidArgument, "rank %d: host device %d: another PCI device has its bus id, %s",
+                                  r->rank, r->dev, bus_id);
   }
   int numa = -1;
   TT_TRY(r->numa >= 0 ? tt_sysfs_home(&in->machine, r->numa, &numa) : ncclSuccess);
@@ -139,7 +140,8 @@ static bool is_taken(const seats *s, const tt_xml_node *gpu)
   return false;
 }
 
-// Where a rank sits among the elements of one GPU: that of its number, or the first that is free. Returns NULL when all are taken.
+// Where a rank sits among the elements of one GPU: that of its number, or the first that is free. Returns NULL when all
+// are taken.
 static tt_xml_node *free_seat(const seats *s, tt_xml_node *gpu, int rank)
 {
   tt_xml_node *found = NULL;
@@ -166,10 +168,11 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
     TT_TRY(gpu == NULL ? source_add_host(s->in, xml, r, &gpu) : ncclSuccess);
   }
   if (gpu == NULL) {
-    return tt_fail(ncclSystemError,
-                   "rank %d: PCI device %s is not known as a GPU: neither NVML nor NCCL_TOPO_FILE has it. NCCL_DEBUG=INFO with "
-                   "NCCL_DEBUG_SUBSYS=GRAPH says what was tried",
-                   r->rank, r->bus_id);
+    return tt_fail(
+        ncclSystemError,
+        "rank %d: PCI device %s is not known as a GPU: neither NVML nor NCCL_TOPO_FILE has it. NCCL_DEBUG=INFO with "
+        "NCCL_DEBUG_SUBSYS=GRAPH says what was tried",
+        r->rank, r->bus_id);
   }
   tt_xml_node *seat = free_seat(s, gpu, r->rank);
   if (seat == NULL) {
@@ -284,7 +287,8 @@ static ncclResult_t source_add_nets(const tt_source *in, tt_xml *xml)
   for (int i = 0; i < in->nnets; i++) {
     for (int k = 0; k < i; k++) {
       if (strcmp(in->nets[k].name, in->nets[i].name) == 0) {
-        return tt_fail(ncclInvalidArgument, "network device %d has the name of device %d, %.64s", i, k, in->nets[i].name);
+        return tt_fail(ncclInvalidArgument, "network device %d has the name of device %d, %.64s", i, k,
+                       in->nets[i].name);
       }
     }
     TT_TRY(source_add_net(in, xml, i));

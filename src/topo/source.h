@@ -1,4 +1,5 @@
-// source.h: one rank's view of its machine, as a document: what a file says of it, what /sys and NVML say, its cards, and where ranks sit.
+// source.h: one rank's view of its machine, as a document: what a file says of it, what /sys and NVML say, its cards,
+// and where ranks sit.
 //
 //     tt_tree_open("/") → tt_source_detect → (all ranks' views: tt_topo_fuse) → tt_topo_build
 #pragma once
@@ -18,8 +19,9 @@ typedef struct tt_source_rank {
 
 enum { TT_SOURCE_PARTS = 8 }; // of a port that is made of several
 
-// A port of the network, as the network layer knows it; its number is its place in the list. It becomes <net name dev latency speed port
-// rail plane guid maxconn gdr coll parts>: NCCL 2.30's order, without its net="1", and with the latency's fraction as before 2.30; parts is ours.
+// A port of the network, as the network layer knows it; its number is its place in the list. It becomes <net name dev
+// latency speed port rail plane guid maxconn gdr coll parts>: NCCL 2.30's order, without its net="1", and with the
+// latency's fraction as before 2.30; parts is ours.
 typedef struct tt_source_net {
   const char *name;
   const char *pci_path; // in /sys; NULL or not of a PCI device: the port is virtual and hangs on the first CPU
@@ -43,15 +45,18 @@ typedef struct tt_source {
   bool file_nets; // keep the ports that the file numbers (`dev`): the machine is another one than this
 } tt_source;
 
-// Makes the document. A file may be a part of a machine (PCI switches without GPUs and cards): what is detected is joined to it, and what
-// then leads to no rank and no port goes. A host rank without a place in the file gets an element of its own: see TT_SOURCE_HOST_CLASS.
-// Errors: the file (named, with its line), a malformed bus id, a GPU that is none, a rank or name that is there twice.
+// Makes the document. A file may be a part of a machine (PCI switches without GPUs and cards): what is detected is
+// joined to it, and what then leads to no rank and no port goes. A host rank without a place in the file gets an
+// element of its own: see TT_SOURCE_HOST_CLASS. Errors: the file (named, with its line), a malformed bus id, a GPU that
+// is none, a rank or name that is there twice.
 ncclResult_t tt_source_detect(const tt_source *in, tt_xml **out);
 
-// A host rank is a <gpu dev rank sm="0" gdr="0"> in a <pci> of this class on its NUMA node's CPU. The bus id is in TT_TOPO_HOST_DOMAIN and
-// made from its number. Ranks of one NUMA node meet at their CPU (PHB), others cross between CPUs (SYS), as through shared memory.
+// A host rank is a <gpu dev rank sm="0" gdr="0"> in a <pci> of this class on its NUMA node's CPU. The bus id is in
+// TT_TOPO_HOST_DOMAIN and made from its number. Ranks of one NUMA node meet at their CPU (PHB), others cross between
+// CPUs (SYS), as through shared memory.
 #define TT_SOURCE_HOST_CLASS "0x0b4000" // a processor beside the processor
 enum { TT_SOURCE_HOST_DEVICES = 65536 };
 
-// Removes from a document what leads to no element with keep="1": <pci>, <cpu>, <nic>, <net>. The attribute itself goes too.
+// Removes from a document what leads to no element with keep="1": <pci>, <cpu>, <nic>, <net>. The attribute itself goes
+// too.
 void tt_source_trim(tt_xml *xml);

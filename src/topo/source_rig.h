@@ -32,8 +32,8 @@ __attribute__((format(printf, 2, 3))) RIG void rig_line(rig_machine *m, const ch
   m->text[m->size++] = '\n';
 }
 
-// A PCI device: `path` below /sys/devices; ids "class vendor device subsystem_vendor subsystem_device"; speed in GT/s, NULL: no files of
-// links.
+// A PCI device: `path` below /sys/devices; ids "class vendor device subsystem_vendor subsystem_device"; speed in GT/s,
+// NULL: no files of links.
 RIG void rig_pci(rig_machine *m, const char *path, const char *ids, const char *speed, int width, int numa)
 {
   static const char *names[] = {"class", "vendor", "device", "subsystem_vendor", "subsystem_device"};
@@ -54,9 +54,8 @@ RIG void rig_pci(rig_machine *m, const char *path, const char *ids, const char *
 
 RIG void rig_intel(rig_machine *m, const char *map0, const char *map1)
 {
-  rig_line(
-      m,
-      "f /proc/cpuinfo processor\\t: 0\\nvendor_id\\t: GenuineIntel\\ncpu family\\t: 6\\nmodel\\t\\t: 143\\nmodel name: X\\n\\nprocessor");
+  rig_line(m, "f /proc/cpuinfo processor\\t: 0\\nvendor_id\\t: GenuineIntel\\ncpu family\\t: 6\\nmodel\\t\\t: "
+              "143\\nmodel name: X\\n\\nprocessor");
   rig_line(m, "f /sys/devices/system/node/node0/cpumap %s\\n", map0);
   if (map1 != NULL) {
     rig_line(m, "f /sys/devices/system/node/node1/cpumap %s\\n", map1);
@@ -163,8 +162,8 @@ RIG char *rig_detect(const tt_source *in, const tt_tree *tree)
   return text;
 }
 
-// The document that is detected must be `expected`: from a capture, from a folder, and from a capture gathered from the folder. And there
-// must be a model of it.
+// The document that is detected must be `expected`: from a capture, from a folder, and from a capture gathered from the
+// folder. And there must be a model of it.
 RIG void rig_expect(rig_machine *m, const tt_source *in, const char *expected)
 {
   tt_tree *capture = rig_capture(m), *folder = rig_folder_of(m), *again = NULL;

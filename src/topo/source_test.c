@@ -25,19 +25,23 @@ static void dgx(void)
     rig_pci(&m, path, PORT_IDS, "32.0", 16, s);
     snprintf(up, sizeof(up), "%.99s/0000:%02x:00.0", path, b + 1);
     rig_pci(&m, up, SWITCH_IDS, "32.0", 16, s);
-    for (int d = 0; d < 2; d++) { // the port is slower than the device in one case, the device than the port in the other
+    for (int d = 0; d < 2;
+         d++) { // the port is slower than the device in one case, the device than the port in the other
       snprintf(path, sizeof(path), "%s/0000:%02x:%02x.0", up, b + 2, d);
       rig_pci(&m, path, SWITCH_IDS, d == 0 ? "16.0" : "32.0", d == 0 ? 16 : 8, s);
       snprintf(path, sizeof(path), "%s/0000:%02x:%02x.0/0000:%02x:00.0", up, b + 2, d, b + 3 + d);
       rig_pci(&m, path, d == 0 ? GPU_IDS : NIC_IDS, d == 0 ? "32.0" : "16.0", 16, s);
     }
-    snprintf(path, sizeof(path), "/sys/kernel/pci_switch_link/virtual_switch_links/0000:%02x:00.0/0000:%02x:00.0", b + 1, 0x81 - b);
+    snprintf(path, sizeof(path), "/sys/kernel/pci_switch_link/virtual_switch_links/0000:%02x:00.0/0000:%02x:00.0",
+             b + 1, 0x81 - b);
     rig_line(&m, "f %s ", path);
     rig_line(&m,
-             "l /sys/class/infiniband/mlx5_%d ../../devices/pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0/0000:%02x:01.0/0000:%02x:00.0"
+             "l /sys/class/infiniband/mlx5_%d "
+             "../../devices/pci0000:%02x/0000:%02x:01.0/0000:%02x:00.0/0000:%02x:01.0/0000:%02x:00.0"
              "/infiniband/mlx5_%d",
              s, b, b, b + 1, b + 2, b + 4, s);
-    snprintf(path, sizeof(path), "/sys/devices/%s/0000:%02x:01.0/0000:%02x:00.0/infiniband/mlx5_%d", up, b + 2, b + 4, s);
+    snprintf(path, sizeof(path), "/sys/devices/%s/0000:%02x:01.0/0000:%02x:00.0/infiniband/mlx5_%d", up, b + 2, b + 4,
+             s);
     rig_line(&m, "l %s/device ../../../0000:%02x:00.0", path, b + 4);
     rig_line(&m, "f %s/ports/1/rate 400 Gb/sec (4X NDR)\\n", path);
   }
@@ -48,9 +52,11 @@ static const char dgx_document[] =
     "<system version=\"1\">\n"
     "  <cpu host_hash=\"0x1234\" numaid=\"0\" affinity=\"00ff,00ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
     "familyid=\"6\" modelid=\"143\">\n"
-    "    <pci busid=\"0000:01:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1000\" "
+    "    <pci busid=\"0000:01:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc030\" "
+    "subsystem_vendor=\"0x1000\" "
     "subsystem_device=\"0x100b\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-    "      <pci busid=\"0000:03:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
+    "      <pci busid=\"0000:03:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" "
+    "subsystem_vendor=\"0x10de\" "
     "subsystem_device=\"0x16c1\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n"
     "        <gpu dev=\"0\" sm=\"90\" rank=\"0\" gdr=\"1\">\n"
     "          <nvlink target=\"0000:c1:00.0\" count=\"2\" tclass=\"0x068000\"/>\n"
@@ -60,23 +66,28 @@ static const char dgx_document[] =
     "        </gpu>\n"
     "      </pci>\n"
     "      <pcilink target=\"0000:81:00.0\"/>\n"
-    "      <pci busid=\"0000:04:00.0\" class=\"0x020700\" vendor=\"0x15b3\" device=\"0x1021\" subsystem_vendor=\"0x15b3\" "
+    "      <pci busid=\"0000:04:00.0\" class=\"0x020700\" vendor=\"0x15b3\" device=\"0x1021\" "
+    "subsystem_vendor=\"0x15b3\" "
     "subsystem_device=\"0x0041\" link_speed=\"16.0 GT/s PCIe\" link_width=\"8\">\n"
     "        <nic>\n"
-    "          <net name=\"mlx5_0\" dev=\"0\" latency=\"0.000000\" speed=\"400000\" port=\"1\" guid=\"0x1f\" maxconn=\"131072\" "
+    "          <net name=\"mlx5_0\" dev=\"0\" latency=\"0.000000\" speed=\"400000\" port=\"1\" guid=\"0x1f\" "
+    "maxconn=\"131072\" "
     "gdr=\"1\"/>\n"
     "        </nic>\n"
     "      </pci>\n"
     "    </pci>\n"
     "    <nic>\n"
-    "      <net name=\"eth9\" dev=\"2\" latency=\"0.500000\" speed=\"10000\" port=\"0\" guid=\"0x2\" maxconn=\"65536\" gdr=\"0\"/>\n"
+    "      <net name=\"eth9\" dev=\"2\" latency=\"0.500000\" speed=\"10000\" port=\"0\" guid=\"0x2\" maxconn=\"65536\" "
+    "gdr=\"0\"/>\n"
     "    </nic>\n"
     "  </cpu>\n"
     "  <cpu host_hash=\"0x1234\" numaid=\"1\" affinity=\"ff00,ff00\" arch=\"x86_64\" vendor=\"GenuineIntel\" "
     "familyid=\"6\" modelid=\"143\">\n"
-    "    <pci busid=\"0000:81:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1000\" "
+    "    <pci busid=\"0000:81:00.0\" class=\"0x060400\" vendor=\"0x1000\" device=\"0xc030\" "
+    "subsystem_vendor=\"0x1000\" "
     "subsystem_device=\"0x100b\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-    "      <pci busid=\"0000:83:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
+    "      <pci busid=\"0000:83:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" "
+    "subsystem_vendor=\"0x10de\" "
     "subsystem_device=\"0x16c1\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n"
     "        <gpu dev=\"1\" sm=\"90\" rank=\"1\" gdr=\"1\">\n"
     "          <nvlink target=\"0000:c1:00.0\" count=\"2\" tclass=\"0x068000\"/>\n"
@@ -86,10 +97,12 @@ static const char dgx_document[] =
     "        </gpu>\n"
     "      </pci>\n"
     "      <pcilink target=\"0000:01:00.0\"/>\n"
-    "      <pci busid=\"0000:84:00.0\" class=\"0x020700\" vendor=\"0x15b3\" device=\"0x1021\" subsystem_vendor=\"0x15b3\" "
+    "      <pci busid=\"0000:84:00.0\" class=\"0x020700\" vendor=\"0x15b3\" device=\"0x1021\" "
+    "subsystem_vendor=\"0x15b3\" "
     "subsystem_device=\"0x0041\" link_speed=\"16.0 GT/s PCIe\" link_width=\"8\">\n"
     "        <nic>\n"
-    "          <net name=\"mlx5_1\" dev=\"1\" latency=\"0.000000\" speed=\"400000\" port=\"1\" guid=\"0x20\" maxconn=\"131072\" "
+    "          <net name=\"mlx5_1\" dev=\"1\" latency=\"0.000000\" speed=\"400000\" port=\"1\" guid=\"0x20\" "
+    "maxconn=\"131072\" "
     "gdr=\"1\" coll=\"1\"/>\n"
     "        </nic>\n"
     "      </pci>\n"
@@ -133,7 +146,8 @@ static void test_dgx(void **state)
   (void)state;
   tt_nvml *nvml = fake_nvml();
   dgx();
-  tt_source in = {.machine = {.nvml = nvml, .host_hash = 0x1234}, .ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
+  tt_source in = {
+      .machine = {.nvml = nvml, .host_hash = 0x1234}, .ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
   rig_expect(&m, &in, dgx_document);
   int before = fake_shutdowns;
   tt_nvml_close(nvml);
@@ -187,34 +201,50 @@ static void test_views(void **state)
 static void test_vm(void **state)
 {
   (void)state;
-  static const char document[] =
-      "<system version=\"1\">\n"
-      "  <cpu host_hash=\"0x7\" numaid=\"-1\" affinity=\"\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"175\" modelid=\"1\">\n"
-      "    <pci busid=\"0000:03:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
-      "subsystem_device=\"0x16c1\" link_speed=\"5.0 GT/s PCIe\" link_width=\"0\">\n"
-      "      <gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">\n"
-      "        <nvlink target=\"0000:15:00.0\" count=\"4\" tclass=\"0x068000\"/>\n"
-      "      </gpu>\n"
-      "    </pci>\n"
-      "    <pci busid=\"0000:0d:00.0\" class=\"0x020000\" vendor=\"0x15ad\" device=\"0x07b0\" subsystem_vendor=\"0x15ad\" "
-      "subsystem_device=\"0x07b0\" link_speed=\"\" link_width=\"0\">\n"
-      "      <nic>\n"
-      "        <net name=\"ens192\" dev=\"0\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x0\" maxconn=\"65536\" gdr=\"0\"/>\n"
-      "      </nic>\n"
-      "    </pci>\n"
-      "    <nic>\n"
-      "      <net name=\"br-1\" dev=\"1\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x1\" maxconn=\"65536\" gdr=\"0\"/>\n"
-      "      <net name=\"veth7\" dev=\"2\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x2\" maxconn=\"65536\" gdr=\"0\"/>\n"
-      "    </nic>\n"
-      "  </cpu>\n"
-      "</system>\n";
-  tt_source_net nets[] = {
-      {.name = "ens192", .pci_path = "/sys/class/net/ens192/device", .speed = 10000, .maxconn = 65536, .rail = -1, .plane = -1},
-      {.name = "br-1", .speed = 10000, .maxconn = 65536, .rail = -1, .plane = -1, .guid = 1},
-      {.name = "veth7", .pci_path = "/sys/class/net/veth7/device", .speed = 10000, .maxconn = 65536, .rail = -1, .plane = -1, .guid = 2}};
+  static const char document[] = "<system version=\"1\">\n"
+                                 "  <cpu host_hash=\"0x7\" numaid=\"-1\" affinity=\"\" arch=\"x86_64\" "
+                                 "vendor=\"AuthenticAMD\" familyid=\"175\" modelid=\"1\">\n"
+                                 "    <pci busid=\"0000:03:00.0\" class=\"0x030200\" vendor=\"0x10de\" "
+                                 "device=\"0x2330\" subsystem_vendor=\"0x10de\" "
+                                 "subsystem_device=\"0x16c1\" link_speed=\"5.0 GT/s PCIe\" link_width=\"0\">\n"
+                                 "      <gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">\n"
+                                 "        <nvlink target=\"0000:15:00.0\" count=\"4\" tclass=\"0x068000\"/>\n"
+                                 "      </gpu>\n"
+                                 "    </pci>\n"
+                                 "    <pci busid=\"0000:0d:00.0\" class=\"0x020000\" vendor=\"0x15ad\" "
+                                 "device=\"0x07b0\" subsystem_vendor=\"0x15ad\" "
+                                 "subsystem_device=\"0x07b0\" link_speed=\"\" link_width=\"0\">\n"
+                                 "      <nic>\n"
+                                 "        <net name=\"ens192\" dev=\"0\" latency=\"0.000000\" speed=\"10000\" "
+                                 "port=\"0\" guid=\"0x0\" maxconn=\"65536\" gdr=\"0\"/>\n"
+                                 "      </nic>\n"
+                                 "    </pci>\n"
+                                 "    <nic>\n"
+                                 "      <net name=\"br-1\" dev=\"1\" latency=\"0.000000\" speed=\"10000\" port=\"0\" "
+                                 "guid=\"0x1\" maxconn=\"65536\" gdr=\"0\"/>\n"
+                                 "      <net name=\"veth7\" dev=\"2\" latency=\"0.000000\" speed=\"10000\" port=\"0\" "
+                                 "guid=\"0x2\" maxconn=\"65536\" gdr=\"0\"/>\n"
+                                 "    </nic>\n"
+                                 "  </cpu>\n"
+                                 "</system>\n";
+  tt_source_net nets[] = {{.name = "ens192",
+                           .pci_path = "/sys/class/net/ens192/device",
+                           .speed = 10000,
+                           .maxconn = 65536,
+                           .rail = -1,
+                           .plane = -1},
+                          {.name = "br-1", .speed = 10000, .maxconn = 65536, .rail = -1, .plane = -1, .guid = 1},
+                          {.name = "veth7",
+                           .pci_path = "/sys/class/net/veth7/device",
+                           .speed = 10000,
+                           .maxconn = 65536,
+                           .rail = -1,
+                           .plane = -1,
+                           .guid = 2}};
   tt_source_rank rank = {.bus_id = "00000000:03:00.0", .gdr = 1};
   rig_begin(&m);
-  rig_line(&m, "f /proc/cpuinfo vendor_id\\t: AuthenticAMD\\ncpu family\\t: 25\\nmodel\\t\\t: 1\\nmodel name\\t: EPYC\\n");
+  rig_line(&m,
+           "f /proc/cpuinfo vendor_id\\t: AuthenticAMD\\ncpu family\\t: 25\\nmodel\\t\\t: 1\\nmodel name\\t: EPYC\\n");
   rig_pci(&m, "pci0000:03/0000:03:00.0", GPU_IDS, "5.0", 32, -1);
   rig_pci(&m, "pci0000:0d/0000:0d:00.0", "0x020000 0x15ad 0x07b0 0x15ad 0x07b0", NULL, 0, -1);
   rig_line(&m, "l /sys/class/net/ens192 ../../devices/pci0000:0d/0000:0d:00.0/net/ens192");
@@ -227,20 +257,21 @@ static void test_vm(void **state)
 static void test_arm(void **state)
 {
   (void)state;
-  static const char document[] =
-      "<system version=\"1\">\n"
-      "  <cpu host_hash=\"0x0\" numaid=\"0\" affinity=\"ffffffff\" arch=\"arm64\">\n"
-      "    <pci busid=\"0009:01:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
-      "subsystem_device=\"0x16c1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-      "      <gpu dev=\"3\" sm=\"90\" rank=\"5\" gdr=\"0\">\n"
-      "        <c2c bw=\"44712\" count=\"10\"/>\n"
-      "      </gpu>\n"
-      "    </pci>\n"
-      "  </cpu>\n"
-      "</system>\n";
+  static const char document[] = "<system version=\"1\">\n"
+                                 "  <cpu host_hash=\"0x0\" numaid=\"0\" affinity=\"ffffffff\" arch=\"arm64\">\n"
+                                 "    <pci busid=\"0009:01:00.0\" class=\"0x030200\" vendor=\"0x10de\" "
+                                 "device=\"0x2330\" subsystem_vendor=\"0x10de\" "
+                                 "subsystem_device=\"0x16c1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                 "      <gpu dev=\"3\" sm=\"90\" rank=\"5\" gdr=\"0\">\n"
+                                 "        <c2c bw=\"44712\" count=\"10\"/>\n"
+                                 "      </gpu>\n"
+                                 "    </pci>\n"
+                                 "  </cpu>\n"
+                                 "</system>\n";
   tt_source_rank rank = {.bus_id = "0009:01:00.0", .rank = 5};
   rig_begin(&m);
-  rig_line(&m, "f /proc/cpuinfo processor\\t: 0\\nBogoMIPS\\t: 2000.00\\nCPU implementer\\t: 0x41\\nCPU part\\t: 0xd4f\\n");
+  rig_line(&m,
+           "f /proc/cpuinfo processor\\t: 0\\nBogoMIPS\\t: 2000.00\\nCPU implementer\\t: 0x41\\nCPU part\\t: 0xd4f\\n");
   rig_line(&m, "f /sys/devices/system/node/node0/cpumap ffffffff\\n");
   rig_pci(&m, "pci0009:00/0009:00:00.0", "0x060400 0x10de 0x22b1 0x0000 0x0000", "32.0", 16, 0);
   rig_pci(&m, "pci0009:00/0009:00:00.0/0009:01:00.0", GPU_IDS, "64.0", 16, 0);
@@ -258,18 +289,19 @@ static void test_hidden_gpu(void **state)
   rig_begin(&m);
   tt_source in = {.machine = {.nvml = nvml}, .ranks = &rank, .nranks = 1};
   fake_sm = 61;
-  rig_expect(&m, &in,
-             "<system version=\"1\">\n"
-             "  <cpu host_hash=\"0x0\" numaid=\"-1\" affinity=\"\">\n"
-             "    <pci busid=\"0000:03:00.0\" class=\"0x03\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
-             "subsystem_device=\"0x16c1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
-             "      <gpu dev=\"0\" sm=\"61\" rank=\"0\" gdr=\"0\">\n"
-             "        <nvlink target=\"0000:c1:00.0\" count=\"2\" tclass=\"0x068000\"/>\n"
-             "        <nvlink target=\"0000:83:00.0\" count=\"1\" tclass=\"0x068000\"/>\n"
-             "      </gpu>\n"
-             "    </pci>\n"
-             "  </cpu>\n"
-             "</system>\n");
+  rig_expect(
+      &m, &in,
+      "<system version=\"1\">\n"
+      "  <cpu host_hash=\"0x0\" numaid=\"-1\" affinity=\"\">\n"
+      "    <pci busid=\"0000:03:00.0\" class=\"0x03\" vendor=\"0x10de\" device=\"0x2330\" subsystem_vendor=\"0x10de\" "
+      "subsystem_device=\"0x16c1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+      "      <gpu dev=\"0\" sm=\"61\" rank=\"0\" gdr=\"0\">\n"
+      "        <nvlink target=\"0000:c1:00.0\" count=\"2\" tclass=\"0x068000\"/>\n"
+      "        <nvlink target=\"0000:83:00.0\" count=\"1\" tclass=\"0x068000\"/>\n"
+      "      </gpu>\n"
+      "    </pci>\n"
+      "  </cpu>\n"
+      "</system>\n");
   fake_sm = 90;
   tt_nvml_close(nvml);
 }
@@ -281,12 +313,14 @@ static void test_host_ranks(void **state)
   (void)state;
   static const char document[] =
       "<system version=\"1\">\n"
-      "  <cpu host_hash=\"0x9\" numaid=\"1\" affinity=\"c\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
+      "  <cpu host_hash=\"0x9\" numaid=\"1\" affinity=\"c\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+      "modelid=\"143\">\n"
       "    <pci busid=\"fffe:00:00.0\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
       "      <gpu dev=\"0\" sm=\"0\" rank=\"0\" gdr=\"0\"/>\n"
       "    </pci>\n"
       "  </cpu>\n"
-      "  <cpu host_hash=\"0x9\" numaid=\"0\" affinity=\"3\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
+      "  <cpu host_hash=\"0x9\" numaid=\"0\" affinity=\"3\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+      "modelid=\"143\">\n"
       "    <pci busid=\"fffe:00:00.1\" class=\"0x0b4000\" link_speed=\"64.0 GT/s PCIe\" link_width=\"16\">\n"
       "      <gpu dev=\"1\" sm=\"0\" rank=\"1\" gdr=\"0\"/>\n"
       "      <gpu dev=\"1\" sm=\"0\" rank=\"9\" gdr=\"0\"/>\n"
@@ -295,7 +329,8 @@ static void test_host_ranks(void **state)
       "      <gpu dev=\"265\" sm=\"0\" rank=\"2\" gdr=\"0\"/>\n"
       "    </pci>\n"
       "    <nic>\n"
-      "      <net name=\"eth0\" dev=\"0\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x0\" maxconn=\"64\" gdr=\"0\"/>\n"
+      "      <net name=\"eth0\" dev=\"0\" latency=\"0.000000\" speed=\"10000\" port=\"0\" guid=\"0x0\" maxconn=\"64\" "
+      "gdr=\"0\"/>\n"
       "    </nic>\n"
       "  </cpu>\n"
       "</system>\n";
@@ -314,7 +349,8 @@ static void test_host_ranks(void **state)
 static void test_host_paths(void **state)
 {
   (void)state;
-  tt_source_rank ranks[] = {{.rank = 0, .dev = 0, .numa = 0}, {.rank = 1, .dev = 1, .numa = 0}, {.rank = 2, .dev = 2, .numa = 1}};
+  tt_source_rank ranks[] = {
+      {.rank = 0, .dev = 0, .numa = 0}, {.rank = 1, .dev = 1, .numa = 0}, {.rank = 2, .dev = 2, .numa = 1}};
   rig_begin(&m);
   rig_intel(&m, "3", "c");
   tt_tree *tree = rig_capture(&m);
@@ -355,13 +391,15 @@ static void test_order(void **state)
   tt_tree_close(tree);
 }
 
-// One node, and PCI devices that do not say that they are on it: a rank and a card meet at their CPU. With two nodes nobody knows.
+// One node, and PCI devices that do not say that they are on it: a rank and a card meet at their CPU. With two nodes
+// nobody knows.
 static void test_silent_pci(void **state)
 {
   (void)state;
   for (int nodes = 1; nodes <= 2; nodes++) {
     tt_source_rank rank = {.rank = 0, .dev = 0, .numa = 0};
-    tt_source_net net = {.name = "eth0", .pci_path = "/sys/bus/pci/devices/0000:00:03.0", .speed = 10000, .rail = -1, .plane = -1};
+    tt_source_net net = {
+        .name = "eth0", .pci_path = "/sys/bus/pci/devices/0000:00:03.0", .speed = 10000, .rail = -1, .plane = -1};
     rig_begin(&m);
     rig_intel(&m, "3", nodes == 2 ? "c" : NULL);
     rig_pci(&m, "pci0000:00/0000:00:03.0", NIC_IDS, NULL, 0, -1);
@@ -411,16 +449,20 @@ static void test_hints(void **state)
       "</system>\n";
   static const char document[] =
       "<system version=\"1\">\n"
-      "  <cpu numaid=\"0\" affinity=\"f\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"143\" modelid=\"49\" host_hash=\"0x5\">\n"
+      "  <cpu numaid=\"0\" affinity=\"f\" arch=\"x86_64\" vendor=\"AuthenticAMD\" familyid=\"143\" modelid=\"49\" "
+      "host_hash=\"0x5\">\n"
       "    <pci busid=\"ffff:ff:01.0\" class=\"0x060400\" link_speed=\"16 GT/s\" link_width=\"16\">\n"
-      "      <pci busid=\"0000:03:00.0\" class=\"0x030200\" link_speed=\"16 GT/s\" link_width=\"16\" vendor=\"0x10de\" device=\"0x2330\" "
+      "      <pci busid=\"0000:03:00.0\" class=\"0x030200\" link_speed=\"16 GT/s\" link_width=\"16\" vendor=\"0x10de\" "
+      "device=\"0x2330\" "
       "subsystem_vendor=\"0x10de\" subsystem_device=\"0x16c1\">\n"
       "        <gpu dev=\"0\" sm=\"70\" rank=\"0\" gdr=\"0\"/>\n"
       "      </pci>\n"
-      "      <pci busid=\"0000:0D:00.0\" class=\"0x020700\" link_speed=\"16 GT/s\" link_width=\"16\" vendor=\"0x15b3\" device=\"0x1021\" "
+      "      <pci busid=\"0000:0D:00.0\" class=\"0x020700\" link_speed=\"16 GT/s\" link_width=\"16\" vendor=\"0x15b3\" "
+      "device=\"0x1021\" "
       "subsystem_vendor=\"0x15b3\" subsystem_device=\"0x0041\">\n"
       "        <nic>\n"
-      "          <net name=\"mlx5_0\" dev=\"0\" latency=\"0.000000\" speed=\"200000\" port=\"1\" rail=\"3\" plane=\"0\" guid=\"0xff\" "
+      "          <net name=\"mlx5_0\" dev=\"0\" latency=\"0.000000\" speed=\"200000\" port=\"1\" rail=\"3\" "
+      "plane=\"0\" guid=\"0xff\" "
       "maxconn=\"64\" gdr=\"1\"/>\n"
       "        </nic>\n"
       "      </pci>\n"
@@ -441,7 +483,8 @@ static void test_hints(void **state)
   rig_pci(&m, "pci0000:0d/0000:0d:00.0", NIC_IDS, NULL, 0, 0);
   rig_line(&m, "f /nvml/0000:03:00.0 bus 0000:03:00.0\\nindex 0\\nsm 70\\n");
   write_file(hints);
-  tt_source in = {.machine = {.host_hash = 5}, .file = file_name, .ranks = &rank, .nranks = 1, .nets = &net, .nnets = 1};
+  tt_source in = {
+      .machine = {.host_hash = 5}, .file = file_name, .ranks = &rank, .nranks = 1, .nets = &net, .nnets = 1};
   rig_expect(&m, &in, document);
   unlink(file_name);
 }
@@ -455,7 +498,8 @@ static void places(const char *path)
   int count = 0;
   for (tt_xml_node *n = file->root; n != NULL; n = tt_xml_walk(file->root, n)) {
     if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "rank") != NULL) {
-      ranks[count++] = (tt_source_rank){.rank = atoi(tt_xml_get(n, "rank")), .dev = atoi(tt_xml_get(n, "dev")), .numa = -1};
+      ranks[count++] =
+          (tt_source_rank){.rank = atoi(tt_xml_get(n, "rank")), .dev = atoi(tt_xml_get(n, "dev")), .numa = -1};
     }
   }
   tt_xml_destroy(file);
@@ -484,8 +528,12 @@ static void test_dump_again(void **state)
   tt_nvml *nvml = fake_nvml();
   dgx();
   write_file(dgx_document);
-  tt_source in = {
-      .machine = {.nvml = nvml, .host_hash = 0x1234}, .file = file_name, .ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
+  tt_source in = {.machine = {.nvml = nvml, .host_hash = 0x1234},
+                  .file = file_name,
+                  .ranks = dgx_ranks,
+                  .nranks = 2,
+                  .nets = dgx_nets,
+                  .nnets = 3};
   tt_tree *tree = rig_capture(&m);
   char *text = rig_detect(&in, tree);
   assert_string_equal(text, dgx_document);
@@ -500,8 +548,8 @@ static void test_hypervisor_file(void **state)
   (void)state;
   tt_source_rank rank = {.dev = 4};
   rig_begin(&m);
-  rig_line(&m, "f " TT_SOURCE_DEFAULT_FILE
-               " <system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\"><gpu dev=\"4\" sm=\"80\"/></pci></cpu></system>");
+  rig_line(&m, "f " TT_SOURCE_DEFAULT_FILE " <system version=\"1\"><cpu numaid=\"0\"><pci busid=\"0000:01:00.0\"><gpu "
+               "dev=\"4\" sm=\"80\"/></pci></cpu></system>");
   tt_tree *tree = rig_capture(&m);
   tt_source in = {.ranks = &rank, .nranks = 1};
   char *text = rig_detect(&in, tree);
@@ -525,7 +573,8 @@ static void test_this_machine(void **state)
   assert_int_equal(tt_tree_open("/", &tree), ncclSuccess);
   assert_int_equal(tt_source_ports(tree, ports, 64, &count), ncclSuccess);
   for (int i = 0; i < count; i++) {
-    nets[i] = (tt_source_net){.name = ports[i].name, .pci_path = ports[i].pci_path, .speed = ports[i].speed, .rail = -1, .plane = -1};
+    nets[i] = (tt_source_net){
+        .name = ports[i].name, .pci_path = ports[i].pci_path, .speed = ports[i].speed, .rail = -1, .plane = -1};
   }
   tt_sysfs machine = {.tree = tree};
   assert_int_equal(tt_gather(&machine, &capture, &size), ncclSuccess);
@@ -580,7 +629,8 @@ static void test_wrong_use(void **state)
 {
   (void)state;
   tt_source_rank twice[] = {{.rank = 3, .dev = 0, .numa = -1}, {.rank = 3, .dev = 1, .numa = -1}};
-  tt_source_rank odd[] = {{.bus_id = "03:00", .rank = 0}, {.bus_id = "0000:03:00.0", .rank = 1}, {.rank = -1}, {.rank = 0, .dev = 65536}};
+  tt_source_rank odd[] = {
+      {.bus_id = "03:00", .rank = 0}, {.bus_id = "0000:03:00.0", .rank = 1}, {.rank = -1}, {.rank = 0, .dev = 65536}};
   tt_source_net nets[] = {{.name = "eth0"}, {.name = "eth0"}};
   expect_error(&(tt_source){.ranks = twice, .nranks = 2}, "rank 3", "twice");
   expect_error(&(tt_source){.ranks = &odd[0], .nranks = 1}, "03:00", "bus id");
@@ -598,7 +648,8 @@ static void test_wrong_use(void **state)
 static void test_bad_files(void **state)
 {
   (void)state;
-  static const char *bad[] = {"", "\\n", "\\x00\\xff\\xfe", "-99999999999999999999", "nan", "Unknown", "0x", "<&\"'>", "1e999 GT/s"};
+  static const char *bad[] = {"",   "\\n",    "\\x00\\xff\\xfe", "-99999999999999999999", "nan", "Unknown",
+                              "0x", "<&\"'>", "1e999 GT/s"};
   static rig_machine broken;
   tt_source in = {.ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
   tt_nvml *nvml = fake_nvml();
@@ -609,7 +660,8 @@ static void test_bad_files(void **state)
     rig_begin(&broken);
     strsep(&rest, "\n");
     for (char *line = strsep(&rest, "\n"); line != NULL && *line != 0; line = strsep(&rest, "\n")) {
-      rig_line(&broken, "%.*s%s", line[0] == 'f' ? (int)(strchr(line + 2, ' ') - line) + 1 : 4096, line, line[0] == 'f' ? bad[i] : "");
+      rig_line(&broken, "%.*s%s", line[0] == 'f' ? (int)(strchr(line + 2, ' ') - line) + 1 : 4096, line,
+               line[0] == 'f' ? bad[i] : "");
     }
     tt_tree *tree = rig_capture(&broken);
     char *text = rig_detect(&in, tree);
@@ -628,8 +680,11 @@ static void test_no_memory(void **state)
   tt_nvml *nvml = fake_nvml();
   dgx();
   tt_tree *tree = rig_capture(&m);
-  tt_source in = {
-      .machine = {.tree = tree, .gpu = tt_gpu_element, .nvml = nvml}, .ranks = dgx_ranks, .nranks = 2, .nets = dgx_nets, .nnets = 3};
+  tt_source in = {.machine = {.tree = tree, .gpu = tt_gpu_element, .nvml = nvml},
+                  .ranks = dgx_ranks,
+                  .nranks = 2,
+                  .nets = dgx_nets,
+                  .nnets = 3};
   ncclResult_t res = ncclSystemError;
   for (long k = 1; res != ncclSuccess && k < 10000; k++) {
     tt_xml *xml = NULL;

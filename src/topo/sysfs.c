@@ -103,7 +103,8 @@ bool tt_sysfs_bus_of(const tt_sysfs *s, const char *path, char out[16])
     return false;
   }
   snprintf(file, sizeof(file), "%s/subsystem", full);
-  return tt_tree_link(s->tree, file, subsystem) && strcmp(last_name(subsystem), "pci") == 0 && tt_bus_id_sysfs(last_name(full), out);
+  return tt_tree_link(s->tree, file, subsystem) && strcmp(last_name(subsystem), "pci") == 0 &&
+         tt_bus_id_sysfs(last_name(full), out);
 }
 
 // ---- Attributes of a device ----
@@ -115,7 +116,8 @@ static float speed_of(const char *text)
 }
 
 // The slower of what the device and the port above it can.
-static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
+static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder,
+                              const tt_sysfs_hints *hints)
 {
   char device[128], port[128];
   tt_sysfs_text(s->tree, folder, "max_link_speed", device, sizeof(device));
@@ -127,7 +129,8 @@ static ncclResult_t set_speed(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, 
   return tt_xml_set(xml, pci, "link_speed", speed);
 }
 
-static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
+static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder,
+                              const tt_sysfs_hints *hints)
 {
   char device[128], port[128];
   tt_sysfs_text(s->tree, folder, "max_link_width", device, sizeof(device));
@@ -144,9 +147,11 @@ static ncclResult_t set_width(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, 
 static void read_id(const tt_sysfs *s, const char *folder, const char *name, char out[32])
 {
   tt_sysfs_text(s->tree, folder, name, out, 32);
-  bool good = strncmp(out, "0x", 2) == 0 && out[2] != 0 && strlen(out) <= 10 && out[2 + strspn(out + 2, "0123456789abcdefABCDEF")] == 0;
+  bool good = strncmp(out, "0x", 2) == 0 && out[2] != 0 && strlen(out) <= 10 &&
+              out[2 + strspn(out + 2, "0123456789abcdefABCDEF")] == 0;
   if (out[0] != 0 && !good) {
-    tt_info(TT_GRAPH, "%s: %s/%s is \"%s\", a number such as 0x10de is expected; ignored", tt_tree_name(s->tree), folder, name, out);
+    tt_info(TT_GRAPH, "%s: %s/%s is \"%s\", a number such as 0x10de is expected; ignored", tt_tree_name(s->tree),
+            folder, name, out);
     out[0] = 0;
   }
 }
@@ -180,7 +185,8 @@ static ncclResult_t add_switch_links(const tt_sysfs *s, tt_xml *xml, tt_xml_node
 }
 
 // Vendor, device and their like, of 16 bits.
-static ncclResult_t set_ids(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
+static ncclResult_t set_ids(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder,
+                            const tt_sysfs_hints *hints)
 {
   static const char *names[] = {"vendor", "device", "subsystem_vendor", "subsystem_device"};
   for (size_t i = 0; i < TT_COUNT(names); i++) {
@@ -197,7 +203,8 @@ static ncclResult_t set_ids(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, co
 }
 
 // Everything the machine says of a device; "" folder: it does not show it.
-static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder, const tt_sysfs_hints *hints)
+static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, const char *folder,
+                             const tt_sysfs_hints *hints)
 {
   char class[32], bus_id[16];
   bool any = folder[0] != 0 || hints != NULL;
@@ -219,8 +226,10 @@ static ncclResult_t fill_pci(const tt_sysfs *s, tt_xml *xml, tt_xml_node *pci, c
 
 // ---- The tree ----
 
-// The element for the device in `folder`, "" where the machine does not show it, made below those above it when it is new.
-static ncclResult_t sysfs_place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *folder, tt_xml_node **out)
+// The element for the device in `folder`, "" where the machine does not show it, made below those above it when it is
+// new.
+static ncclResult_t sysfs_place(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *folder,
+                                tt_xml_node **out)
 {
   tt_xml_node *parent = NULL;
   *out = tt_sysfs_find(xml, "pci", "busid", bus_id);
@@ -271,15 +280,17 @@ static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, c
   return node != NULL ? fill_cpu_above(s, xml, node) : ncclSuccess;
 }
 
-ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class, const tt_sysfs_hints *hints,
-                          tt_xml_node **out)
+ncclResult_t tt_sysfs_pci(const tt_sysfs *s, tt_xml *xml, const char *bus_id, const char *class,
+                          const tt_sysfs_hints *hints, tt_xml_node **out)
 {
   char bus[16], folder[TT_TREE_PATH];
   if (!tt_bus_id_sysfs(bus_id, bus)) {
-    return tt_fail(ncclInvalidArgument, "\"%.64s\" is not a PCI device's bus id: one such as 0000:0f:00.0 is expected", bus_id);
+    return tt_fail(ncclInvalidArgument, "\"%.64s\" is not a PCI device's bus id: one such as 0000:0f:00.0 is expected",
+                   bus_id);
   }
   if (!device_folder(s, bus, folder)) {
-    tt_info(TT_GRAPH, "%s: PCI device %s is not in /sys; it counts as attached to an unknown CPU", tt_tree_name(s->tree), bus);
+    tt_info(TT_GRAPH, "%s: PCI device %s is not in /sys; it counts as attached to an unknown CPU",
+            tt_tree_name(s->tree), bus);
     folder[0] = 0;
   }
   TT_TRY(sysfs_place(s, xml, bus, folder, out));

@@ -13,7 +13,8 @@ int tt_sysfs_number(const char *text, int lo, int hi, int def);
 // Gives an attribute a value unless it has one.
 ncclResult_t tt_sysfs_init(tt_xml *xml, tt_xml_node *node, const char *name, const char *value);
 
-// Adds an element in front of the first sibling with a bus id that comes after `bus_id` in the alphabet; behind all others without one.
+// Adds an element in front of the first sibling with a bus id that comes after `bus_id` in the alphabet; behind all
+// others without one.
 ncclResult_t tt_sysfs_add_pci(tt_xml *xml, tt_xml_node *parent, const char *bus_id, tt_xml_node **out);
 
 // The element of that name in the document whose attribute `key`, as a bus id, is `bus_id`. NULL: none.

@@ -68,7 +68,8 @@ const char *tt_node_name(const tt_topo *topo, int node, char *buf, size_t size)
 
 bool tt_bus_id(const char *text, int64_t *out)
 {
-  // Domain, bus, device, function: the last three have fixed widths. NVML's "fffffff:ffff:ff" for what it does not know fits too.
+  // Domain, bus, device, function: the last three have fixed widths. NVML's "fffffff:ffff:ff" for what it does not know
+  // fits too.
   static const int shifts[] = {20, 12, 4, 0};
   int64_t value = 0;
   for (int part = 0; part < (int)TT_COUNT(shifts); part++) {

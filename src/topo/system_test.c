@@ -2,8 +2,10 @@
 #include "topo/topo_rig.h"
 
 #define SYSTEM(rest) "<system version=\"1\">\n" rest "</system>"
-#define INTEL(id, rest) "<cpu numaid=\"" id "\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n" rest "</cpu>\n"
-#define PCI(bus, rest) "<pci busid=\"" bus "\" class=\"0x060400\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n" rest "</pci>\n"
+#define INTEL(id, rest) \
+  "<cpu numaid=\"" id "\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n" rest "</cpu>\n"
+#define PCI(bus, rest) \
+  "<pci busid=\"" bus "\" class=\"0x060400\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n" rest "</pci>\n"
 #define GPU(r, sm, rest) "<gpu dev=\"" r "\" sm=\"" sm "\" rank=\"" r "\" gdr=\"1\">\n" rest "</gpu>\n"
 #define LINK(bus, n) "<nvlink target=\"" bus "\" count=\"" n "\" tclass=\"0x030200\"/>\n"
 #define NVSWITCH(n) "<nvlink target=\"0000:ff:00.0\" count=\"" n "\" tclass=\"0x068000\"/>\n"
@@ -22,13 +24,15 @@ static void test_tree(void **state)
   int notes = 0;
   tt_topo *t = build(
       SYSTEM(INTEL("1", PCI("0000:10:00.0",
-                            PCI("0000:11:00.0", GPU("0", "80", ""))
-                                PCI("0000:12:00.0", NET("3", "speed=\"200000\" port=\"2\" latency=\"1.5\" guid=\"0xab\" maxconn=\"7\" "
-                                                             "gdr=\"1\" coll=\"1\" rail=\"4\""))) PCI("0000:13:00.0", GPU("1", "90", "")))),
+                            PCI("0000:11:00.0", GPU("0", "80", "")) PCI(
+                                "0000:12:00.0",
+                                NET("3", "speed=\"200000\" port=\"2\" latency=\"1.5\" guid=\"0xab\" maxconn=\"7\" "
+                                         "gdr=\"1\" coll=\"1\" rail=\"4\""))) PCI("0000:13:00.0", GPU("1", "90", "")))),
       &notes);
   assert_int_equal(notes, 0);
   assert_int_equal(t->nnodes, 6);
-  int cpu = rig_node(t, TT_NODE_CPU, 1), sw = rig_node(t, TT_NODE_PCI, 0x10000), nic = rig_node(t, TT_NODE_NIC, 0x12000);
+  int cpu = rig_node(t, TT_NODE_CPU, 1), sw = rig_node(t, TT_NODE_PCI, 0x10000),
+      nic = rig_node(t, TT_NODE_NIC, 0x12000);
   int net = rig_node(t, TT_NODE_NET, 3);
   assert_true(cpu >= 0 && sw >= 0 && nic >= 0 && net >= 0);
   assert_int_equal(t->nodes[net].line, 10);
@@ -39,7 +43,8 @@ static void test_tree(void **state)
   rig_same(rig_bw(t, nic, net, TT_PATH_NET), 25);
   assert_int_equal(t->links[t->nodes[sw].first_link + 2].to, cpu); // the way up comes last
   const tt_topo_node *n = &t->nodes[net];
-  assert_true(n->net.port == 2 && n->net.gdr == 1 && n->net.coll == 1 && n->net.maxconn == 7 && n->net.rail == 4 && n->net.plane == -1);
+  assert_true(n->net.port == 2 && n->net.gdr == 1 && n->net.coll == 1 && n->net.maxconn == 7 && n->net.rail == 4 &&
+              n->net.plane == -1);
   assert_true(n->net.guid == 0xab && n->net.card == 0x12000);
   rig_same(n->net.latency, 1.5f);
   assert_int_equal(t->nodes[1].gpu.sm, 90);
@@ -48,7 +53,8 @@ static void test_tree(void **state)
   assert_string_equal(tt_node_name(t, net, name, sizeof(name)), "NET3");
   assert_string_equal(tt_node_name(t, sw, name, sizeof(name)), "PCI/10000");
   tt_topo_destroy(t);
-  t = build(SYSTEM(INTEL("-1", PCI("fffe:0:0.3", GPU("3", "0", "")))), NULL); // a rank in host memory, on a machine without NUMA nodes
+  // A rank in host memory, on a machine without NUMA nodes.
+  t = build(SYSTEM(INTEL("-1", PCI("fffe:0:0.3", GPU("3", "0", "")))), NULL);
   assert_true(tt_topo_host_rank(&t->nodes[0]));
   assert_string_equal(tt_node_name(t, 0, name, sizeof(name)), "RANK3");
   assert_string_equal(tt_node_name(t, t->first[TT_NODE_CPU], name, sizeof(name)), "CPU");
@@ -63,10 +69,12 @@ static void test_nvlinks(void **state)
           "0",
           PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "4") NVSWITCH("2") NVSWITCH("2"))) PCI(
               "0:2:0.0",
-              GPU("1", "80", LINK("0:1:0.0", "4")))) "<cpu numaid=\"1\" arch=\"ppc64le\">" PCI("0:3:0.0",
-                                                                                               GPU("2", "70",
-                                                                                                   "<nvlink target=\"0:9:0.0\" count=\"3\" "
-                                                                                                   "tclass=\"0x068001\"/>")) "</cpu>"),
+              GPU("1", "80",
+                  LINK("0:1:0.0",
+                       "4")))) "<cpu numaid=\"1\" arch=\"ppc64le\">" PCI("0:3:0.0",
+                                                                         GPU("2", "70",
+                                                                             "<nvlink target=\"0:9:0.0\" count=\"3\" "
+                                                                             "tclass=\"0x068001\"/>")) "</cpu>"),
       NULL);
   int nvs = rig_node(t, TT_NODE_NVS, 0), power = rig_node(t, TT_NODE_CPU, 1), intel = rig_node(t, TT_NODE_CPU, 0);
   rig_same(rig_bw(t, 0, 1, TT_PATH_NVL), 80);
@@ -82,9 +90,10 @@ static void test_nvlinks(void **state)
 static void test_c2c_and_hosts(void **state)
 {
   (void)state;
-#define HOST(hash, a)      \
-  "<cpu host_hash=\"" hash \
-  "\" numaid=\"0\" arch=\"arm64\">" PCI("0:1:0.0", GPU(a, "100", NVSWITCH("18") "<c2c bw=\"44712\" count=\"10\"/>")) NET("0", "") "</cpu>"
+#define HOST(hash, a)                                                                                                \
+  "<cpu host_hash=\"" hash                                                                                           \
+  "\" numaid=\"0\" arch=\"arm64\">" PCI("0:1:0.0", GPU(a, "100", NVSWITCH("18") "<c2c bw=\"44712\" count=\"10\"/>")) \
+      NET("0", "") "</cpu>"
   tt_topo *t = build(SYSTEM(HOST("0xaa", "1") HOST("0xBB", "0")), NULL);
   assert_int_equal(t->nhosts, 2);
   assert_true(t->hosts[0] == 0xbb && t->hosts[1] == 0xaa); // as ranks come
@@ -119,7 +128,9 @@ static void test_amd(void **state)
 #define AMD(bus, r, to)                                                                                             \
   "<pci busid=\"" bus "\" class=\"0x120000\"><gpu dev=\"" r "\" sm=\"304\" gcn=\"gfx942\" arch=\"38911\" rank=\"" r \
   "\" gdr=\"1\"><xgmi target=\"" to "\" count=\"2\" tclass=\"0x120000\"/></gpu></pci>"
-  tt_topo *t = build("<system version=\"2\">" INTEL("0", AMD("0:1:0.0", "0", "0:2:0.0") AMD("0:2:0.0", "1", "0:1:0.0")) "</system>", NULL);
+  tt_topo *t = build(
+      "<system version=\"2\">" INTEL("0", AMD("0:1:0.0", "0", "0:2:0.0") AMD("0:2:0.0", "1", "0:1:0.0")) "</system>",
+      NULL);
   rig_same(rig_bw(t, 0, 1, TT_PATH_NVL), 96);
   assert_int_equal(t->nodes[0].gpu.gcn, 0x942);
   assert_int_equal(t->nodes[0].gpu.sm, 0);
@@ -189,14 +200,17 @@ static void test_bus_ids(void **state)
 static void test_flattening(void **state)
 {
   (void)state;
-#define CHIP(bus, device, sub, rest)                                                                                                      \
-  "<pci busid=\"" bus "\" class=\"0x060400\" vendor=\"0x1000\" device=\"" device "\" subsystem_vendor=\"0x1000\" subsystem_device=\"" sub \
-  "\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">" rest "</pci>"
-#define TWO_LEVELS(device, upper, lower)                                                                                                 \
-  SYSTEM(INTEL("0", CHIP("0:1:0.0", device, upper,                                                                                       \
-                         CHIP("0:2:0.0", device, lower, PCI("0:3:0.0", GPU("0", "80", "")) PCI("0:4:0.0", PCI("0:8:0.0", NET("0", "")))) \
-                             CHIP("0:5:0.0", device, lower, PCI("0:6:0.0", GPU("1", "80", "")) "<pcilink target=\"0:2:0.0\"/>")          \
-                                 PCI("0:7:0.0", GPU("2", "80", "")))))
+#define CHIP(bus, device, sub, rest)                                                                                  \
+  "<pci busid=\"" bus "\" class=\"0x060400\" vendor=\"0x1000\" device=\"" device                                      \
+  "\" subsystem_vendor=\"0x1000\" subsystem_device=\"" sub "\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">" rest \
+  "</pci>"
+#define TWO_LEVELS(device, upper, lower)                                                                               \
+  SYSTEM(INTEL(                                                                                                        \
+      "0", CHIP("0:1:0.0", device, upper,                                                                              \
+                CHIP("0:2:0.0", device, lower,                                                                         \
+                     PCI("0:3:0.0", GPU("0", "80", "")) PCI("0:4:0.0", PCI("0:8:0.0", NET("0", ""))))                  \
+                    CHIP("0:5:0.0", device, lower, PCI("0:6:0.0", GPU("1", "80", "")) "<pcilink target=\"0:2:0.0\"/>") \
+                        PCI("0:7:0.0", GPU("2", "80", "")))))
   const char *flat[] = {TWO_LEVELS("0xc010", "0xa096", "0xa032"), TWO_LEVELS("0xc030", "0x0001", "0x1001")};
   for (size_t i = 0; i < TT_COUNT(flat); i++) {
     tt_topo *t = build(flat[i], NULL);
@@ -223,18 +237,19 @@ static void test_flattening(void **state)
 static void test_flattening_linked_twice(void **state)
 {
   (void)state;
-  tt_topo *t =
-      build(SYSTEM(INTEL("0", CHIP("0:1:0.0", "0xc030", "0x0001",
-                                   CHIP("0:2:0.0", "0xc030", "0x1001", PCI("0:3:0.0", GPU("0", "80", "")) "<pcilink target=\"0:1:0.0\"/>")
-                                       PCI("0:4:0.0", GPU("1", "80", ""))))),
-            NULL);
+  tt_topo *t = build(SYSTEM(INTEL("0", CHIP("0:1:0.0", "0xc030", "0x0001",
+                                            CHIP("0:2:0.0", "0xc030", "0x1001",
+                                                 PCI("0:3:0.0", GPU("0", "80", "")) "<pcilink target=\"0:1:0.0\"/>")
+                                                PCI("0:4:0.0", GPU("1", "80", ""))))),
+                     NULL);
   assert_int_equal(tt_topo_count(t, TT_NODE_PCI), 1);
   rig_same(rig_bw(t, 0, rig_node(t, TT_NODE_PCI, 0x1000), TT_LINK_PCI), 24);
   assert_int_equal(t->nlinks, 6);
   tt_topo_destroy(t);
-  t = build(SYSTEM(INTEL("0", CHIP("0:1:0.0", "0xc030", "0x0001",
-                                   CHIP("0:2:0.0", "0xc030", "0x1001",
-                                        PCI("0:3:0.0", PCI("0:4:0.0", GPU("0", "80", "")) "<pcilink target=\"0:2:0.0\"/>"))))),
+  t = build(SYSTEM(INTEL(
+                "0", CHIP("0:1:0.0", "0xc030", "0x0001",
+                          CHIP("0:2:0.0", "0xc030", "0x1001",
+                               PCI("0:3:0.0", PCI("0:4:0.0", GPU("0", "80", "")) "<pcilink target=\"0:2:0.0\"/>"))))),
             NULL);
   int top = rig_node(t, TT_NODE_PCI, 0x1000), under = rig_node(t, TT_NODE_PCI, 0x3000);
   assert_int_equal(tt_topo_count(t, TT_NODE_PCI), 2);
@@ -248,12 +263,12 @@ static void test_flattening_linked_twice(void **state)
 static void test_order_of_links(void **state)
 {
   (void)state;
-  tt_topo *t = build(
-      SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80",
-                                           LINK("0:2:0.0", "1") LINK("0:3:0.0", "2") LINK("0:4:0.0", "2") LINK("0:5:0.0", "3")
-                                               LINK("0:2:0.0", "1"))) PCI("0:2:0.0", GPU("1", "80", "")) PCI("0:3:0.0", GPU("2", "80", ""))
-                            PCI("0:4:0.0", GPU("3", "80", "")) PCI("0:5:0.0", GPU("4", "80", "")))),
-      NULL);
+  tt_topo *t = build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80",
+                                                          LINK("0:2:0.0", "1") LINK("0:3:0.0", "2") LINK("0:4:0.0", "2")
+                                                              LINK("0:5:0.0", "3") LINK("0:2:0.0", "1")))
+                                           PCI("0:2:0.0", GPU("1", "80", "")) PCI("0:3:0.0", GPU("2", "80", ""))
+                                               PCI("0:4:0.0", GPU("3", "80", "")) PCI("0:5:0.0", GPU("4", "80", "")))),
+                     NULL);
   static const int order[] = {4, 2, 3, 1};
   const tt_topo_link *links = &t->links[t->nodes[0].first_link];
   assert_int_equal(t->nodes[0].nlinks, 5);
@@ -269,9 +284,10 @@ static void test_order_of_links(void **state)
 static void test_groups(void **state)
 {
   (void)state;
-  tt_topo *t = build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "1")))
-                                           PCI("0:2:0.0", GPU("1", "80", LINK("0:1:0.0", "1"))) PCI("0:3:0.0", GPU("2", "80", "")))),
-                     NULL);
+  tt_topo *t =
+      build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "1"))) PCI(
+                                  "0:2:0.0", GPU("1", "80", LINK("0:1:0.0", "1"))) PCI("0:3:0.0", GPU("2", "80", "")))),
+            NULL);
   tt_topo *part = NULL;
   assert_int_equal(tt_topo_group(t, (bool[]){false, true}, 2, &part), ncclSuccess);
   assert_int_equal(tt_topo_count(part, TT_NODE_GPU), 1);
@@ -297,8 +313,9 @@ static void test_groups(void **state)
 static void test_order_is_of_ranks(void **state)
 {
   (void)state;
-  tt_topo *t = build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("3", "80", "")) PCI("0:2:0.0", GPU("1", "80", ""))) INTEL(
-                         "1", PCI("0:3:0.0", GPU("2", "80", "")) PCI("0:4:0.0", GPU("0", "80", "")) PCI("0:5:0.0", NET("0", "")))),
+  tt_topo *t = build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("3", "80", "")) PCI("0:2:0.0", GPU("1", "80", "")))
+                                INTEL("1", PCI("0:3:0.0", GPU("2", "80", "")) PCI("0:4:0.0", GPU("0", "80", ""))
+                                               PCI("0:5:0.0", NET("0", "")))),
                      NULL);
   for (int i = 0; i < 4; i++) {
     static const int ranks[] = {0, 2, 1, 3};
@@ -329,7 +346,8 @@ static void test_odd_documents(void **state)
       {SYSTEM(INTEL("0", "<pci busid=\"0:1:0.0\" link_speed=\"fast\">" NET("0", "") "</pci>")), 1, 3},
       {SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:1:0.0", "1"))))), 1, 2}, // to itself
       {SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:7:0.0", "1"))))), 0, 2}, // to one that takes no part
-      {SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "1"))) PCI("0:2:0.0", GPU("1", "80", "")))), 1, 3},
+      {SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "1"))) PCI("0:2:0.0", GPU("1", "80", "")))), 1,
+       3},
       {SYSTEM(INTEL("0", PCI("0:1:0.0", PCI("0:1:0.0", PCI("0:1:0.0", GPU("0", "80", "")))))), 1, 4}, // a loop by id
       {SYSTEM(INTEL("0", NET("0", "") NET("0", ""))), 1, 3},
       {"<system>" INTEL("0", NET("0", "")) "</system>", 0, 3},
@@ -351,18 +369,22 @@ static void test_links_without_class(void **state)
 {
   (void)state;
   tt_topo *t = build(
-      SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", "<nvlink target=\"0:2:0.0\" count=\"1\"/><nvlink target=\"0:9:0.0\" count=\"3\"/>"))
-                            PCI("0:2:0.0", GPU("1", "80", "<nvlink count=\"1\"/>")))),
+      SYSTEM(INTEL(
+          "0", PCI("0:1:0.0",
+                   GPU("0", "80", "<nvlink target=\"0:2:0.0\" count=\"1\"/><nvlink target=\"0:9:0.0\" count=\"3\"/>"))
+                   PCI("0:2:0.0", GPU("1", "80", "<nvlink count=\"1\"/>")))),
       NULL);
   rig_same(rig_bw(t, 0, 1, TT_PATH_NVL), 20);
   rig_same(rig_bw(t, 0, rig_node(t, TT_NODE_NVS, 0), TT_PATH_NVL), 60);
   tt_topo_destroy(t);
   // A GPU that takes no part, and one that only its class tells, are GPUs all the same.
-  t = build(SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80",
-                                                 "<nvlink target=\"0:2:0.0\" count=\"1\"/><nvlink target=\"0:3:0.0\" count=\"1\" "
-                                                 "tclass=\"\"/>"))
-                                  PCI("0:2:0.0", "<gpu dev=\"1\" sm=\"80\"/>") "<pci busid=\"0:3:0.0\" class=\"0x030200\"/>")),
-            NULL);
+  t = build(
+      SYSTEM(INTEL("0",
+                   PCI("0:1:0.0", GPU("0", "80",
+                                      "<nvlink target=\"0:2:0.0\" count=\"1\"/><nvlink target=\"0:3:0.0\" count=\"1\" "
+                                      "tclass=\"\"/>"))
+                       PCI("0:2:0.0", "<gpu dev=\"1\" sm=\"80\"/>") "<pci busid=\"0:3:0.0\" class=\"0x030200\"/>")),
+      NULL);
   assert_int_equal(tt_topo_count(t, TT_NODE_NVS), 0);
   tt_topo_destroy(t);
 }
@@ -374,8 +396,9 @@ static void test_wrong_documents(void **state)
   (void)state;
 #define CPU_OF(attrs) "<system version=\"1\">\n<cpu " attrs ">\n" NET("0", "") "</cpu></system>"
 #define PCI_OF(attrs) "<system version=\"1\">\n<cpu numaid=\"0\">\n<pci " attrs ">" NET("0", "") "</pci></cpu></system>"
-#define GPU_OF(attrs, rest) \
-  "<system version=\"1\">\n<cpu numaid=\"0\">\n<pci busid=\"0:1:0.0\">\n<gpu " attrs ">\n" rest "</gpu></pci></cpu></system>"
+#define GPU_OF(attrs, rest)                                                                     \
+  "<system version=\"1\">\n<cpu numaid=\"0\">\n<pci busid=\"0:1:0.0\">\n<gpu " attrs ">\n" rest \
+  "</gpu></pci></cpu></system>"
 #define GOOD "dev=\"0\" rank=\"0\" sm=\"80\""
 #define NET_OF(attrs) "<system version=\"1\">\n<cpu numaid=\"0\">\n<nic>\n<net " attrs "/></nic></cpu></system>"
   const struct {
@@ -399,7 +422,8 @@ static void test_wrong_documents(void **state)
       {GPU_OF("rank=\"\" dev=\"0\" sm=\"80\"", ""), ":4: <gpu>", "rank=\"\""},
       {GPU_OF(GOOD " gcn=\"rdna\"", ""), ":4: <gpu>", "gcn=\"rdna\""},
       {GPU_OF(GOOD, "<nvlink target=\"0:2:0.0\" tclass=\"0x03\"/>"), ":5: <nvlink>", "count is missing"},
-      {GPU_OF(GOOD, "<nvlink count=\"0\" target=\"0:2:0.0\" tclass=\"0x03\"/>"), ":5: <nvlink>", "count=\"0\": a whole number from 1"},
+      {GPU_OF(GOOD, "<nvlink count=\"0\" target=\"0:2:0.0\" tclass=\"0x03\"/>"), ":5: <nvlink>",
+       "count=\"0\": a whole number from 1"},
       {GPU_OF(GOOD, "<nvlink count=\"9999\" target=\"0:2:0.0\" tclass=\"0x03\"/>"), ":5: <nvlink>", "count=\"9999\""},
       {GPU_OF(GOOD, "<nvlink count=\"1\" target=\"GPU2\" tclass=\"0x03\"/>"), ":5: <nvlink>", "target=\"GPU2\""},
       {GPU_OF(GOOD, "<c2c bw=\"-5\" count=\"1\"/>"), ":5: <c2c>", "bw=\"-5\""},
@@ -411,14 +435,16 @@ static void test_wrong_documents(void **state)
       {NET_OF("dev=\"0\" latency=\"nan\""), ":4: <net>", "latency=\"nan\""},
       {NET_OF("dev=\"0\" guid=\"0x11111111111111111\""), ":4: <net>", "guid="},
       {NET_OF("dev=\"0\" maxconn=\"-7\""), ":4: <net>", "maxconn=\"-7\""},
-      {SYSTEM(INTEL("0", NET("0", "")) INTEL("0", NET("1", ""))), ":7: <cpu>", "numaid=\"0\" is there already at machine.xml:2"},
+      {SYSTEM(INTEL("0", NET("0", "")) INTEL("0", NET("1", ""))), ":7: <cpu>",
+       "numaid=\"0\" is there already at machine.xml:2"},
       {SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", "")) PCI("0000:01:00.0", GPU("1", "80", "")))), ":7: <pci>",
        "is there already at machine.xml:4"},
       {SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", "")) PCI("0:2:0.0", GPU("0", "80", "")))), ":8: <gpu>",
        "rank=\"0\" is there already at machine.xml:4"},
-      {SYSTEM(INTEL("0", PCI("0:1:0.0", NET("0", "")) PCI("0:1:0.0", NET("1", "")))), ":8: <pci>", "busid=\"0:1:0.0\" is there already"},
-      {SYSTEM(INTEL("0", "<pci busid=\"0:1:0.0\" vendor=\"0x12345\">" PCI("0:2:0.0", NET("0", "")) "</pci>")), ":3: <pci>",
-       "vendor=\"0x12345\""},
+      {SYSTEM(INTEL("0", PCI("0:1:0.0", NET("0", "")) PCI("0:1:0.0", NET("1", "")))), ":8: <pci>",
+       "busid=\"0:1:0.0\" is there already"},
+      {SYSTEM(INTEL("0", "<pci busid=\"0:1:0.0\" vendor=\"0x12345\">" PCI("0:2:0.0", NET("0", "")) "</pci>")),
+       ":3: <pci>", "vendor=\"0x12345\""},
   };
   for (size_t i = 0; i < TT_COUNT(wrong); i++) {
     tt_xml *xml = rig_xml(wrong[i].text);
@@ -436,11 +462,13 @@ static void test_ten_thousand_nodes(void **state)
 {
   (void)state;
   enum { N = 10000 };
-  char *text = calloc(1, 300 * N), *at = stpcpy(text, "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">\n");
+  char *text = calloc(1, 300 * N),
+       *at = stpcpy(text, "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"AuthenticAMD\">\n");
   for (int i = 0; i < N; i++) {
-    at +=
-        sprintf(at, "<pci busid=\"%04x:00:00.0\" link_width=\"16\"><gpu dev=\"%d\" sm=\"90\" rank=\"%d\">" NVSWITCH("18") "</gpu></pci>\n",
-                i, i, i);
+    at += sprintf(at,
+                  "<pci busid=\"%04x:00:00.0\" link_width=\"16\"><gpu dev=\"%d\" sm=\"90\" rank=\"%d\">" NVSWITCH(
+                      "18") "</gpu></pci>\n",
+                  i, i, i);
   }
   strcpy(at, "</cpu></system>");
   tt_topo *t = build(text, NULL);
@@ -468,7 +496,8 @@ static void test_too_many_cpus(void **state)
 static void test_no_memory(void **state)
 {
   (void)state;
-  tt_xml *xml = rig_xml(SYSTEM(INTEL("0", PCI("0:1:0.0", PCI("0:2:0.0", GPU("0", "80", NVSWITCH("12"))))) INTEL("1", NET("0", ""))));
+  tt_xml *xml = rig_xml(
+      SYSTEM(INTEL("0", PCI("0:1:0.0", PCI("0:2:0.0", GPU("0", "80", NVSWITCH("12"))))) INTEL("1", NET("0", ""))));
   int failures = 0;
   for (long k = 1;; k++) {
     tt_topo *t = NULL;
@@ -491,8 +520,8 @@ static void test_no_memory(void **state)
 static void test_checker(void **state)
 {
   (void)state;
-  const char *text =
-      SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "1"))) PCI("0:2:0.0", GPU("1", "80", LINK("0:1:0.0", "1")))));
+  const char *text = SYSTEM(INTEL("0", PCI("0:1:0.0", GPU("0", "80", LINK("0:2:0.0", "1")))
+                                           PCI("0:2:0.0", GPU("1", "80", LINK("0:1:0.0", "1")))));
   tt_topo *t = build(text, NULL);
   tt_topo_link saved = t->links[0];
 #define BREAK(change, what)                          \

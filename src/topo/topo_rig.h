@@ -1,4 +1,5 @@
-// topo_rig.h: what the tests of this folder share: documents from text, machines from documents, the machines of tests/topologies.
+// topo_rig.h: what the tests of this folder share: documents from text, machines from documents, the machines of
+// tests/topologies.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,7 +143,8 @@ RIG int rig_node(const tt_topo *t, int kind, int64_t id)
   return -1;
 }
 
-// Calls fn with each file of a folder whose name ends so, or with each folder when `end` is "". Returns how many there were.
+// Calls fn with each file of a folder whose name ends so, or with each folder when `end` is "". Returns how many there
+// were.
 RIG int rig_each(const char *folder, const char *end, void (*fn)(const char *path))
 {
   struct dirent **names = NULL;

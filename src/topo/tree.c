@@ -79,7 +79,8 @@ ncclResult_t tt_tree_open(const char *root, tt_tree **out)
 
 static tt_folder_kind tree_look(const tt_tree *t, const char *path, char target[TT_TREE_PATH])
 {
-  return t->ops != NULL ? t->ops->look(t->files, path, target, TT_TREE_PATH) : tt_folder_look(t->folder, path, target, TT_TREE_PATH);
+  return t->ops != NULL ? t->ops->look(t->files, path, target, TT_TREE_PATH)
+                        : tt_folder_look(t->folder, path, target, TT_TREE_PATH);
 }
 
 typedef struct walk {

@@ -1,8 +1,10 @@
-// tree.h: the files that describe a machine (/sys, /proc/cpuinfo), read from any root: the machine's own, a folder with a copy of it, or
-// what a table of functions shows (tools/capture.h). Paths begin with "/" and are the machine's ("/sys/class/net").
+// tree.h: the files that describe a machine (/sys, /proc/cpuinfo), read from any root: the machine's own, a folder with
+// a copy of it, or what a table of functions shows (tools/capture.h). Paths begin with "/" and are the machine's
+// ("/sys/class/net").
 //
-// Whatever is below the root may be bad. Links are followed inside the root alone ("/" in a link is the root, ".." stops there), at most
-// TT_TREE_LINKS of them; only regular files are read, and only as much as asked for. A tree never changes; any thread may read.
+// Whatever is below the root may be bad. Links are followed inside the root alone ("/" in a link is the root, ".."
+// stops there), at most TT_TREE_LINKS of them; only regular files are read, and only as much as asked for. A tree never
+// changes; any thread may read.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +31,8 @@ typedef struct tt_tree_ops {
   void (*close)(void *files);
 } tt_tree_ops;
 
-// A tree over such files; `name` stands for the root in messages. `files` are the tree's from now on, on an error too. Errors: no memory.
+// A tree over such files; `name` stands for the root in messages. `files` are the tree's from now on, on an error too.
+// Errors: no memory.
 ncclResult_t tt_tree_over(const char *name, const tt_tree_ops *ops, void *files, tt_tree **out);
 
 // Closes the tree. NULL is allowed.
@@ -41,8 +44,8 @@ const char *tt_tree_name(const tt_tree *tree);
 // Cuts a path's last name off.
 void tt_tree_up(char *path);
 
-// Where `path` leads when all links are followed: an absolute path without links, "" for the root. False when there is nothing, or links
-// lead in a circle.
+// Where `path` leads when all links are followed: an absolute path without links, "" for the root. False when there is
+// nothing, or links lead in a circle.
 bool tt_tree_resolve(const tt_tree *tree, const char *path, char out[TT_TREE_PATH]);
 
 // Reads the first size - 1 bytes of a file and puts a 0 behind. Returns their number; -1 when there is no such file.

@@ -167,7 +167,8 @@ static void test_bad_captures(void **state)
 static void test_escapes(void **state)
 {
   (void)state;
-  static const char text[] = "tutti-machine 1\nf /a\\x20b/c \\x00\\xff\\t\\\\ \\n\nf /a\\x20b/c \\x00\\xff\\t\\\\ \\n\nf /empty\n";
+  static const char text[] =
+      "tutti-machine 1\nf /a\\x20b/c \\x00\\xff\\t\\\\ \\n\nf /a\\x20b/c \\x00\\xff\\t\\\\ \\n\nf /empty\n";
   tt_tree *t = NULL;
   char buf[16];
   assert_int_equal(tt_capture_parse("good.txt", text, sizeof(text) - 1, &t), ncclSuccess);

@@ -1,4 +1,5 @@
-// virtual.c: where a port that is made of several stands. See source_priv.h; what is made up follows NCCL, but for its bus id, whose domain is our own.
+// virtual.c: where a port that is made of several stands. See source_priv.h; what is made up follows NCCL, but for its
+// bus id, whose domain is our own.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,8 @@ static int own_width(const tt_xml_node *n)
   return width > 0 ? width : 16;
 }
 
-// Lanes that lead from `n` to parts: its own, or those of what is below it, if these are fewer. The depth of documents is limited, so is the recursion.
+// Lanes that lead from `n` to parts: its own, or those of what is below it, if these are fewer. The depth of documents
+// is limited, so is the recursion.
 static int width_below(const parts *p, const tt_xml_node *n)
 {
   if (is_part(p, n)) {
@@ -111,7 +113,8 @@ static void make_bus(const tt_xml *xml, const parts *p, char out[16])
 }
 
 // Below `parent`; `common` is what the parts have in common.
-static ncclResult_t make_up(tt_xml *xml, const parts *p, const tt_xml_node *common, tt_xml_node *parent, tt_xml_node **out)
+static ncclResult_t make_up(tt_xml *xml, const parts *p, const tt_xml_node *common, tt_xml_node *parent,
+                            tt_xml_node **out)
 {
   static const char *const same[] = {"class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed"};
   char bus[16];

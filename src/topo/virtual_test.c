@@ -47,7 +47,8 @@ static const char *get(const tt_xml_node *n, const char *name)
   return value != NULL ? value : "";
 }
 
-// A port of two parts stands in a <pci> of that bus id and width, whose parent is `above` (a bus id, or a CPU's number).
+// A port of two parts stands in a <pci> of that bus id and width, whose parent is `above` (a bus id, or a CPU's
+// number).
 static void expect(const char *one, const char *two, const char *bus, const char *width, const char *above)
 {
   char paths[2][256];

@@ -1,8 +1,8 @@
 // walk.c: breadth first from one end to all others.
 //
-// From `base` outward, round by round: a node that found a better way to base tries all its neighbours in the next round. A way is a list
-// of links from a node to base. Lists share their tails and never change: a node may find a better way later, and the ways that go over it
-// still have its old one.
+// From `base` outward, round by round: a node that found a better way to base tries all its neighbours in the next
+// round. A way is a list of links from a node to base. Lists share their tails and never change: a node may find a
+// better way later, and the ways that go over it still have its old one.
 #include "base/util.h"
 #include "topo/paths_priv.h"
 

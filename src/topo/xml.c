@@ -251,8 +251,8 @@ static size_t xml_character(const unsigned char *p)
     value = value << 6 | (p[i] & 0x3f);
   }
   static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-  bool bad = p[0] < 0xc2 || p[0] > 0xf4 || value < least[n] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000) || value == 0xfffe ||
-             value == 0xffff;
+  bool bad = p[0] < 0xc2 || p[0] > 0xf4 || value < least[n] || value > 0x10ffff ||
+             (value >= 0xd800 && value < 0xe000) || value == 0xfffe || value == 0xffff;
   return bad ? 0 : n;
 }
 

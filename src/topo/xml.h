@@ -1,9 +1,10 @@
 // xml.h: documents of elements and attributes, as topology and graph files are: no text, no namespaces, no entities.
 //
-// A document is a tree of tt_xml_node in one arena: nodes and texts stay where they are until tt_xml_destroy frees all of it. Every node
-// has the file and line that it came from, for messages about its values. One thread at a time may use a document. What is
-// written can be read again as the same tree, and the same tree is always written as the same bytes. Comments are not kept. Syntax by
-// expat. Document type declarations, and with them all entities of one's own, are refused; the text must be UTF-8.
+// A document is a tree of tt_xml_node in one arena: nodes and texts stay where they are until tt_xml_destroy frees all
+// of it. Every node has the file and line that it came from, for messages about its values. One thread at a time may
+// use a document. What is written can be read again as the same tree, and the same tree is always written as the same
+// bytes. Comments are not kept. Syntax by expat. Document type declarations, and with them all entities of one's own,
+// are refused; the text must be UTF-8.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,8 +45,8 @@ typedef struct tt_xml {
 
 // ---- Whole documents ----
 
-// Reads the regular file `path`. Errors name the file, the line where there is one, and what is wrong: missing, empty, too long, syntax, a
-// limit. The caller frees *out with tt_xml_destroy.
+// Reads the regular file `path`. Errors name the file, the line where there is one, and what is wrong: missing, empty,
+// too long, syntax, a limit. The caller frees *out with tt_xml_destroy.
 ncclResult_t tt_xml_read(const char *path, tt_xml **out);
 
 // The same from `size` bytes in memory; `name` stands for the file in messages.
@@ -57,7 +58,8 @@ ncclResult_t tt_xml_new(const char *name, const char *tag, tt_xml **out);
 // Frees the document, its nodes and texts. NULL is allowed.
 void tt_xml_destroy(tt_xml *xml);
 
-// The document as text, two spaces per level as NCCL's dumps. *text ends with a 0 that *size does not count; free it with tt_free.
+// The document as text, two spaces per level as NCCL's dumps. *text ends with a 0 that *size does not count; free it
+// with tt_free.
 ncclResult_t tt_xml_text(const tt_xml *xml, char **text, size_t *size);
 
 // Writes that text to a file, which is replaced.
@@ -78,7 +80,8 @@ tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node);
 ncclResult_t tt_xml_add(tt_xml *xml, tt_xml_node *parent, const char *tag, tt_xml_node **out);
 ncclResult_t tt_xml_insert(tt_xml *xml, tt_xml_node *parent, tt_xml_node *before, const char *tag, tt_xml_node **out);
 
-// Adds a copy of `from` with all that is in it, of this or another document, as the last child of `parent`. The copy keeps file and line.
+// Adds a copy of `from` with all that is in it, of this or another document, as the last child of `parent`. The copy
+// keeps file and line.
 ncclResult_t tt_xml_copy(tt_xml *xml, tt_xml_node *parent, const tt_xml_node *from, tt_xml_node **out);
 
 // Are both trees the same: tags, attributes in order, children in order? File and line do not count.
@@ -108,7 +111,8 @@ typedef struct tt_xml_range {
 #define TT_XML_INTS ((tt_xml_range){INT32_MIN, INT32_MAX})
 #define TT_XML_COUNTS ((tt_xml_range){0, INT32_MAX})
 
-// A whole number within the range, decimal or 0x…, that must be there; else an error that names file, line, value and range.
+// A whole number within the range, decimal or 0x…, that must be there; else an error that names file, line, value and
+// range.
 ncclResult_t tt_xml_int(const tt_xml_node *node, const char *name, tt_xml_range range, int *out);
 
 // The same with a default for an attribute that is missing or empty.
@@ -120,7 +124,8 @@ ncclResult_t tt_xml_float_or(const tt_xml_node *node, const char *name, float de
 // 64 bits in hexadecimal, 0x in front or not; `def` when missing or empty.
 ncclResult_t tt_xml_hex_or(const tt_xml_node *node, const char *name, uint64_t def, uint64_t *out);
 
-// Puts blanks in place of what a terminal would take for a command, line ends and their like: a message is one line, whatever a file says.
+// Puts blanks in place of what a terminal would take for a command, line ends and their like: a message is one line,
+// whatever a file says.
 void tt_xml_plain(char *text);
 
 // Calls tt_fail(ncclInvalidArgument, …) with "FILE:LINE: <tag>" in front. Returns its code.

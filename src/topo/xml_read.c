@@ -31,11 +31,12 @@ static ncclResult_t xml_add_element(xml_reader *r, const char *tag, const char *
 {
   tt_xml_node *node = NULL;
   if (r->at != NULL && r->at->depth >= TT_XML_MAX_DEPTH) {
-    return tt_fail(ncclInvalidArgument, "%s:%d: <%.64s>: elements inside elements more than %d deep", r->xml->name, xml_line(r), tag,
-                   TT_XML_MAX_DEPTH);
+    return tt_fail(ncclInvalidArgument, "%s:%d: <%.64s>: elements inside elements more than %d deep", r->xml->name,
+                   xml_line(r), tag, TT_XML_MAX_DEPTH);
   }
   if (strlen(tag) > TT_XML_MAX_VALUE) {
-    return tt_fail(ncclInvalidArgument, "%s:%d: an element's name is longer than %d bytes", r->xml->name, xml_line(r), TT_XML_MAX_VALUE);
+    return tt_fail(ncclInvalidArgument, "%s:%d: an element's name is longer than %d bytes", r->xml->name, xml_line(r),
+                   TT_XML_MAX_VALUE);
   }
   TT_TRY(tt_xml_add(r->xml, r->at, tag, &node));
   node->line = xml_line(r);
@@ -81,9 +82,9 @@ static void XMLCALL xml_on_doctype(void *arg, const char *name, const char *sysi
 {
   (void)sysid, (void)pubid, (void)internal;
   xml_reader *r = arg;
-  xml_give_up(r,
-              tt_fail(ncclInvalidArgument, "%s:%d: <!DOCTYPE %.64s>: document types and entities are not read; leave the declaration out",
-                      r->xml->name, xml_line(r), name));
+  xml_give_up(r, tt_fail(ncclInvalidArgument,
+                         "%s:%d: <!DOCTYPE %.64s>: document types and entities are not read; leave the declaration out",
+                         r->xml->name, xml_line(r), name));
 }
 
 static ncclResult_t xml_run_parser(xml_reader *r, const char *text, size_t size)
@@ -102,7 +103,8 @@ static ncclResult_t xml_run_parser(xml_reader *r, const char *text, size_t size)
       return tt_fail(ncclInvalidArgument, "%s:%d: column %d: not XML, or not UTF-8", r->xml->name, xml_line(r),
                      (int)XML_GetCurrentColumnNumber(r->parser) + 1);
     }
-    const char *why = error == XML_ERROR_NO_ELEMENTS ? "there is no element, or the text ends inside one" : XML_ErrorString(error);
+    const char *why =
+        error == XML_ERROR_NO_ELEMENTS ? "there is no element, or the text ends inside one" : XML_ErrorString(error);
     return tt_fail(ncclInvalidArgument, "%s:%d: %s", r->xml->name, xml_line(r), why);
   }
   return ncclSuccess;
@@ -119,7 +121,8 @@ ncclResult_t tt_xml_parse(const char *name, const void *text, size_t size, tt_xm
   }
   TT_TRY(tt_xml_empty(name, &r.xml));
   r.parser = XML_ParserCreate("UTF-8");
-  ncclResult_t res = r.parser != NULL ? xml_run_parser(&r, text, size) : tt_fail(ncclSystemError, "%s: no memory for the XML parser", name);
+  ncclResult_t res = r.parser != NULL ? xml_run_parser(&r, text, size)
+                                      : tt_fail(ncclSystemError, "%s: no memory for the XML parser", name);
   XML_ParserFree(r.parser); // may be NULL
   if (res != ncclSuccess) {
     tt_xml_destroy(r.xml);
@@ -140,7 +143,8 @@ static ncclResult_t xml_open_file(const char *path, FILE **out, size_t *size)
     return tt_fail(ncclInvalidArgument, "%s: not a regular file", path);
   }
   if (st.st_size > TT_XML_MAX_BYTES) {
-    return tt_fail(ncclInvalidArgument, "%s: %lld bytes; at most %d are read", path, (long long)st.st_size, TT_XML_MAX_BYTES);
+    return tt_fail(ncclInvalidArgument, "%s: %lld bytes; at most %d are read", path, (long long)st.st_size,
+                   TT_XML_MAX_BYTES);
   }
   *out = fopen(path, "rbe");
   *size = (size_t)st.st_size;
@@ -158,7 +162,8 @@ ncclResult_t tt_xml_read(const char *path, tt_xml **out)
     res = tt_fail(ncclSystemError, "%s: no memory for %zu bytes", path, size);
   } else {
     size = fread(text, 1, size, f);
-    res = ferror(f) ? tt_fail(ncclSystemError, "%s: cannot be read: %s", path, strerror(errno)) : tt_xml_parse(path, text, size, out);
+    res = ferror(f) ? tt_fail(ncclSystemError, "%s: cannot be read: %s", path, strerror(errno))
+                    : tt_xml_parse(path, text, size, out);
   }
   tt_free(text);
   fclose(f);

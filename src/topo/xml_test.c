@@ -39,8 +39,9 @@ static void test_layout(void **state)
 static void test_same_tree_from_other_text(void **state)
 {
   (void)state;
-  tt_xml *a = rig_xml("<?xml version='1.0' encoding='UTF-8'?>\n<!-- c --><a x='1&lt;2 &amp; \"3&#34; &#10;&#x9;&#xe9;\xc3\xa9'\n\ty=''>"
-                      "<b/><!-- d --><c></c></a>");
+  tt_xml *a = rig_xml(
+      "<?xml version='1.0' encoding='UTF-8'?>\n<!-- c --><a x='1&lt;2 &amp; \"3&#34; &#10;&#x9;&#xe9;\xc3\xa9'\n\ty=''>"
+      "<b/><!-- d --><c></c></a>");
   assert_string_equal(tt_xml_get(a->root, "x"), "1<2 & \"3\" \n\t\xc3\xa9\xc3\xa9");
   assert_string_equal(tt_xml_get(a->root, "y"), "");
   char *once = text_of(a);
@@ -255,7 +256,8 @@ static void test_numbers(void **state)
   assert_int_equal(v, 31);
   assert_int_equal(tt_xml_int(n, "o", (tt_xml_range){0, 31}, &v), ncclSuccess);
   assert_int_equal(v, 10);
-  rig_error(tt_xml_int(n, "m", (tt_xml_range){0, 5}, &v), "machine.xml:2: <n>:", "m=\"-1\": a whole number from 0 to 5 is expected");
+  rig_error(tt_xml_int(n, "m", (tt_xml_range){0, 5}, &v),
+            "machine.xml:2: <n>:", "m=\"-1\": a whole number from 0 to 5 is expected");
   rig_error(tt_xml_int(n, "w", (tt_xml_range){0, 50}, &v), "machine.xml:2:", "w=\"12a\"");
   rig_error(tt_xml_int(n, "big", (tt_xml_range){0, 50}, &v), "machine.xml:2:", "big=");
   rig_error(tt_xml_int(n, "none", (tt_xml_range){0, 50}, &v), "machine.xml:2:", "none is missing");
@@ -294,9 +296,8 @@ static void test_editing(void **state)
   tt_xml_unset(m, "a");
   tt_xml_unset(m, "none");
   char *out = text_of(xml);
-  assert_string_equal(
-      out,
-      "<system version=\"1\">\n  <cpu a=\"&lt;3&gt;\" b=\"2\">\n    <pci/>\n  </cpu>\n  <cpu b=\"2\">\n    <pci/>\n  </cpu>\n</system>\n");
+  assert_string_equal(out, "<system version=\"1\">\n  <cpu a=\"&lt;3&gt;\" b=\"2\">\n    <pci/>\n  </cpu>\n  <cpu "
+                           "b=\"2\">\n    <pci/>\n  </cpu>\n</system>\n");
   tt_free(out);
   assert_ptr_equal(xml->root->last_child, m);
   assert_null(tt_xml_child(xml->root, "pci"));

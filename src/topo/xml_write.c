@@ -115,7 +115,8 @@ ncclResult_t tt_xml_text(const tt_xml *xml, char **text, size_t *size)
   return ncclSuccess;
 }
 
-// False: errno. Beyond ulimit -f, and to a pipe without a reader, the kernel's signals are held back. What a file system has put off fails at the close.
+// False: errno. Beyond ulimit -f, and to a pipe without a reader, the kernel's signals are held back. What a file
+// system has put off fails at the close.
 static bool xml_write_and_close(int fd, const char *text, size_t size)
 {
   tt_quiet q;

@@ -1,5 +1,5 @@
-// child_rig.h: runs tests of this folder in child processes, because parameters are read once per process, and mailboxes have a thread. A failed
-// CHECK ends the child, and the parent's test fails.
+// child_rig.h: runs tests of this folder in child processes, because parameters are read once per process, and
+// mailboxes have a thread. A failed CHECK ends the child, and the parent's test fails.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>

@@ -34,8 +34,9 @@ struct tt_segment {
   char *base;
   size_t size, pages_at, windows_at, window_bytes;
   tt_geometry geometry;
-  int fd; // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end the lock (tt_proc_hold)
-  int refs;          // ranks of this process; under `lock`
+  int fd;   // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end
+            // the lock (tt_proc_hold)
+  int refs; // ranks of this process; under `lock`
   int ready;         // 0 not yet, 1 mapped, -1 failed; under `lock`
   tt_span by_secret; // of the process's; see segment_key
 };
@@ -53,7 +54,8 @@ static tt_span segment_key(const uint8_t *secret)
   return (tt_span){.start = (uintptr_t)words[0], .size = (size_t)words[1] | 1};
 }
 
-// For two chunks of the longest that one token offers, or of those of an all-reduce (comm/tuning.c), which has two under way.
+// For two chunks of the longest that one token offers, or of those of an all-reduce (comm/tuning.c), which has two
+// under way.
 uint32_t tt_outbox_bytes(int nranks)
 {
   return nranks <= 4 ? 2u << 20 : nranks <= OUTBOX_RANKS ? 1u << 20 : 0;
@@ -127,7 +129,8 @@ static ncclResult_t segment_create_shared(tt_segment *s, tt_segment_note *note)
   TT_TRY(tt_shm_create(NAME, s->size, &s->fd));
   TT_TRY(tt_proc_hold(s->fd));
   if (fstat(s->fd, &st) != 0) {
-    return tt_fail(ncclSystemError, "cannot ask for the inode number of the shared segment: fstat: %s", strerror(errno));
+    return tt_fail(ncclSystemError, "cannot ask for the inode number of the shared segment: fstat: %s",
+                   strerror(errno));
   }
   note->fd = s->fd;
   note->inode = (uint64_t)st.st_ino;
@@ -144,8 +147,9 @@ static ncclResult_t segment_create(tt_segment *s, const tt_local *who, tt_segmen
   }
   TT_TRY(tt_shm_map(s->fd, s->size, (void **)&s->base));
   *(seg_header *)s->base = (seg_header){.magic = MAGIC, .size = s->size, .geometry = s->geometry};
-  tt_info(TT_SHM, "shared segment of %zu bytes (sparse) for %d local ranks, slots %u x %u B + %u x %u B per pair", s->size, s->n,
-          s->geometry.simple_slots, s->geometry.simple_slot_bytes, s->geometry.ll_slots, s->geometry.ll_slot_bytes);
+  tt_info(TT_SHM, "shared segment of %zu bytes (sparse) for %d local ranks, slots %u x %u B + %u x %u B per pair",
+          s->size, s->n, s->geometry.simple_slots, s->geometry.simple_slot_bytes, s->geometry.ll_slots,
+          s->geometry.ll_slot_bytes);
   return ncclSuccess;
 }
 
@@ -160,19 +164,23 @@ static ncclResult_t segment_pull(tt_segment *s, const tt_local *who, const tt_se
 {
   int pid = who->procs[0].pid, e = tt_proc_open_shm(pid, note->fd, NAME, note->inode, &s->fd);
   if (e == ENOENT) {
-    return tt_fail(ncclRemoteError, "rank %d (process %d) has ended before rank %d could open the memory that they share", who->ranks[0],
+    return tt_fail(ncclRemoteError,
+                   "rank %d (process %d) has ended before rank %d could open the memory that they share", who->ranks[0],
                    pid, who->ranks[who->me]);
   }
   return e == 0 ? ncclSuccess
-                : tt_fail(ncclSystemError, "rank %d cannot open the memory that it shares with rank %d: /proc/%d/fd/%d: %s",
+                : tt_fail(ncclSystemError,
+                          "rank %d cannot open the memory that it shares with rank %d: /proc/%d/fd/%d: %s",
                           who->ranks[who->me], who->ranks[0], pid, note->fd, strerror(e));
 }
 
-static ncclResult_t segment_receive(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
+static ncclResult_t segment_receive(tt_segment *s, const tt_local *who, const tt_segment_note *notes,
+                                    const volatile uint32_t *abort_flag)
 {
   tt_fdkey key = segment_fdkey(who, who->me);
   if (notes[who->ranks[who->me]].pushed != 0) {
-    TT_TRY(tt_fdbox_take(&key, (int)TT_MIN(segment_timeout_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
+    TT_TRY(
+        tt_fdbox_take(&key, (int)TT_MIN(segment_timeout_ns() / TT_NS_PER_MS, (uint64_t)INT_MAX), abort_flag, &s->fd));
   } else {
     TT_TRY(segment_pull(s, who, &notes[who->ranks[0]]));
   }
@@ -189,7 +197,8 @@ static ncclResult_t segment_receive(tt_segment *s, const tt_local *who, const tt
   if (h->magic != MAGIC || h->size != s->size || s->size > size) {
     tt_shm_unmap(p, size);
     return tt_fail(ncclSystemError,
-                   "shared segment of local rank %d does not look like ours (%zu bytes, expected %zu): different library versions?",
+                   "shared segment of local rank %d does not look like ours (%zu bytes, expected %zu): different "
+                   "library versions?",
                    who->ranks[0], size, s->size);
   }
   s->base = p;
@@ -260,7 +269,8 @@ ncclResult_t tt_segment_push(const tt_segment *s, const tt_local *who, const tt_
   return ncclSuccess;
 }
 
-ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag)
+ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes,
+                             const volatile uint32_t *abort_flag)
 {
   if (who->me != who->leader || who->me == 0) {
     return segment_await(s, abort_flag);
@@ -326,7 +336,8 @@ static void segment_close_inherited(const tt_span *tree)
   }
 }
 
-// A condition counts who waits for it, and a child has none of these threads. The child has no use for its parent's segments but what it has mapped.
+// A condition counts who waits for it, and a child has none of these threads. The child has no use for its parent's
+// segments but what it has mapped.
 static void segment_in_child(void)
 {
   segment_close_inherited(segments);

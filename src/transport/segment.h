@@ -1,17 +1,19 @@
-// segment.h: memory shared by all ranks of a communicator on one machine: a page per rank, a window per ordered pair of ranks, and behind it the sender's
-// outbox (device/host/offer.h).
+// segment.h: memory shared by all ranks of a communicator on one machine: a page per rank, a window per ordered pair of
+// ranks, and behind it the sender's outbox (device/host/offer.h).
 //
-// One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs nothing. The first
-// local rank creates it, and one rank of every other process opens it through /proc, where no other user can disturb that. A process that may not
-// look into the first rank's gets the descriptor in its mailbox. Ranks of one process share one mapping.
+// One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs
+// nothing. The first local rank creates it, and one rank of every other process opens it through /proc, where no other
+// user can disturb that. A process that may not look into the first rank's gets the descriptor in its mailbox. Ranks of
+// one process share one mapping.
 #pragma once
 #include "device/link.h"
 
-// Sizes of a window's FIFOs (fifo.h); tokens and TINY have their own. Equal on all ranks of a communicator: rank 0 decides.
+// Sizes of a window's FIFOs (fifo.h); tokens and TINY have their own. Equal on all ranks of a communicator: rank 0
+// decides.
 typedef struct tt_geometry {
   uint32_t ll_slots, ll_slot_bytes;         // header included
   uint32_t simple_slots, simple_slot_bytes; // payload
-  uint32_t net_slot_bytes;                  // the same in windows whose messages go over a network: a message costs system calls there
+  uint32_t net_slot_bytes; // the same in windows whose messages go over a network: a message costs system calls there
 } tt_geometry;
 
 // Geometry from NCCL_BUFFSIZE and NCCL_LL_BUFFSIZE.
@@ -22,8 +24,8 @@ size_t tt_window_bytes(const tt_geometry *g);
 void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
 // The word of a window by which its receiver says how it wants what is offered (device/link.h).
 _Atomic uint32_t *tt_window_wants(char *base);
-// The same for a window whose messages go over a network: each SIMPLE payload lies directly behind its header, so that one piece of memory
-// is one network message. There are no tokens.
+// The same for a window whose messages go over a network: each SIMPLE payload lies directly behind its header, so that
+// one piece of memory is one network message. There are no tokens.
 size_t tt_net_window_bytes(const tt_geometry *g);
 void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS]);
 // Could a rank of this library have chosen it? What comes from others is asked first.
@@ -52,15 +54,18 @@ typedef struct tt_segment_note {
 } tt_segment_note;
 _Static_assert(sizeof(tt_segment_note) == 16, "tt_segment_note is sent as it is");
 
-// Opens this rank's share, and fills its note. The first local rank makes the segment; nobody waits. Errors: ncclSystemError. Free with tt_segment_leave.
+// Opens this rank's share, and fills its note. The first local rank makes the segment; nobody waits. Errors:
+// ncclSystemError. Free with tt_segment_leave.
 ncclResult_t tt_segment_open(const tt_local *who, tt_segment **out, tt_segment_note *note);
-// With the notes of all ranks of the communicator, by rank: passes the segment to the mailboxes of those processes that asked for it. Does nothing but
-// on the first local rank. Errors: ncclSystemError, ncclRemoteError (a process has ended).
+// With the notes of all ranks of the communicator, by rank: passes the segment to the mailboxes of those processes that
+// asked for it. Does nothing but on the first local rank. Errors: ncclSystemError, ncclRemoteError (a process has
+// ended).
 ncclResult_t tt_segment_push(const tt_segment *s, const tt_local *who, const tt_segment_note *notes);
-// Maps an open segment. Called once every local rank has opened its share, and the first has passed it to those that asked for it, so that there is
-// something to wait for; waits for NCCL_BOOTSTRAP_TIMEOUT at most. Errors: ncclSystemError, ncclRemoteError (the first local rank has ended),
-// ncclInternalError (aborted).
-ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes, const volatile uint32_t *abort_flag);
+// Maps an open segment. Called once every local rank has opened its share, and the first has passed it to those that
+// asked for it, so that there is something to wait for; waits for NCCL_BOOTSTRAP_TIMEOUT at most. Errors:
+// ncclSystemError, ncclRemoteError (the first local rank has ended), ncclInternalError (aborted).
+ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segment_note *notes,
+                             const volatile uint32_t *abort_flag);
 // Drops this rank's share; the last one in the process unmaps. NULL is allowed.
 void tt_segment_leave(tt_segment *s);
 
@@ -75,7 +80,8 @@ tt_rank_page *tt_segment_page(tt_segment *s, int place);
 // Window for messages from one local rank to another, by place.
 char *tt_segment_window(tt_segment *s, int from, int to);
 const tt_geometry *tt_segment_geometry(const tt_segment *s);
-// The descriptor of the segment, in which every process holds its lock (tt_proc_hold) until it has left; -1: all ranks are in one process.
+// The descriptor of the segment, in which every process holds its lock (tt_proc_hold) until it has left; -1: all ranks
+// are in one process.
 int tt_segment_life(const tt_segment *s);
 // Place of a rank, or -1 when it is not on this machine.
 int tt_segment_place(const tt_segment *s, int rank);

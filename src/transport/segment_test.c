@@ -42,8 +42,8 @@ static void check_pieces(size_t size)
   for (int i = 0; i < npieces; i++) {
     assert_true(pieces[i].to <= size);
     if (i > 0 && pieces[i - 1].to > pieces[i].from) {
-      fail_msg("%s [%zu, %zu) overlaps %s [%zu, %zu)", pieces[i - 1].name, pieces[i - 1].from, pieces[i - 1].to, pieces[i].name,
-               pieces[i].from, pieces[i].to);
+      fail_msg("%s [%zu, %zu) overlaps %s [%zu, %zu)", pieces[i - 1].name, pieces[i - 1].from, pieces[i - 1].to,
+               pieces[i].name, pieces[i].from, pieces[i].to);
     }
   }
 }
@@ -78,7 +78,8 @@ static void check_window(const tt_geometry *g, bool network)
         add_piece(base, data, f[k].capacity, names[k], 1000 + (int)f[k].next);
       } else { // the data begins inside the header and may go on behind it
         assert_ptr_equal(data, ((tt_slot *)slot)->data);
-        add_piece(base, slot, TT_MAX(sizeof(tt_slot), offsetof(tt_slot, data) + f[k].capacity), names[k], (int)f[k].next);
+        add_piece(base, slot, TT_MAX(sizeof(tt_slot), offsetof(tt_slot, data) + f[k].capacity), names[k],
+                  (int)f[k].next);
       }
     }
   }
@@ -117,7 +118,8 @@ static void test_windows_of_all_kinds(void **state)
 static void test_geometries_of_others(void **state)
 {
   (void)state;
-  const tt_geometry good = {.ll_slots = 16, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536, .net_slot_bytes = 4096};
+  const tt_geometry good = {
+      .ll_slots = 16, .ll_slot_bytes = 2048, .simple_slots = 8, .simple_slot_bytes = 65536, .net_slot_bytes = 4096};
   assert_true(tt_geometry_valid(&good));
   for (int i = 0; i < 8; i++) {
     tt_geometry g = good;
@@ -191,10 +193,11 @@ static void try_setting(int i)
   }
   tt_geometry g = tt_geometry_default();
   check_window_layout(&g);
-  bool simple = s->simple_bytes == 0 || g.simple_slot_bytes == s->simple_bytes, ll = s->ll_bytes == 0 || g.ll_slot_bytes == s->ll_bytes;
+  bool simple = s->simple_bytes == 0 || g.simple_slot_bytes == s->simple_bytes,
+       ll = s->ll_bytes == 0 || g.ll_slot_bytes == s->ll_bytes;
   if (!simple || !ll || g.simple_slot_bytes % PAGE != 0 || g.ll_slot_bytes % 128 != 0) {
-    fprintf(stderr, "NCCL_BUFFSIZE %s, NCCL_LL_BUFFSIZE %s: slots %u x %u and %u x %u\n", s->simple, s->ll, g.simple_slots,
-            g.simple_slot_bytes, g.ll_slots, g.ll_slot_bytes);
+    fprintf(stderr, "NCCL_BUFFSIZE %s, NCCL_LL_BUFFSIZE %s: slots %u x %u and %u x %u\n", s->simple, s->ll,
+            g.simple_slots, g.simple_slot_bytes, g.ll_slots, g.ll_slot_bytes);
     _exit(1);
   }
 }
@@ -342,8 +345,10 @@ static void one_process(int unused)
   CHECK(link.page == tt_segment_page(j[0].s, 2));
   CHECK((char *)link.send[TT_SIMPLE].head == tt_segment_window(j[0].s, 1, 2));
   CHECK((char *)link.recv[TT_SIMPLE].head == tt_segment_window(j[0].s, 2, 1));
-  CHECK(env.wanted == tt_window_wants(tt_segment_window(j[0].s, 1, 2)) && env.wants == tt_window_wants(tt_segment_window(j[0].s, 2, 1)));
-  CHECK(env.box_bytes > 0 && env.inbox + env.box_bytes == tt_segment_window(j[0].s, 2, 2)); // behind the windows, up to the next ones
+  CHECK(env.wanted == tt_window_wants(tt_segment_window(j[0].s, 1, 2)) &&
+        env.wants == tt_window_wants(tt_segment_window(j[0].s, 2, 1)));
+  // Behind the windows, up to the next ones.
+  CHECK(env.box_bytes > 0 && env.inbox + env.box_bytes == tt_segment_window(j[0].s, 2, 2));
   CHECK(env.outbox + env.box_bytes == tt_segment_window(j[0].s, 1, 3));
   for (int i = 0; i < 8; i++) {
     tt_segment_leave(j[i].s);

@@ -12,7 +12,8 @@
 #include "device/device.h"
 
 // In order of preference.
-static const tt_transport *const transports[] = {&tt_transport_self, &tt_transport_p2p, &tt_transport_shm, &tt_transport_net};
+static const tt_transport *const transports[] = {&tt_transport_self, &tt_transport_p2p, &tt_transport_shm,
+                                                 &tt_transport_net};
 
 const tt_transport *tt_transport_find(const tt_wiring *w, int peer)
 {
@@ -28,11 +29,13 @@ static ncclResult_t no_transport(const tt_wiring *w, int peer)
 {
   const tt_params *p = tt_params_get();
   const char *where = w->ranks[w->rank].host == w->ranks[peer].host ? "on one machine" : "on different machines";
-  return tt_fail(ncclInternalError, "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, no network",
+  return tt_fail(ncclInternalError,
+                 "rank %d and rank %d (%s) cannot be connected: NCCL_P2P_DISABLE=%d, NCCL_SHM_DISABLE=%d, no network",
                  w->rank, peer, where, (int)p->p2p_disable, (int)p->shm_disable);
 }
 
-// One line for a connection, in NCCL's form. It is the connection of all channels, and channel 00 stands for them. Over the network the proxy says it.
+// One line for a connection, in NCCL's form. It is the connection of all channels, and channel 00 stands for them. Over
+// the network the proxy says it.
 static void transport_log(const tt_wiring *w, const tt_link *link)
 {
   const tt_transport *t = link->transport;
@@ -119,7 +122,10 @@ int tt_transport_order(const tt_endpoint *a, const tt_endpoint *b)
   int host = compare_ids(a->host, b->host), pid = compare_ids((uint64_t)a->proc.pid, (uint64_t)b->proc.pid),
       cookie = compare_ids(a->proc.cookie, b->proc.cookie);
   int process = pid != 0 ? pid : cookie;
-  return host != 0 ? host : !a->shm_disable ? 0 : a->p2p_disable ? compare_ids((uint64_t)a->rank, (uint64_t)b->rank) : process;
+  return host != 0         ? host
+         : !a->shm_disable ? 0
+         : a->p2p_disable  ? compare_ids((uint64_t)a->rank, (uint64_t)b->rank)
+                           : process;
 }
 
 bool tt_transport_needs_net(const tt_endpoint *a, const tt_endpoint *b)

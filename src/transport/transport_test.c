@@ -68,8 +68,10 @@ static void transport_open_net(bool can_copy)
   make_segment();
   for (int i = 0; i < N; i++) {
     tt_port *p = &net.ports[i];
-    *p =
-        (tt_port){.rank = i, .nranks = N, .row = &tt_device_host, .page = i < LOCAL_RANKS ? tt_segment_page(net.segment, i) : &net.lone[i]};
+    *p = (tt_port){.rank = i,
+                   .nranks = N,
+                   .row = &tt_device_host,
+                   .page = i < LOCAL_RANKS ? tt_segment_page(net.segment, i) : &net.lone[i]};
     p->links = tt_calloc(N, sizeof *p->links);
     net.w[i] = (tt_wiring){.rank = i,
                            .nranks = N,
@@ -163,8 +165,9 @@ static void test_p2p_levels(void **state)
   static const struct {
     const char *text;
     bool allows;
-  } rows[] = {{"LOC", false}, {"nvl", false}, {"PIX", false}, {"PXB", false}, {"Phb", false}, {"SYS", true},
-              {"sys", true},  {"0", false},   {"3", false},   {"4", true},    {"99", true},   {"99999999999999999999", true},
+  } rows[] = {{"LOC", false}, {"nvl", false}, {"PIX", false}, {"PXB", false},
+              {"Phb", false}, {"SYS", true},  {"sys", true},  {"0", false},
+              {"3", false},   {"4", true},    {"99", true},   {"99999999999999999999", true},
               {"PH", true},   {"1 ", true},   {"", true}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     if (tt_transport_level_allows(rows[i].text) != rows[i].allows) {

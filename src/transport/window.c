@@ -13,7 +13,8 @@
 #define LL_SLOT_MAX (64u << 10)
 #define SIMPLE_SLOT_MAX (64u << 20)
 
-// What stands at the start of a window. Heads and what the receiver wants are written by the receiver, everything else by the sender.
+// What stands at the start of a window. Heads and what the receiver wants are written by the receiver, everything else
+// by the sender.
 typedef struct header {
   struct {
     _Alignas(TT_CACHE_LINE) _Atomic uint32_t head;
@@ -24,7 +25,8 @@ typedef struct header {
   tt_slot tokens[TT_TOKEN_SLOTS];
   tt_slot simple[SIMPLE_SLOTS];
 } header;
-_Static_assert(TINY_SLOT_BYTES % TT_CACHE_LINE == 0 && TINY_SLOTS * TINY_SLOT_BYTES % PAGE == 0, "shared memory layout");
+_Static_assert(TINY_SLOT_BYTES % TT_CACHE_LINE == 0 && TINY_SLOTS * TINY_SLOT_BYTES % PAGE == 0,
+               "shared memory layout");
 _Static_assert(sizeof(header) == 5 * 64 + 16 * 64 && offsetof(header, tokens) == 5 * 64, "shared memory layout");
 
 // Bytes per slot out of a buffer of `bytes` with `slots` slots, kept within [lo, hi] and a multiple of `unit`.
@@ -38,7 +40,8 @@ tt_geometry tt_geometry_default(void)
 {
   const tt_params *p = tt_params_get();
   int64_t ll = p->ll_buffsize > 0 ? p->ll_buffsize : LL_BYTES_DEFAULT;
-  int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT, net = p->buffsize > 0 ? p->buffsize : NET_BYTES_DEFAULT;
+  int64_t simple = p->buffsize > 0 ? p->buffsize : SIMPLE_BYTES_DEFAULT,
+          net = p->buffsize > 0 ? p->buffsize : NET_BYTES_DEFAULT;
   return (tt_geometry){.ll_slots = LL_SLOTS,
                        .ll_slot_bytes = window_slot_bytes(ll, LL_SLOTS, 128, LL_SLOT_MAX),
                        .simple_slots = SIMPLE_SLOTS,
@@ -73,8 +76,10 @@ static bool window_slot_valid(uint32_t bytes, uint32_t unit, uint32_t most)
 
 bool tt_geometry_valid(const tt_geometry *g)
 {
-  return g->ll_slots == LL_SLOTS && g->simple_slots == SIMPLE_SLOTS && window_slot_valid(g->ll_slot_bytes, 128, LL_SLOT_MAX) &&
-         window_slot_valid(g->simple_slot_bytes, PAGE, SIMPLE_SLOT_MAX) && window_slot_valid(g->net_slot_bytes, PAGE, SIMPLE_SLOT_MAX);
+  return g->ll_slots == LL_SLOTS && g->simple_slots == SIMPLE_SLOTS &&
+         window_slot_valid(g->ll_slot_bytes, 128, LL_SLOT_MAX) &&
+         window_slot_valid(g->simple_slot_bytes, PAGE, SIMPLE_SLOT_MAX) &&
+         window_slot_valid(g->net_slot_bytes, PAGE, SIMPLE_SLOT_MAX);
 }
 
 static size_t window_net_simple_at(const tt_geometry *g)

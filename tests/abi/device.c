@@ -1,4 +1,5 @@
-/* device.c: what a host program does with the device API before it decides against it, in the common subset of C99 and C++. */
+/* device.c: what a host program does with the device API before it decides against it, in the common subset of C99 and
+ * C++. */
 #include <stdio.h>
 
 #include "nccl.h"
@@ -34,7 +35,8 @@ int main(void)
   dev.rank = 5;
   dev.lsaSize = 2;
   dev.lsaRank = 1;
-  EXPECT(ncclTeamWorld(dev).nRanks == 8 && ncclTeamLsa(dev).rank == 1 && ncclTeamRail(dev).nRanks == 4 && ncclTeamRail(dev).rank == 2);
+  EXPECT(ncclTeamWorld(dev).nRanks == 8 && ncclTeamLsa(dev).rank == 1 && ncclTeamRail(dev).nRanks == 4 &&
+         ncclTeamRail(dev).rank == 2);
   EXPECT(ncclTeamRankToWorld(dev, ncclTeamRail(dev), 0) == 1 && ncclTeamRankToLsa(dev, ncclTeamWorld(dev), 4) == 0);
 #endif
   EXPECT(ncclCommDestroy(comm) == ncclSuccess);

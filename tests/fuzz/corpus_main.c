@@ -7,7 +7,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv) __attribute__((weak));
 
-// Gives the input in a block of its own size, so that a sanitizer sees a read past its end. Returns 0, or 1 when it cannot be read.
+// Gives the input in a block of its own size, so that a sanitizer sees a read past its end. Returns 0, or 1 when it
+// cannot be read.
 static int run_file(const char *path)
 {
   FILE *f = fopen(path, "rb");

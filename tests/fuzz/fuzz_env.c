@@ -1,5 +1,6 @@
-// fuzz_env.c: any text as the value of a variable, for each parser that reads one: numbers, switches, log lists, the name of a log file,
-// the format of a time stamp. What reads as a number must read as the same number when it is printed and read again.
+// fuzz_env.c: any text as the value of a variable, for each parser that reads one: numbers, switches, log lists, the
+// name of a log file, the format of a time stamp. What reads as a number must read as the same number when it is
+// printed and read again.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

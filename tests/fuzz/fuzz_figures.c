@@ -1,4 +1,5 @@
-// fuzz_figures.c: any bytes as a file of figures. What is accepted is good, and written again it is read as the same; what is refused has a reason.
+// fuzz_figures.c: any bytes as a file of figures. What is accepted is good, and written again it is read as the same;
+// what is refused has a reason.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// fuzz_graphs.c: any bytes as a document of graphs for a small machine: read, written again, connected over one and two nodes, modelled.
-// The first byte of the input says whether channels begin at network cards.
+// fuzz_graphs.c: any bytes as a document of graphs for a small machine: read, written again, connected over one and two
+// nodes, modelled. The first byte of the input says whether channels begin at network cards.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,16 +37,17 @@ static const tt_topo *machine(const tt_paths **paths)
     for (int i = 0; i < GPUS; i++) {
       n += snprintf(
           text + n, sizeof text - (size_t)n,
-          "<pci busid=\"0000:%d0:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu dev=\"%d\" sm=\"90\" "
+          "<pci busid=\"0000:%d0:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><gpu "
+          "dev=\"%d\" sm=\"90\" "
           "rank=\"%d\" gdr=\"1\"><nvlink target=\"0000:90:00.0\" count=\"18\" tclass=\"0x068000\"/></gpu></pci>",
           i + 1, i, i);
     }
     for (int i = 0; i < NETS; i++) {
-      n += snprintf(
-          text + n, sizeof text - (size_t)n,
-          "<pci busid=\"0000:%d0:00.0\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic><net name=\"net%d\" "
-          "dev=\"%d\" speed=\"400000\" port=\"1\" guid=\"0x%d\" maxconn=\"131072\" gdr=\"1\"/></nic></pci>",
-          i + 5, i, i, i + 1);
+      n += snprintf(text + n, sizeof text - (size_t)n,
+                    "<pci busid=\"0000:%d0:00.0\" class=\"0x020700\" link_speed=\"32.0 GT/s PCIe\" "
+                    "link_width=\"16\"><nic><net name=\"net%d\" "
+                    "dev=\"%d\" speed=\"400000\" port=\"1\" guid=\"0x%d\" maxconn=\"131072\" gdr=\"1\"/></nic></pci>",
+                    i + 5, i, i, i + 1);
     }
     n += snprintf(text + n, sizeof text - (size_t)n, "</cpu></system>");
     tt_topo_rules rules = tt_topo_rules_default();

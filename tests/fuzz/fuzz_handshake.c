@@ -1,5 +1,6 @@
-// fuzz_handshake.c: both sides of the handshake read what strangers send. No bytes may harm them; only a right seal gets through, and
-// nothing behind the hello is touched. Input: a byte that says which side and how, then what the other end says.
+// fuzz_handshake.c: both sides of the handshake read what strangers send. No bytes may harm them; only a right seal
+// gets through, and nothing behind the hello is touched. Input: a byte that says which side and how, then what the
+// other end says.
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -114,7 +115,8 @@ static void connect_to(const uint8_t *data, size_t size, bool good, bool slowly)
   }
   demand(e == 0 || e == -EPROTO || e == -EPROTONOSUPPORT || e == -EACCES);
   demand(!good || n < sizeof(g) + sizeof(tt_seal) || e == -EACCES);
-  demand(e != 0 || s.stage == (n < sizeof(g) ? TT_CONN_GREETING : TT_CONN_PROOF)); // nothing is said to whom has not greeted
+  // Nothing is said to whom has not greeted.
+  demand(e != 0 || s.stage == (n < sizeof(g) ? TT_CONN_GREETING : TT_CONN_PROOF));
   tt_sock_close(&fds[0]);
   tt_sock_close(&fds[1]);
 }

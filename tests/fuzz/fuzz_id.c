@@ -1,4 +1,5 @@
-// fuzz_id.c: unique ids come from outside the process: no bytes may harm their reader, and what is read can be written again.
+// fuzz_id.c: unique ids come from outside the process: no bytes may harm their reader, and what is read can be written
+// again.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
-// fuzz_net.c: what a peer sends to the socket network (frames and payloads), and a listener's handle, are bytes from outside: whatever they
-// are, the receiver ends with messages or a named error, nothing is written outside the posted buffers, and nothing hangs.
+// fuzz_net.c: what a peer sends to the socket network (frames and payloads), and a listener's handle, are bytes from
+// outside: whatever they are, the receiver ends with messages or a named error, nothing is written outside the posted
+// buffers, and nothing hangs.
 //
-// Input: byte 0: number of data sockets (0-3) and of buffers posted; bytes 1-8: sizes of the buffers; then pieces {length, socket, bytes
-// …}.
+// Input: byte 0: number of data sockets (0-3) and of buffers posted; bytes 1-8: sizes of the buffers; then pieces
+// {length, socket, bytes …}.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -32,7 +33,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
   (void)argc;
   (void)argv;
   setenv("NCCL_DEBUG", "NONE", 1);
-  net = (tt_snet){.base = {.network = "fuzz", .env = {.rank = 1, .nranks = 4}, .timeout_s = 60, .ndevs = 1, .devs = {{.name = "fuzz"}}},
+  net = (tt_snet){.base = {.network = "fuzz",
+                           .env = {.rank = 1, .nranks = 4},
+                           .timeout_s = 60,
+                           .ndevs = 1,
+                           .devs = {{.name = "fuzz"}}},
                   .inline_max = 100,
                   .min_piece = 10,
                   .watched = true};
@@ -55,7 +60,8 @@ static void feed(const uint8_t *data, size_t size, const int *fds, int n)
   }
 }
 
-// Tests everything until nothing gets on; the other end has closed by now, so each request ends in a message or in an error.
+// Tests everything until nothing gets on; the other end has closed by now, so each request ends in a message or in an
+// error.
 static void test_all(void **requests, int n)
 {
   for (int i = 0; i < n; i++) {

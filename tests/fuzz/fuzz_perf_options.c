@@ -1,5 +1,5 @@
-// Command lines of the perf programs: the input is cut at newlines into arguments. First byte 'S': the rest is NCCL_TESTS_SPLIT; 'M': a
-// traffic matrix.
+// Command lines of the perf programs: the input is cut at newlines into arguments. First byte 'S': the rest is
+// NCCL_TESTS_SPLIT; 'M': a traffic matrix.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static void fuzz_options(char *line)
   if (r != PERF_RUN) {
     return;
   }
-  require(o.min_bytes <= o.max_bytes && o.iters > 0 && o.per_iter_skip < o.iters && o.procs * o.threads * o.gpus <= PERF_MAX_RANKS);
+  require(o.min_bytes <= o.max_bytes && o.iters > 0 && o.per_iter_skip < o.iters &&
+          o.procs * o.threads * o.gpus <= PERF_MAX_RANKS);
   size_t size = o.min_bytes;
   for (int i = 0; i < 100 && size; i++) {
     size_t next = perf_next_size(&o, size);

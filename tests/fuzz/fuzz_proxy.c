@@ -1,7 +1,8 @@
-// fuzz_proxy.c: whatever a peer's proxy sends on a control connection, the own service neither breaks nor believes what cannot be.
+// fuzz_proxy.c: whatever a peer's proxy sends on a control connection, the own service neither breaks nor believes what
+// cannot be.
 //
-// Byte 0: bit 0 the connection was dialled by us, bit 1 the network fails sometimes, bits 2 to 7 how many bytes come at a time. The rest is
-// what the peer sends.
+// Byte 0: bit 0 the connection was dialled by us, bit 1 the network fails sometimes, bits 2 to 7 how many bytes come at
+// a time. The rest is what the peer sends.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,8 +125,8 @@ static tt_proxy_talk *set_scene(scene *s, int outgoing)
   s->service.proxy = &s->proxy;
   s->service.wake = s->service.events = -1;
   s->service.ndevices = 2;
-  s->service.limits =
-      (tt_proxy_limits){.connect_ns = TT_NS_PER_S, .attempt_ns = TT_NS_PER_S, .refused_ns = 1, .grace_ns = 100 * TT_NS_PER_MS};
+  s->service.limits = (tt_proxy_limits){
+      .connect_ns = TT_NS_PER_S, .attempt_ns = TT_NS_PER_S, .refused_ns = 1, .grace_ns = 100 * TT_NS_PER_MS};
   tt_proxy_talk *k = calloc(1, sizeof *k);
   demand(k != NULL);
   *k = (tt_proxy_talk){.fd = fds[0], .rank = PEER, .outgoing = outgoing, .known = outgoing};

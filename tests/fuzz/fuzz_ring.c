@@ -1,5 +1,6 @@
-// fuzz_ring.c: frames of the ring, as a rank of the job that has lost its mind might send them. Whatever comes, the call returns. Input: a
-// byte that is not looked at, one that says where it is cut into what the predecessor and the successor send, then the bytes.
+// fuzz_ring.c: frames of the ring, as a rank of the job that has lost its mind might send them. Whatever comes, the
+// call returns. Input: a byte that is not looked at, one that says where it is cut into what the predecessor and the
+// successor send, then the bytes.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>

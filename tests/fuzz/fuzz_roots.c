@@ -1,6 +1,6 @@
-// fuzz_roots.c: what ranks and roots say to each other in sealed notes, both readers. A note's bytes come from the input: with a right
-// seal, because only members of the job get that far, or as they are. Input: a byte that says which reader, then pieces: who, kind, size,
-// bytes.
+// fuzz_roots.c: what ranks and roots say to each other in sealed notes, both readers. A note's bytes come from the
+// input: with a right seal, because only members of the job get that far, or as they are. Input: a byte that says which
+// reader, then pieces: who, kind, size, bytes.
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -69,7 +69,8 @@ static void say_next(tt_conn *far, input *in)
 // Cards that fit, or that the input changes.
 static void say_card(tt_conn *far, input *in)
 {
-  tt_join_card card = {.peer = {.n = 1, .a = {{.family = AF_INET, .port = 1}}}, .nroots = next_byte(in) % 4, .share = next_byte(in) % 4};
+  tt_join_card card = {
+      .peer = {.n = 1, .a = {{.family = AF_INET, .port = 1}}}, .nroots = next_byte(in) % 4, .share = next_byte(in) % 4};
   uint8_t at = next_byte(in), n = next_byte(in);
   size_t size = n < in->size ? n : in->size;
   size = TT_MIN(size, sizeof(card) - at % sizeof(card));
@@ -92,7 +93,8 @@ static void feed_root(input *in)
   while (in->size > 0) {
     uint8_t what = next_byte(in);
     if (n < WIRES && what % 4 == 0) {
-      tt_hello h = {.kind = TT_HELLO_JOIN, .rank = (int8_t)next_byte(in) % 8, .to = -1, .nranks = 1 + next_byte(in) % 8};
+      tt_hello h = {
+          .kind = TT_HELLO_JOIN, .rank = (int8_t)next_byte(in) % 8, .to = -1, .nranks = 1 + next_byte(in) % 8};
       wire w = make_wire(&h);
       far[n++] = w.far;
       tt_root_take(r, &h, w.near.fd);

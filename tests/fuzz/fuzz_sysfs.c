@@ -1,5 +1,5 @@
-// fuzz_sysfs.c: any bytes as the files of a machine (a capture): GPUs, cards and ranks found in it, a document, its model; what is gathered
-// from it describes the same machine.
+// fuzz_sysfs.c: any bytes as the files of a machine (a capture): GPUs, cards and ranks found in it, a document, its
+// model; what is gathered from it describes the same machine.
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -49,8 +49,12 @@ static int list_nets(const tt_tree *tree, tt_source_net *nets)
   for (int i = 0; i < count; i++) { // the network layer gives each port a name of its own
     names[i][0] = 'n';
     names[i][1] = (char)('a' + i);
-    nets[i] = (tt_source_net){
-        .name = names[i], .pci_path = ports[i].pci_path, .speed = ports[i].speed, .port = ports[i].port, .rail = -1, .plane = -1};
+    nets[i] = (tt_source_net){.name = names[i],
+                              .pci_path = ports[i].pci_path,
+                              .speed = ports[i].speed,
+                              .port = ports[i].port,
+                              .rail = -1,
+                              .plane = -1};
   }
   return count;
 }

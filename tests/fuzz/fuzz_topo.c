@@ -1,5 +1,5 @@
-// fuzz_topo.c: any bytes as a machine: document, round trip, model, paths, groups, and on a small one a short search. What is accepted must
-// keep the invariants.
+// fuzz_topo.c: any bytes as a machine: document, round trip, model, paths, groups, and on a small one a short search.
+// What is accepted must keep the invariants.
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-// driver.c: built with our cuda.h, and with NVIDIA's where there is one: what the driver's functions on host devices say to its prototypes, types and numbers.
+// driver.c: built with our cuda.h, and with NVIDIA's where there is one: what the driver's functions on host devices
+// say to its prototypes, types and numbers.
 #include <cuda.h>
 #include <cudaProfiler.h>
 #include <cudaTypedefs.h>
@@ -101,7 +102,8 @@ static void check_values(void)
   CUgraphExec exec;
   CUgraphNode node;
   CUgraphNodeType type;
-  CUstreamBatchMemOpParams batch[2] = {{.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32}, {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64}};
+  CUstreamBatchMemOpParams batch[2] = {{.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32},
+                                       {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64}};
   void *memory;
   size_t count = 1;
   OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));

@@ -1,4 +1,5 @@
-// program.c: a program that includes nccl.h alone and uses the CUDA runtime, as many do. C99 and C++; without arguments two ranks add up.
+// program.c: a program that includes nccl.h alone and uses the CUDA runtime, as many do. C99 and C++; without arguments
+// two ranks add up.
 #include <nccl.h>
 #include <stdio.h>
 

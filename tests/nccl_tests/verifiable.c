@@ -1,8 +1,9 @@
-// verifiable.c: the library libverifiable.so that the programs of nccl-tests load for their check (-c 1), for host memory: the three functions of
-// their verifiable.h. NVIDIA's are kernels for a GPU. Which values stand where, and which results are right, is perf/pattern.h's.
+// verifiable.c: the library libverifiable.so that the programs of nccl-tests load for their check (-c 1), for host
+// memory: the three functions of their verifiable.h. NVIDIA's are kernels for a GPU. Which values stand where, and
+// which results are right, is perf/pattern.h's.
 //
-// Any thread may call them. Each waits for what the stream has to do, does its work itself and returns cudaSuccess (0); cudaErrorInvalidValue (1)
-// for an unknown type, no memory or an error of the stream, and then has written nothing.
+// Any thread may call them. Each waits for what the stream has to do, does its work itself and returns cudaSuccess (0);
+// cudaErrorInvalidValue (1) for an unknown type, no memory or an error of the stream, and then has written nothing.
 #include <tutti.h>
 
 #include "options.h"
@@ -11,14 +12,16 @@
 
 #define API __attribute__((visibility("default")))
 
-// Their names and parameters in C++: data, elements, type, operation (from ncclNumOps on: a multiplied sum), ranks, [rank,] seed, index of
-// the first element, stream.
-API int tests_prepare_input(void *data, intptr_t count, int type, int op, int nranks, int rank, uint64_t seed, intptr_t first,
+// Their names and parameters in C++: data, elements, type, operation (from ncclNumOps on: a multiplied sum), ranks,
+// [rank,] seed, index of the first element, stream.
+API int tests_prepare_input(void *data, intptr_t count, int type, int op, int nranks, int rank, uint64_t seed,
+                            intptr_t first,
                             cudaStream_t stream) __asm__("_Z26ncclVerifiablePrepareInputPvliiiimlP11CUstream_st");
 API int tests_prepare_expected(void *data, intptr_t count, int type, int op, int nranks, uint64_t seed, intptr_t first,
                                cudaStream_t stream) __asm__("_Z29ncclVerifiablePrepareExpectedPvliiimlP11CUstream_st");
-API int tests_verify(const void *results, const void *expected, intptr_t count, int type, int op, int nranks, uint64_t seed, intptr_t first,
-                     int64_t *wrong, cudaStream_t stream) __asm__("_Z20ncclVerifiableVerifyPKvS0_liiimlPlP11CUstream_st");
+API int tests_verify(const void *results, const void *expected, intptr_t count, int type, int op, int nranks,
+                     uint64_t seed, intptr_t first, int64_t *wrong,
+                     cudaStream_t stream) __asm__("_Z20ncclVerifiableVerifyPKvS0_liiimlPlP11CUstream_st");
 
 // All patterns of the process; kept until it ends, for they are few and asked for often.
 static perf_patterns *patterns;
@@ -36,7 +39,8 @@ typedef struct series {
   intptr_t first;
 } series;
 
-// The input of `rank`, or for -1 the result. One rank's sum is a copy: collectives that only move data ask for that. False: cudaErrorInvalidValue.
+// The input of `rank`, or for -1 the result. One rank's sum is a copy: collectives that only move data ask for that.
+// False: cudaErrorInvalidValue.
 static bool open_series(series *s, int type, int op, int nranks, int rank)
 {
   if (type < 0 || type >= ncclNumTypes || op < 0 || nranks < 1 || !patterns) {
@@ -68,14 +72,15 @@ static int fill(const series *s, void *data, intptr_t count, cudaStream_t stream
   return 0;
 }
 
-int tests_prepare_input(void *data, intptr_t count, int type, int op, int nranks, int rank, uint64_t seed, intptr_t first,
-                        cudaStream_t stream)
+int tests_prepare_input(void *data, intptr_t count, int type, int op, int nranks, int rank, uint64_t seed,
+                        intptr_t first, cudaStream_t stream)
 {
   series s = {.seed = seed, .first = first};
   return rank >= 0 && rank < nranks && open_series(&s, type, op, nranks, rank) ? fill(&s, data, count, stream) : 1;
 }
 
-int tests_prepare_expected(void *data, intptr_t count, int type, int op, int nranks, uint64_t seed, intptr_t first, cudaStream_t stream)
+int tests_prepare_expected(void *data, intptr_t count, int type, int op, int nranks, uint64_t seed, intptr_t first,
+                           cudaStream_t stream)
 {
   series s = {.seed = seed, .first = first};
   return open_series(&s, type, op, nranks, -1) ? fill(&s, data, count, stream) : 1;
@@ -87,8 +92,8 @@ static uint64_t distance(uint64_t a, uint64_t b)
   return a < b ? b - a : a - b;
 }
 
-int tests_verify(const void *results, const void *expected, intptr_t count, int type, int op, int nranks, uint64_t seed, intptr_t first,
-                 int64_t *wrong, cudaStream_t stream)
+int tests_verify(const void *results, const void *expected, intptr_t count, int type, int op, int nranks, uint64_t seed,
+                 intptr_t first, int64_t *wrong, cudaStream_t stream)
 {
   series s = {.seed = seed, .first = first};
   if (!open_series(&s, type, op, nranks, -1) || tuttiStreamSynchronize(stream) != ncclSuccess) {

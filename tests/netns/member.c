@@ -1,17 +1,19 @@
-// member.c: one rank of a job that something happens to: it loops over operations, checks every result, and says when and how the library
-// reports what went wrong. Public API only. Started by tests/netns_faults.sh; environment: RANK, WORLD_SIZE, MEMBER_DIR.
+// member.c: one rank of a job that something happens to: it loops over operations, checks every result, and says when
+// and how the library reports what went wrong. Public API only. Started by tests/netns_faults.sh; environment: RANK,
+// WORLD_SIZE, MEMBER_DIR.
 //
-//   member [option…]       -k small|large|ring|mixed|inits   what to do (mixed)        -c count    elements of a large operation (256Ki)
-//                          -s seconds  stop after so long (20)                          -p ms       pause between rounds (2)
-//                          -t seconds  hard limit (120): then this is called a hang     -N          non-blocking communicator
-//                          -l R:seconds  rank R begins its first operation so much later
-//                          -w          wait for the file `go` between the creation of the communicator and the first operation
+//   member [option…]       -k small|large|ring|mixed|inits   what to do (mixed)        -c count    elements of a large
+//   operation (256Ki)
+//                          -s seconds  stop after so long (20)                          -p ms       pause between
+//                          rounds (2) -t seconds  hard limit (120): then this is called a hang     -N non-blocking
+//                          communicator -l R:seconds  rank R begins its first operation so much later -w          wait
+//                          for the file `go` between the creation of the communicator and the first operation
 //   member hog FIRST LAST  keeps all these TCP ports busy until it is killed
 //
-// The members meet in the folder MEMBER_DIR: `id.N` unique ids, `joined.R`, `running.R` (after three rounds), `stop` (all leave together),
-// `cut.R` ("shutdown" or "reset": rank R does that to all its TCP connections, behind the library's back).
-// Exit status: 0 done, 3 the library reported an error (line "rank R: FAILED at T: code: text", T in seconds of the real-time clock),
-// 4 wrong data, 5 the test itself cannot go on, 7 hang.
+// The members meet in the folder MEMBER_DIR: `id.N` unique ids, `joined.R`, `running.R` (after three rounds), `stop`
+// (all leave together), `cut.R` ("shutdown" or "reset": rank R does that to all its TCP connections, behind the
+// library's back). Exit status: 0 done, 3 the library reported an error (line "rank R: FAILED at T: code: text", T in
+// seconds of the real-time clock), 4 wrong data, 5 the test itself cannot go on, 7 hang.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -152,8 +154,8 @@ static bool read_file(const member *m, const char *name, int number, void *data,
 __attribute__((noreturn)) static void failed(member *m, const char *doing, ncclResult_t res)
 {
   ncclResult_t state = ncclSuccess;
-  say(m, "FAILED at %.3f: %d %s: in %s, round %d: %s", now(CLOCK_REALTIME), (int)res, ncclGetErrorString(res), doing, m->round,
-      ncclGetLastError(m->comm));
+  say(m, "FAILED at %.3f: %d %s: in %s, round %d: %s", now(CLOCK_REALTIME), (int)res, ncclGetErrorString(res), doing,
+      m->round, ncclGetLastError(m->comm));
   if (m->comm != NULL) {
     place = "ncclCommGetAsyncError after the error";
     bool refused = res == ncclInvalidArgument || res == ncclInvalidUsage; // the call was wrong, not the communicator
@@ -327,7 +329,8 @@ static void rounds(member *m)
 
 // --- Mischief
 
-// Cuts a connection without closing its descriptor: the library finds out as if the network had done it. True when it was one.
+// Cuts a connection without closing its descriptor: the library finds out as if the network had done it. True when it
+// was one.
 static bool cut(int fd, const char *how)
 {
   struct sockaddr_storage a;
@@ -337,7 +340,8 @@ static bool cut(int fd, const char *how)
     return false;
   }
   // By the bare system call: ThreadSanitizer would rightly call it a race with the library's threads.
-  return strncmp(how, "reset", 5) == 0 ? syscall(SYS_connect, fd, &none, sizeof none) == 0 : shutdown(fd, SHUT_RDWR) == 0;
+  return strncmp(how, "reset", 5) == 0 ? syscall(SYS_connect, fd, &none, sizeof none) == 0
+                                       : shutdown(fd, SHUT_RDWR) == 0;
 }
 
 static void *mischief(void *arg)
@@ -420,7 +424,8 @@ int main(int argc, char **argv)
   pthread_t thread;
   m.in = calloc(m.count, sizeof *m.in);
   m.out = calloc(m.count, sizeof *m.out);
-  if (m.in == NULL || m.out == NULL || pthread_create(&thread, NULL, mischief, &m) != 0 || pthread_detach(thread) != 0) {
+  if (m.in == NULL || m.out == NULL || pthread_create(&thread, NULL, mischief, &m) != 0 ||
+      pthread_detach(thread) != 0) {
     return UNABLE;
   }
   signal(SIGALRM, on_alarm);

@@ -1,10 +1,12 @@
-// relay.c: one rank of a job in which rank 0 sends to the last rank, message after message, while others do something to the proxy in between. Public
-// API only. Started by tests/netns_pxn.sh; environment: RANK, WORLD_SIZE, MEMBER_DIR.
+// relay.c: one rank of a job in which rank 0 sends to the last rank, message after message, while others do something
+// to the proxy in between. Public API only. Started by tests/netns_pxn.sh; environment: RANK, WORLD_SIZE, MEMBER_DIR.
 //
-//   relay SECONDS COUNT [WHO WHAT [early]]   rank WHO does WHAT (leave, abort) when messages come; early: before the first one is sent
+//   relay SECONDS COUNT [WHO WHAT [early]]   rank WHO does WHAT (leave, abort) when messages come; early: before the
+//   first one is sent
 //
-// Files in MEMBER_DIR: `id`, `running` (messages come), `left` (WHO has done it), `over` (the last one is sent, or somebody has failed). Exit status as member.c: 0 done, 3 the
-// library reported an error (line "rank R: FAILED at T: code: text"), 4 wrong data, 5 the test itself cannot go on, 7 hang.
+// Files in MEMBER_DIR: `id`, `running` (messages come), `left` (WHO has done it), `over` (the last one is sent, or
+// somebody has failed). Exit status as member.c: 0 done, 3 the library reported an error (line "rank R: FAILED at T:
+// code: text"), 4 wrong data, 5 the test itself cannot go on, 7 hang.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -59,7 +61,8 @@ static void publish(const char *name, const void *data, size_t size)
 static void must(ncclResult_t res)
 {
   if (res != ncclSuccess) {
-    printf("rank %d: FAILED at %.6f: %d %s: %s\n", rank, now(CLOCK_REALTIME), (int)res, ncclGetErrorString(res), ncclGetLastError(NULL));
+    printf("rank %d: FAILED at %.6f: %d %s: %s\n", rank, now(CLOCK_REALTIME), (int)res, ncclGetErrorString(res),
+           ncclGetLastError(NULL));
     fflush(stdout);
     publish("over", "", 0);
     ncclCommAbort(comm);

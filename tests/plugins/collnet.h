@@ -1,11 +1,12 @@
-// collnet.h: a collective network of any version, for tests, beside the network of net_tcp.h. A file that includes it says which version:
+// collnet.h: a collective network of any version, for tests, beside the network of net_tcp.h. A file that includes it
+// says which version:
 //
 //   #define NET_VERSION 12
 //   #include "collnet.h"
 //
-// COLL_TABLE makes the table. It really reduces: rank 0 of a group takes what the others send over TCP, adds it to its own in the order of ranks, and sends the
-// result to all. connect waits for the others, as plugins' do. It is strict: memory must be registered with the connection, no more requests than 8, the same
-// call on all ranks.
+// COLL_TABLE makes the table. It really reduces: rank 0 of a group takes what the others send over TCP, adds it to its
+// own in the order of ranks, and sends the result to all. connect waits for the others, as plugins' do. It is strict:
+// memory must be registered with the connection, no more requests than 8, the same call on all ranks.
 //
 //   TEST_COLL_FAIL=FUNCTION:N:CODE[:RANK]  the N-th call of it fails with the code (on that rank of the group alone)
 //   TEST_COLL_ONLY=TYPE:OP                 reduces nothing else
@@ -83,7 +84,8 @@ static ncclResult_t coll_fault(const char *function, int rank)
   const char *text = getenv("TEST_COLL_FAIL");
   size_t n = strlen(function);
   int number = 0, code = 0, who = -1;
-  if (text == NULL || strncmp(text, function, n) != 0 || text[n] != ':' || sscanf(text + n, ":%d:%d:%d", &number, &code, &who) < 2) {
+  if (text == NULL || strncmp(text, function, n) != 0 || text[n] != ':' ||
+      sscanf(text + n, ":%d:%d:%d", &number, &code, &who) < 2) {
     return ncclSuccess;
   }
   if ((who >= 0 && who != rank) || atomic_fetch_add(&count, 1) + 1 != number) {
@@ -229,9 +231,11 @@ UNUSED static ncclResult_t coll_finalize(void *ctx)
 {
   int left = atomic_load(&coll_open), contexts = atomic_fetch_sub(&coll_contexts, 1) - 1;
   if (contexts == 0 && left != 0) {
-    tcp_log(NCCL_LOG_WARN, NCCL_NET, __FILE__, __LINE__, "collective test plugin: LEAK: %d objects are open after the last finalize", left);
+    tcp_log(NCCL_LOG_WARN, NCCL_NET, __FILE__, __LINE__,
+            "collective test plugin: LEAK: %d objects are open after the last finalize", left);
   }
-  tcp_log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "collective test plugin: %d reductions in this process", atomic_load(&coll_calls));
+  tcp_log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "collective test plugin: %d reductions in this process",
+          atomic_load(&coll_calls));
   free(ctx);
   return ncclSuccess;
 }
@@ -316,9 +320,11 @@ UNUSED static ncclResult_t coll_close_listen(void *any)
 
 static int coll_dial(const coll_handle *h, uint32_t rank)
 {
-  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(h->port)};
+  struct sockaddr_in at = {
+      .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(h->port)};
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0 || send(fd, &rank, sizeof rank, MSG_NOSIGNAL) != sizeof rank) {
+  if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0 ||
+      send(fd, &rank, sizeof rank, MSG_NOSIGNAL) != sizeof rank) {
     close(fd);
     return -1;
   }
@@ -330,8 +336,8 @@ static bool coll_let_in(coll_comm *c, int door)
   for (int i = 1; i < c->nranks; i++) {
     uint32_t rank = 0;
     int fd = accept(door, NULL, NULL);
-    if (fd < 0 || recv(fd, &rank, sizeof rank, MSG_WAITALL) != sizeof rank || rank == 0 || rank >= (uint32_t)c->nranks ||
-        c->line[rank].fd >= 0) {
+    if (fd < 0 || recv(fd, &rank, sizeof rank, MSG_WAITALL) != sizeof rank || rank == 0 ||
+        rank >= (uint32_t)c->nranks || c->line[rank].fd >= 0) {
       close(fd);
       return false;
     }
@@ -377,7 +383,8 @@ UNUSED static ncclResult_t coll_connect(void *handles[], int nranks, int rank, v
   }
   atomic_fetch_add(&coll_open, 1);
   memcpy(&root, handles[0], sizeof root);
-  bool good = rank == 0 ? coll_let_in(c, ((coll_listener *)door)->fd) : (c->line[0].fd = coll_dial(&root, (uint32_t)rank)) >= 0;
+  bool good =
+      rank == 0 ? coll_let_in(c, ((coll_listener *)door)->fd) : (c->line[0].fd = coll_dial(&root, (uint32_t)rank)) >= 0;
   if (!good) {
     coll_free(c);
     coll_close_listen(door);
@@ -546,8 +553,8 @@ static bool coll_is_registered(const coll_comm *c, const char *data, size_t size
   return r != NULL && (const void *)r->of == c && data >= r->from && size <= (size_t)(r->to - data);
 }
 
-UNUSED static ncclResult_t coll_allreduce(void *any, void *in, void *out, coll_count_t count, ncclDataType_t type, ncclRedOp_t op,
-                                          void *in_mr, void *out_mr, void **request)
+UNUSED static ncclResult_t coll_allreduce(void *any, void *in, void *out, coll_count_t count, ncclDataType_t type,
+                                          ncclRedOp_t op, void *in_mr, void *out_mr, void **request)
 {
   coll_comm *c = any;
   size_t bytes = (size_t)count * coll_size((int)type);
@@ -578,7 +585,8 @@ UNUSED static ncclResult_t coll_allreduce(void *any, void *in, void *out, coll_c
 UNUSED static ncclResult_t coll_flush(void *any, void *data, int size, void *mhandle, void **request)
 {
   *request = NULL;
-  return coll_is_registered(any, data, (size_t)size, mhandle) ? ncclSuccess : coll_misuse("a flush of memory that is not registered");
+  return coll_is_registered(any, data, (size_t)size, mhandle) ? ncclSuccess
+                                                              : coll_misuse("a flush of memory that is not registered");
 }
 
 UNUSED static ncclResult_t coll_test(void *any, int *done, int *size)
@@ -609,7 +617,8 @@ UNUSED static ncclResult_t coll_test(void *any, int *done, int *size)
 #else
 #define COLL_TABLE_11
 #endif
-#define COLL_TABLE                                                                                                                \
-  .name = "TestColl", .init = coll_init, .devices = coll_devices, .getProperties = coll_properties, .listen = coll_listen,        \
-  .connect = coll_connect, .reduceSupport = coll_support, .regMr = coll_reg, .deregMr = coll_dereg, .iallreduce = coll_allreduce, \
-  .iflush = coll_flush, .test = coll_test, .closeColl = coll_close, .closeListen = coll_close_listen, COLL_TABLE_11
+#define COLL_TABLE                                                                                  \
+  .name = "TestColl", .init = coll_init, .devices = coll_devices, .getProperties = coll_properties, \
+  .listen = coll_listen, .connect = coll_connect, .reduceSupport = coll_support, .regMr = coll_reg, \
+  .deregMr = coll_dereg, .iallreduce = coll_allreduce, .iflush = coll_flush, .test = coll_test,     \
+  .closeColl = coll_close, .closeListen = coll_close_listen, COLL_TABLE_11

@@ -1,4 +1,5 @@
-// Collective networks of versions 12, 8 and 6, of which nothing but the answers to first questions is there. TEST_COLLNET_WRONG names the rule that is broken.
+// Collective networks of versions 12, 8 and 6, of which nothing but the answers to first questions is there.
+// TEST_COLLNET_WRONG names the rule that is broken.
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,9 +73,9 @@ static ncclResult_t nothing(void)
 }
 
 #define NEVER(v, member) .member = (__typeof__(((ncclCollNet_v##v##_t *)0)->member))(void (*)(void))nothing
-#define REST(v)                                                                                                                       \
-  NEVER(v, listen), NEVER(v, connect), NEVER(v, regMr), NEVER(v, deregMr), NEVER(v, iallreduce), NEVER(v, test), NEVER(v, closeColl), \
-      NEVER(v, closeListen)
+#define REST(v)                                                                                                  \
+  NEVER(v, listen), NEVER(v, connect), NEVER(v, regMr), NEVER(v, deregMr), NEVER(v, iallreduce), NEVER(v, test), \
+      NEVER(v, closeColl), NEVER(v, closeListen)
 
 const ncclCollNet_v12_t ncclCollNetPlugin_v12 = {.name = "TestColl",
                                                  .init = init,
@@ -83,7 +84,15 @@ const ncclCollNet_v12_t ncclCollNetPlugin_v12 = {.name = "TestColl",
                                                  .reduceSupport = reduce_support,
                                                  .finalize = finalize,
                                                  REST(12)};
-const ncclCollNet_v8_t ncclCollNetPlugin_v8 = {
-    .name = "TestColl", .init = old_init, .devices = devices, .getProperties = properties_8, .reduceSupport = reduce_support, REST(8)};
-const ncclCollNet_v6_t ncclCollNetPlugin_v6 = {
-    .name = "TestColl", .init = old_init, .devices = devices, .getProperties = properties_6, .reduceSupport = reduce_support, REST(6)};
+const ncclCollNet_v8_t ncclCollNetPlugin_v8 = {.name = "TestColl",
+                                               .init = old_init,
+                                               .devices = devices,
+                                               .getProperties = properties_8,
+                                               .reduceSupport = reduce_support,
+                                               REST(8)};
+const ncclCollNet_v6_t ncclCollNetPlugin_v6 = {.name = "TestColl",
+                                               .init = old_init,
+                                               .devices = devices,
+                                               .getProperties = properties_6,
+                                               .reduceSupport = reduce_support,
+                                               REST(6)};

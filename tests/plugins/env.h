@@ -1,5 +1,6 @@
-// env.h: an environment plugin for tests, of version VERSION. NCCL_X has the value of TEST_ENV_NCCL_X, in a buffer that the next call overwrites; all else is not
-// set. TEST_ENV_INIT=fail: init fails. Each call but getEnv is written into the file that TEST_ENV_RECORD names.
+// env.h: an environment plugin for tests, of version VERSION. NCCL_X has the value of TEST_ENV_NCCL_X, in a buffer that
+// the next call overwrites; all else is not set. TEST_ENV_INIT=fail: init fails. Each call but getEnv is written into
+// the file that TEST_ENV_RECORD names.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,8 @@ static const char *value(const char *name)
 }
 
 #if VERSION == 2
-static ncclResult_t begin_with_log(uint8_t major, uint8_t minor, uint8_t patch, const char *suffix, ncclDebugLogger_t log)
+static ncclResult_t begin_with_log(uint8_t major, uint8_t minor, uint8_t patch, const char *suffix,
+                                   ncclDebugLogger_t log)
 {
   log(NCCL_LOG_INFO, NCCL_ENV, __FILE__, __LINE__, "the test's environment begins");
   return begin(major, minor, patch, suffix);

@@ -14,8 +14,8 @@ static ncclResult_t begin(size_t nranks, size_t nnodes, ncclDebugLogger_t log, v
   return ncclSuccess;
 }
 
-static ncclResult_t choose(void *instance, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int registered,
-                           int *channels)
+static ncclResult_t choose(void *instance, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto,
+                           int registered, int *channels)
 {
   (void)instance;
   (void)func;
@@ -68,5 +68,9 @@ static ncclResult_t change(void *event, ncclProfilerEventState_v1_t state, ncclP
 
 const ncclNet_v12_t ncclNetPlugin_v12 = {NET_TABLE};
 const ncclTuner_v4_t ncclTunerPlugin_v4 = {.name = "Mixed", .init = begin, .getCollInfo = choose, .destroy = end};
-const ncclProfiler_v1_t ncclProfiler_v1 = {
-    .name = "Mixed", .init = watch, .startEvent = start, .stopEvent = stop, .recordEventState = change, .finalize = end};
+const ncclProfiler_v1_t ncclProfiler_v1 = {.name = "Mixed",
+                                           .init = watch,
+                                           .startEvent = start,
+                                           .stopEvent = stop,
+                                           .recordEventState = change,
+                                           .finalize = end};

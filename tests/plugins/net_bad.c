@@ -1,5 +1,5 @@
-// A network plugin of version 12 that cannot be used, for the reason that TEST_NET_BAD names; "absurd" can, with what is absurd put right. It has tables of
-// other kinds beside it.
+// A network plugin of version 12 that cannot be used, for the reason that TEST_NET_BAD names; "absurd" can, with what
+// is absurd put right. It has tables of other kinds beside it.
 #define NET_VERSION 12
 #include "net_tcp.h"
 

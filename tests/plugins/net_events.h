@@ -1,12 +1,14 @@
-// net_events.h: a network plugin that tells events of its requests through the profiler's callback, over net_tcp.h. A file that includes it says which
-// version (10 to 12: those before have no callback), and gets the table. How it tells them, TEST_NET_EVENTS says:
+// net_events.h: a network plugin that tells events of its requests through the profiler's callback, over net_tcp.h. A
+// file that includes it says which version (10 to 12: those before have no callback), and gets the table. How it tells
+// them, TEST_NET_EVENTS says:
 //
 //   calls   an event begins with isend or irecv, and ends when test says done
 //   thread  the same, but a thread of the connection's own tells it, some time later; closing waits for it
-//   late    an event begins when its request is done; half of them end when the connection is closed, when one more begins, the others never
-//   never   an event begins with isend or irecv, and never ends
+//   late    an event begins when its request is done; half of them end when the connection is closed, when one more
+//   begins, the others never never   an event begins with isend or irecv, and never ends
 //
-// `data` is that of NCCL's socket network. The length is that of the buffer when an event begins, and of the message when it ends.
+// `data` is that of NCCL's socket network. The length is that of the buffer when an event begins, and of the message
+// when it ends.
 #pragma once
 #include <pthread.h>
 
@@ -55,7 +57,8 @@ static bool how(const char *mode)
 
 static void begin_event(watch *w)
 {
-  tell(&w->event, ncclProfilerNetEventStart, w->phandle, NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER, &w->data);
+  tell(&w->event, ncclProfilerNetEventStart, w->phandle, NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER,
+       &w->data);
 }
 
 // In one call or in two.
@@ -172,7 +175,8 @@ static ncclResult_t event_init(
 #endif
 }
 
-static ncclResult_t event_isend(void *any, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+static ncclResult_t event_isend(void *any, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                                void **request)
 {
   ncclResult_t res = tcp_isend(any, data, size, tag, mhandle, phandle, request);
   if (res == ncclSuccess && *request != NULL) {
@@ -181,7 +185,8 @@ static ncclResult_t event_isend(void *any, void *data, size_t size, int tag, voi
   return res;
 }
 
-static ncclResult_t event_irecv(void *any, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request)
+static ncclResult_t event_irecv(void *any, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                                void **phandles, void **request)
 {
   ncclResult_t res = tcp_irecv(any, n, data, sizes, tags, mhandles, phandles, request);
   if (res == ncclSuccess && *request != NULL) {

@@ -1,5 +1,6 @@
-// A network plugin of version 11 whose table has a name and init alone, until init chooses the rest, and another name: as nccl-rdma-sharp-plugins does.
-// TEST_NET_LATE=hollow: init leaves it as it was. TEST_NET_LATE=finalize: init adds finalize alone.
+// A network plugin of version 11 whose table has a name and init alone, until init chooses the rest, and another name:
+// as nccl-rdma-sharp-plugins does. TEST_NET_LATE=hollow: init leaves it as it was. TEST_NET_LATE=finalize: init adds
+// finalize alone.
 #define NET_VERSION 11
 #include "net_tcp.h"
 

@@ -1,11 +1,13 @@
-// net_tcp.h: a network plugin of any version, for tests: plain TCP over the loopback, one socket per connection. A file that includes it says which version:
+// net_tcp.h: a network plugin of any version, for tests: plain TCP over the loopback, one socket per connection. A file
+// that includes it says which version:
 //
 //   #define NET_VERSION 12
 //   #include "net_tcp.h"
 //
-// and gets the functions tcp_…; NET_TABLE makes the table of them. It is as strict as a plugin may be: memory must be registered with the connection that uses
-// it, no more requests than the version allows, no context of somebody else's; and as unwilling: connections and requests take several calls.
-// Nothing here is Tutti's: a plugin knows the headers in nccl/ only.
+// and gets the functions tcp_…; NET_TABLE makes the table of them. It is as strict as a plugin may be: memory must be
+// registered with the connection that uses it, no more requests than the version allows, no context of somebody else's;
+// and as unwilling: connections and requests take several calls. Nothing here is Tutti's: a plugin knows the headers in
+// nccl/ only.
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
@@ -135,7 +137,8 @@ static ncclResult_t tcp_init_any(ncclDebugLogger_t log)
     return ncclInvalidArgument;
   }
   tcp_log = log;
-  log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: init number %d", atomic_fetch_add(&tcp_contexts, 1) + 1);
+  log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: init number %d",
+      atomic_fetch_add(&tcp_contexts, 1) + 1);
   return ncclSuccess;
 }
 
@@ -157,8 +160,8 @@ UNUSED static ncclResult_t tcp_init(void **ctx, uint64_t comm, TYPED(ncclNetComm
   c->traffic_class = config->trafficClass;
   *ctx = c;
   ncclResult_t res = tcp_init_any(log);
-  log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: communicator %llx traffic class %d", (unsigned long long)comm,
-      config->trafficClass);
+  log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: communicator %llx traffic class %d",
+      (unsigned long long)comm, config->trafficClass);
   return res;
 }
 
@@ -167,7 +170,8 @@ UNUSED static ncclResult_t tcp_finalize(void *ctx)
   const context *c = ctx;
   int left = atomic_load(&tcp_open), contexts = atomic_fetch_sub(&tcp_contexts, 1) - 1;
   if (contexts == 0 && left != 0) {
-    tcp_log(NCCL_LOG_WARN, NCCL_NET, __FILE__, __LINE__, "tcp test plugin: LEAK: %d objects are open after the last finalize", left);
+    tcp_log(NCCL_LOG_WARN, NCCL_NET, __FILE__, __LINE__,
+            "tcp test plugin: LEAK: %d objects are open after the last finalize", left);
   }
   if (c->hints > 1) {
     tcp_misuse("more than one setNetAttr before the first connection");
@@ -267,7 +271,8 @@ static ncclResult_t tcp_connect_any(void *handle, void **out)
   memcpy(&h, handle, sizeof h);
   *out = NULL;
   if (h.fd < 0) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(h.port)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(h.port)};
     h.fd = socket(AF_INET, SOCK_STREAM, 0);
     tcp_set_up(h.fd);
     if (connect(h.fd, (struct sockaddr *)&at, sizeof at) != 0 && errno != EINPROGRESS) {
@@ -328,7 +333,8 @@ UNUSED static ncclResult_t tcp_listen(void *ctx, int dev, void *handle, void **o
 UNUSED static ncclResult_t tcp_connect(void *ctx, int dev, void *handle, void **out, TYPED(ncclNetDeviceHandle) * *gpu)
 {
   (void)dev;
-  return ctx == NULL || *gpu != NULL ? tcp_misuse("connect without a context, or for a GPU") : tcp_connect_any(handle, out);
+  return ctx == NULL || *gpu != NULL ? tcp_misuse("connect without a context, or for a GPU")
+                                     : tcp_connect_any(handle, out);
 }
 #else
 UNUSED static ncclResult_t tcp_listen(int dev, void *handle, void **out)
@@ -336,13 +342,16 @@ UNUSED static ncclResult_t tcp_listen(int dev, void *handle, void **out)
   return tcp_listen_any(dev, handle, out);
 }
 #if NET_VERSION == 10
-UNUSED static ncclResult_t tcp_connect(int dev, ncclNetCommConfig_v10_t *config, void *handle, void **out, ncclNetDeviceHandle_v10_t **gpu)
+UNUSED static ncclResult_t tcp_connect(int dev, ncclNetCommConfig_v10_t *config, void *handle, void **out,
+                                       ncclNetDeviceHandle_v10_t **gpu)
 {
   (void)dev;
   if (config != NULL && ((tcp_handle *)handle)->fd < 0) {
-    tcp_log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: a connection of traffic class %d", config->trafficClass);
+    tcp_log(NCCL_LOG_INFO, NCCL_INIT, __FILE__, __LINE__, "tcp test plugin: a connection of traffic class %d",
+            config->trafficClass);
   }
-  return config == NULL || *gpu != NULL ? tcp_misuse("connect without a configuration, or for a GPU") : tcp_connect_any(handle, out);
+  return config == NULL || *gpu != NULL ? tcp_misuse("connect without a configuration, or for a GPU")
+                                        : tcp_connect_any(handle, out);
 }
 #elif NET_VERSION >= 7
 UNUSED static ncclResult_t tcp_connect(int dev, void *handle, void **out, TYPED(ncclNetDeviceHandle) * *gpu)
@@ -407,9 +416,10 @@ UNUSED static ncclResult_t tcp_reg(void *any, void *data, reg_bytes_t size, int 
   return ncclSuccess;
 }
 
-// The library has host memory only, which has no descriptor, so nobody should come here but tests, which say so (TEST_NET_DMABUF). The descriptor must show
-// the same memory as the address.
-UNUSED static ncclResult_t tcp_reg_dmabuf(void *any, void *data, size_t size, int type, uint64_t offset, int fd, void **mhandle)
+// The library has host memory only, which has no descriptor, so nobody should come here but tests, which say so
+// (TEST_NET_DMABUF). The descriptor must show the same memory as the address.
+UNUSED static ncclResult_t tcp_reg_dmabuf(void *any, void *data, size_t size, int type, uint64_t offset, int fd,
+                                          void **mhandle)
 {
   if (getenv("TEST_NET_DMABUF") == NULL || type != NCCL_PTR_CUDA) {
     return tcp_misuse("a dma-buf of host memory");
@@ -484,7 +494,8 @@ static ncclResult_t tcp_drive_send(connection *c)
     size_t head = r->moved < sizeof r->head ? sizeof r->head - r->moved : 0;
     size_t at = r->moved - (sizeof r->head - head);
     size_t rest = r->head.size - at;
-    struct iovec v[2] = {{(char *)&r->head + (sizeof r->head - head), head}, {r->parts[0].data + at, rest < tcp_piece ? rest : tcp_piece}};
+    struct iovec v[2] = {{(char *)&r->head + (sizeof r->head - head), head},
+                         {r->parts[0].data + at, rest < tcp_piece ? rest : tcp_piece}};
     struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
     ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
     if (n < 0) {
@@ -598,7 +609,8 @@ static ncclResult_t tcp_isend_any(void *any, void *data, size_t size, int tag, c
   return tcp_drive_send(c);
 }
 
-static ncclResult_t tcp_irecv_any(void *any, int n, void **data, const bytes_t *sizes, const int *tags, void **mhandles, void **request)
+static ncclResult_t tcp_irecv_any(void *any, int n, void **data, const bytes_t *sizes, const int *tags, void **mhandles,
+                                  void **request)
 {
   connection *c = any;
   *request = NULL;
@@ -626,14 +638,15 @@ static ncclResult_t tcp_irecv_any(void *any, int n, void **data, const bytes_t *
 }
 
 #if NET_VERSION >= 10
-UNUSED static ncclResult_t tcp_isend(void *any, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+UNUSED static ncclResult_t tcp_isend(void *any, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                                     void **request)
 {
   (void)phandle;
   return tcp_isend_any(any, data, size, tag, mhandle, request);
 }
 
-UNUSED static ncclResult_t tcp_irecv(void *any, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles,
-                                     void **request)
+UNUSED static ncclResult_t tcp_irecv(void *any, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                                     void **phandles, void **request)
 {
   return phandles == NULL ? tcp_misuse("no phandles") : tcp_irecv_any(any, n, data, sizes, tags, mhandles, request);
 }
@@ -643,7 +656,8 @@ UNUSED static ncclResult_t tcp_isend(void *any, void *data, bytes_t size, int ta
   return tcp_isend_any(any, data, (size_t)size, tag, mhandle, request);
 }
 
-UNUSED static ncclResult_t tcp_irecv(void *any, int n, void **data, bytes_t *sizes, int *tags, void **mhandles, void **request)
+UNUSED static ncclResult_t tcp_irecv(void *any, int n, void **data, bytes_t *sizes, int *tags, void **mhandles,
+                                     void **request)
 {
   return tcp_irecv_any(any, n, data, sizes, tags, mhandles, request);
 }
@@ -700,8 +714,8 @@ UNUSED static ncclResult_t tcp_test(void *any, int *done, int *sizes)
 #else
 #define NET_TABLE_11
 #endif
-#define NET_TABLE                                                                                                                          \
-  .name = "TestTcp", .init = tcp_init, .devices = tcp_devices, .getProperties = tcp_properties, .listen = tcp_listen,                      \
-  .connect = tcp_connect, .accept = tcp_accept, .regMr = tcp_reg, .regMrDmaBuf = tcp_reg_dmabuf, .deregMr = tcp_dereg, .isend = tcp_isend, \
-  .irecv = tcp_irecv, .iflush = tcp_flush, .test = tcp_test, .closeSend = tcp_close, .closeRecv = tcp_close,                               \
-  .closeListen = tcp_close_listen, NET_TABLE_9 NET_TABLE_11
+#define NET_TABLE                                                                                                      \
+  .name = "TestTcp", .init = tcp_init, .devices = tcp_devices, .getProperties = tcp_properties, .listen = tcp_listen,  \
+  .connect = tcp_connect, .accept = tcp_accept, .regMr = tcp_reg, .regMrDmaBuf = tcp_reg_dmabuf, .deregMr = tcp_dereg, \
+  .isend = tcp_isend, .irecv = tcp_irecv, .iflush = tcp_flush, .test = tcp_test, .closeSend = tcp_close,               \
+  .closeRecv = tcp_close, .closeListen = tcp_close_listen, NET_TABLE_9 NET_TABLE_11

@@ -1,4 +1,5 @@
-// A network plugin of version 12 that breaks the rule that TEST_NET_WRONG names, one that `tutti-plugin check` looks at; the plain one (net_tcp.h) otherwise.
+// A network plugin of version 12 that breaks the rule that TEST_NET_WRONG names, one that `tutti-plugin check` looks
+// at; the plain one (net_tcp.h) otherwise.
 #define NET_VERSION 12
 #include "net_tcp.h"
 
@@ -128,7 +129,8 @@ static ncclResult_t wrong_dereg(void *any, void *mhandle)
   return wrong("dereg") ? ncclInvalidUsage : res;
 }
 
-static ncclResult_t wrong_isend(void *any, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+static ncclResult_t wrong_isend(void *any, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                                void **request)
 {
   static int foreign;
   void *event = NULL;
@@ -146,7 +148,8 @@ static ncclResult_t wrong_isend(void *any, void *data, size_t size, int tag, voi
   return tcp_isend(any, data, size, tag, mhandle, phandle, request);
 }
 
-static ncclResult_t wrong_irecv(void *any, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles, void **request)
+static ncclResult_t wrong_irecv(void *any, int n, void **data, size_t *sizes, int *tags, void **mhandles,
+                                void **phandles, void **request)
 {
   last_buffer = data[0];
   if (wrong("overrun")) {

@@ -1,4 +1,5 @@
-// A library that tells a profiler of operations, as ncclComm does of its own: its texts and its log are here, and go when it is unloaded.
+// A library that tells a profiler of operations, as ncclComm does of its own: its texts and its log are here, and go
+// when it is unloaded.
 #include <stdarg.h>
 #include <stdlib.h>
 
@@ -6,8 +7,8 @@
 
 __attribute__((visibility("default"))) int host_run(const ncclProfiler_v6_t *profiler, int ops);
 
-__attribute__((format(printf, 5, 6))) static void log_nothing(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
-                                                              const char *fmt, ...)
+__attribute__((format(printf, 5, 6))) static void log_nothing(ncclDebugLogLevel level, unsigned long flags,
+                                                              const char *file, int line, const char *fmt, ...)
 {
   (void)level;
   (void)flags;

@@ -1,4 +1,5 @@
-// A profiler of version 6 that breaks the rule that TEST_PROFILER_WRONG names, one that `tutti-plugin check` looks at; a good one that counts otherwise.
+// A profiler of version 6 that breaks the rule that TEST_PROFILER_WRONG names, one that `tutti-plugin check` looks at;
+// a good one that counts otherwise.
 #define _GNU_SOURCE // gettid
 #include <pthread.h>
 #include <signal.h>
@@ -45,11 +46,13 @@ static void leave_thread(void)
   }
 }
 
-static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *name, int nodes, int nranks, int rank, ncclDebugLogger_t log)
+static ncclResult_t init(void **context, uint64_t comm, int *mask, const char *name, int nodes, int nranks, int rank,
+                         ncclDebugLogger_t log)
 {
   static char one;
   (void)nodes;
-  log(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__, "the wrong profiler follows rank %d of %s", rank, name != NULL ? name : "-");
+  log(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__, "the wrong profiler follows rank %d of %s", rank,
+      name != NULL ? name : "-");
   *mask = wrong("nothing") ? 0 : wrong("mask") ? 1 << 20 | 0xfff : 0xfff;
   if (wrong("init")) {
     return ncclSystemError;
@@ -123,7 +126,8 @@ static ncclResult_t stop(void *handle)
   }
   if (wrong("grow")) {
     ((event *)handle)->next = __atomic_load_n(&hoarded, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&hoarded, &((event *)handle)->next, handle, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    while (!__atomic_compare_exchange_n(&hoarded, &((event *)handle)->next, handle, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED)) {
     }
     return ncclSuccess;
   }
@@ -131,7 +135,8 @@ static ncclResult_t stop(void *handle)
     free(handle);
     return ncclSuccess;
   }
-  event *old = __atomic_exchange_n(&kept[__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % KEPT], handle, __ATOMIC_ACQ_REL);
+  event *old =
+      __atomic_exchange_n(&kept[__atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % KEPT], handle, __ATOMIC_ACQ_REL);
   free(old);
   return ncclSuccess;
 }
@@ -164,5 +169,9 @@ __attribute__((destructor)) static void unload(void)
   }
 }
 
-const ncclProfiler_v6_t ncclProfiler_v6 = {
-    .name = "TestWrong", .init = init, .startEvent = start, .stopEvent = stop, .recordEventState = record, .finalize = finalize};
+const ncclProfiler_v6_t ncclProfiler_v6 = {.name = "TestWrong",
+                                           .init = init,
+                                           .startEvent = start,
+                                           .stopEvent = stop,
+                                           .recordEventState = record,
+                                           .finalize = finalize};

@@ -1,4 +1,5 @@
-// recorder.h: a profiler that writes down what it is told, one line per call. recorder_v1.c … recorder_v6.c compile it for one version of the interface each.
+// recorder.h: a profiler that writes down what it is told, one line per call. recorder_v1.c … recorder_v6.c compile it
+// for one version of the interface each.
 //
 // TUTTI_RECORD=FILE            the lines go to FILE.vN.PID
 // TUTTI_RECORD_MASK=N          its mask; all events without
@@ -6,11 +7,13 @@
 // TUTTI_RECORD_INIT_FAILS=V    init fails in version V
 // TUTTI_RECORD_NO_CONTEXT=V    init of version V gives no context
 // TUTTI_RECORD_TIMERS=1        time stamps as numbers, not as "set"
-// TUTTI_RECORD_HANDLES=1       lines of starts end in the context's rank and the handle; those with a parent of another process, in that one's handle before
-// TUTTI_RECORD_GATE=V:FILE     init and finalize of version V return when there is such a file
+// TUTTI_RECORD_HANDLES=1       lines of starts end in the context's rank and the handle; those with a parent of another
+// process, in that one's handle before TUTTI_RECORD_GATE=V:FILE     init and finalize of version V return when there is
+// such a file
 //
-// Events are named by kind and number, "Coll#2". What must not be (an event stopped twice, a handle or context used after its end) is a line that begins with
-// ERROR. Handles stay allocated until their context is finalized, so that such use can be seen.
+// Events are named by kind and number, "Coll#2". What must not be (an event stopped twice, a handle or context used
+// after its end) is a line that begins with ERROR. Handles stay allocated until their context is finalized, so that
+// such use can be seen.
 #pragma once
 #ifndef RECORDER
 #define RECORDER 6
@@ -171,14 +174,17 @@ static ncclResult_t init(void **ctx, int *mask)
 }
 #else
 #if RECORDER == 4
-static ncclResult_t init(void **ctx, int *mask, const char *name, uint64_t id, int nnodes, int nranks, int rank, ncclDebugLogger_t log)
+static ncclResult_t init(void **ctx, int *mask, const char *name, uint64_t id, int nnodes, int nranks, int rank,
+                         ncclDebugLogger_t log)
 #else
-static ncclResult_t init(void **ctx, uint64_t id, int *mask, const char *name, int nnodes, int nranks, int rank, ncclDebugLogger_t log)
+static ncclResult_t init(void **ctx, uint64_t id, int *mask, const char *name, int nnodes, int nranks, int rank,
+                         ncclDebugLogger_t log)
 #endif
 {
   pthread_mutex_lock(&lock);
   log(NCCL_LOG_INFO, NCCL_PROFILE, __FILE__, __LINE__, "recorder of version %d", RECORDER);
-  say("init name=%s id=%s nodes=%d ranks=%d rank=%d\n", name != NULL ? name : "-", id != 0 ? "set" : "0", nnodes, nranks, rank);
+  say("init name=%s id=%s nodes=%d ranks=%d rank=%d\n", name != NULL ? name : "-", id != 0 ? "set" : "0", nnodes,
+      nranks, rank);
   ncclResult_t res = init_for(ctx, mask, rank);
   pthread_mutex_unlock(&lock);
   pass_gate();
@@ -211,13 +217,15 @@ static void say_task(const DESCR *d)
 #else
     int channels = d->coll.nChannels;
 #endif
-    say(" seq=%d func=" TEXT " in=%s out=%s count=%zu root=%d type=" TEXT " channels=%d warps=%d algo=" TEXT " proto=" TEXT,
-        (int)d->coll.seqNumber, d->coll.func, d->coll.sendBuff != NULL ? "set" : "-", d->coll.recvBuff != NULL ? "set" : "-", d->coll.count,
-        d->coll.root, d->coll.datatype, channels, d->coll.nWarps, d->coll.algo, d->coll.proto);
+    say(" seq=%d func=" TEXT " in=%s out=%s count=%zu root=%d type=" TEXT " channels=%d warps=%d algo=" TEXT
+        " proto=" TEXT,
+        (int)d->coll.seqNumber, d->coll.func, d->coll.sendBuff != NULL ? "set" : "-",
+        d->coll.recvBuff != NULL ? "set" : "-", d->coll.count, d->coll.root, d->coll.datatype, channels, d->coll.nWarps,
+        d->coll.algo, d->coll.proto);
   }
   if (d->type == ncclProfileP2p) {
-    say(" func=" TEXT " buff=%s count=%zu type=" TEXT " peer=%d", d->p2p.func, d->p2p.buff != NULL ? "set" : "-", d->p2p.count,
-        d->p2p.datatype, d->p2p.peer);
+    say(" func=" TEXT " buff=%s count=%zu type=" TEXT " peer=%d", d->p2p.func, d->p2p.buff != NULL ? "set" : "-",
+        d->p2p.count, d->p2p.datatype, d->p2p.peer);
 #if RECORDER >= 4
     say(" channels=%d", d->p2p.nChannels);
 #endif
@@ -246,8 +254,8 @@ static void say_timer(uint64_t ns)
 static void say_rest(const DESCR *d)
 {
   if (d->type == ncclProfileProxyOp) {
-    say(" pid=%s channel=%d peer=%d steps=%d chunk=%d send=%d", d->proxyOp.pid == getpid() ? "own" : "other", d->proxyOp.channelId,
-        d->proxyOp.peer, d->proxyOp.nSteps, d->proxyOp.chunkSize, d->proxyOp.isSend);
+    say(" pid=%s channel=%d peer=%d steps=%d chunk=%d send=%d", d->proxyOp.pid == getpid() ? "own" : "other",
+        d->proxyOp.channelId, d->proxyOp.peer, d->proxyOp.nSteps, d->proxyOp.chunkSize, d->proxyOp.isSend);
   } else if (d->type == ncclProfileProxyStep) {
     say(" step=%d", d->proxyStep.step);
   }
@@ -271,8 +279,8 @@ static void say_rest(const DESCR *d)
   if (d->type == ncclProfileGroupApi) {
     say(" depth=%d graph=%d", d->groupApi.groupDepth, d->groupApi.graphCaptured);
   } else if (d->type == ncclProfileCollApi) {
-    say(" func=%s count=%zu type=%s root=%d stream=%s graph=%d", d->collApi.func, d->collApi.count, d->collApi.datatype, d->collApi.root,
-        d->collApi.stream != NULL ? "set" : "-", d->collApi.graphCaptured);
+    say(" func=%s count=%zu type=%s root=%d stream=%s graph=%d", d->collApi.func, d->collApi.count, d->collApi.datatype,
+        d->collApi.root, d->collApi.stream != NULL ? "set" : "-", d->collApi.graphCaptured);
   } else if (d->type == ncclProfileP2pApi) {
     say(" func=%s count=%zu type=%s stream=%s graph=%d", d->p2pApi.func, d->p2pApi.count, d->p2pApi.datatype,
         d->p2pApi.stream != NULL ? "set" : "-", d->p2pApi.graphCaptured);
@@ -342,8 +350,10 @@ static ncclResult_t stop(void *handle)
   if (e == NULL) {
     say("ERROR: stop without a handle\n");
   } else if (good(e, "stop")) {
-    if (e->parent != NULL && e->parent->ctx != NULL && e->parent->ctx->finalized) { // profilers count a parent's children
-      say("ERROR: %s ends below %s, which is finalized\n", name_of(e, buf), name_of((void *)(uintptr_t)e->parent, (char[64]){0}));
+    if (e->parent != NULL && e->parent->ctx != NULL &&
+        e->parent->ctx->finalized) { // profilers count a parent's children
+      say("ERROR: %s ends below %s, which is finalized\n", name_of(e, buf),
+          name_of((void *)(uintptr_t)e->parent, (char[64]){0}));
     }
     say("stop %s\n", name_of(e, buf));
     e->stopped = true;
@@ -403,5 +413,9 @@ static ncclResult_t finalize(void *context_)
   return ncclSuccess;
 }
 
-const TABLE SYMBOL = {
-    .name = "recorder", .init = init, .startEvent = start, .stopEvent = stop, .recordEventState = record, .finalize = finalize};
+const TABLE SYMBOL = {.name = "recorder",
+                      .init = init,
+                      .startEvent = start,
+                      .stopEvent = stop,
+                      .recordEventState = record,
+                      .finalize = finalize};

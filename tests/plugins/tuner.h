@@ -1,11 +1,10 @@
-// tuner.h: a tuner plugin for tests, of version VERSION (defined before). It writes what it is given into the file that TEST_TUNER_RECORD names, a line each, and
-// answers as told:
+// tuner.h: a tuner plugin for tests, of version VERSION (defined before). It writes what it is given into the file that
+// TEST_TUNER_RECORD names, a line each, and answers as told:
 //   TEST_TUNER_INIT=fail        init fails
 //   TEST_TUNER_ANSWER=A,P,C     cheapest is algorithm A with protocol P, C channels
 //   TEST_TUNER_ANSWER=differ    the second, fourth … instance of the process wants the tree, the others the ring
-//   TEST_TUNER_ANSWER=error     getCollInfo fails; touch: a cost for all that cannot be had; nan: no cost is a number; none: everything is out
-//   TEST_TUNER_CHUNK=BYTES      size of chunks
-//   TEST_TUNER_CONSTANTS=1      rings begin late
+//   TEST_TUNER_ANSWER=error     getCollInfo fails; touch: a cost for all that cannot be had; nan: no cost is a number;
+//   none: everything is out TEST_TUNER_CHUNK=BYTES      size of chunks TEST_TUNER_CONSTANTS=1      rings begin late
 #pragma once
 #include <math.h>
 #include <stdio.h>
@@ -81,13 +80,13 @@ static inline int answer_of(const instance *i, int out[3])
 }
 
 #if VERSION == 2
-static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int collnet, int nvls, int ops, int *algo, int *proto,
-                           int *channels)
+static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int collnet, int nvls, int ops, int *algo,
+                           int *proto, int *channels)
 {
   char line[256];
   int a[3];
-  snprintf(line, sizeof line, "ask v2 func %d bytes %zu collnet %d nvls %d ops %d in %d %d %d\n", (int)func, bytes, collnet, nvls, ops,
-           *algo, *proto, *channels);
+  snprintf(line, sizeof line, "ask v2 func %d bytes %zu collnet %d nvls %d ops %d in %d %d %d\n", (int)func, bytes,
+           collnet, nvls, ops, *algo, *proto, *channels);
   record(line);
   if (answer_of(context, a)) {
     *algo = a[0];
@@ -98,14 +97,14 @@ static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int col
   return text != NULL && strcmp(text, "error") == 0 ? ncclInternalError : ncclSuccess;
 }
 #else
-static ncclResult_t change(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int registered,
-                           int *channels)
+static ncclResult_t change(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto,
+                           int registered, int *channels)
 {
   char line[1024];
   const char *text = getenv("TEST_TUNER_ANSWER");
   float(*table)[NCCL_NUM_PROTOCOLS] = (float(*)[NCCL_NUM_PROTOCOLS])costs;
-  int a[3], n = snprintf(line, sizeof line, "ask v%d func %d bytes %zu ops %d table %dx%d registered %d in %d costs", VERSION, (int)func,
-                         bytes, ops, nalgo, nproto, registered, *channels);
+  int a[3], n = snprintf(line, sizeof line, "ask v%d func %d bytes %zu ops %d table %dx%d registered %d in %d costs",
+                         VERSION, (int)func, bytes, ops, nalgo, nproto, registered, *channels);
   for (int i = 0; i < nalgo * nproto; i++) {
     float *x = &table[i / nproto][i % nproto];
     n += snprintf(line + n, sizeof line - (size_t)n, " %.3g", (double)*x);
@@ -128,7 +127,8 @@ static ncclResult_t change(void *context, ncclFunc_t func, size_t bytes, int ops
 #endif
 
 #if VERSION == 3
-static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int *channels)
+static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto,
+                           int *channels)
 {
   return change(context, func, bytes, ops, costs, nalgo, nproto, -1, channels);
 }
@@ -137,14 +137,16 @@ static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops
 #endif
 
 #if VERSION >= 5
-static ncclResult_t begin_with_constants(void **context, uint64_t id, size_t nranks, size_t nnodes, ncclDebugLogger_t log,
-                                         ncclNvlDomainInfo_v5_t *domains, ncclTunerConstants_v5_t *constants)
+static ncclResult_t begin_with_constants(void **context, uint64_t id, size_t nranks, size_t nnodes,
+                                         ncclDebugLogger_t log, ncclNvlDomainInfo_v5_t *domains,
+                                         ncclTunerConstants_v5_t *constants)
 {
   char line[256];
   const char *change_them = getenv("TEST_TUNER_CONSTANTS");
-  snprintf(line, sizeof line, "world %s domains %d of %d to %d base %.1f hw %.2f ll %.1f\n", id != 0 ? "named" : "nameless",
-           domains->nNvlDomains, domains->minRanksPerNvlDomain, domains->maxRanksPerNvlDomain,
-           constants->baseLatencies[NCCL_ALGO_TREE][NCCL_PROTO_LL], constants->hwLatencies[NCCL_HW_NET][NCCL_ALGO_RING][NCCL_PROTO_SIMPLE],
+  snprintf(line, sizeof line, "world %s domains %d of %d to %d base %.1f hw %.2f ll %.1f\n",
+           id != 0 ? "named" : "nameless", domains->nNvlDomains, domains->minRanksPerNvlDomain,
+           domains->maxRanksPerNvlDomain, constants->baseLatencies[NCCL_ALGO_TREE][NCCL_PROTO_LL],
+           constants->hwLatencies[NCCL_HW_NET][NCCL_ALGO_RING][NCCL_PROTO_SIMPLE],
            constants->llMaxBws[NCCL_HOPPER_COMPCAP_IDX][NCCL_TUNING_SCALE_1NODE]);
   record(line);
   for (int p = 0; change_them != NULL && p < NCCL_NUM_PROTOCOLS; p++) {
@@ -160,8 +162,8 @@ static ncclResult_t chunk(void *context, ncclFunc_t func, size_t bytes, int algo
   char line[256];
   const char *wanted = getenv("TEST_TUNER_CHUNK");
   (void)context;
-  snprintf(line, sizeof line, "chunk func %d bytes %zu algo %d proto %d channels %d size %zu\n", (int)func, bytes, algo, proto, channels,
-           *size);
+  snprintf(line, sizeof line, "chunk func %d bytes %zu algo %d proto %d channels %d size %zu\n", (int)func, bytes, algo,
+           proto, channels, *size);
   record(line);
   *size = wanted != NULL ? (size_t)strtoull(wanted, NULL, 10) : *size;
   return ncclSuccess;

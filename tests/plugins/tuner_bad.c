@@ -33,8 +33,8 @@ static ncclResult_t end(void *context)
 }
 
 // Writes behind the table, prices what cannot be had, answers differently each time.
-static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int registered,
-                           int *channels)
+static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto,
+                           int registered, int *channels)
 {
   float *table = (float *)costs;
   (void)context;
@@ -49,7 +49,8 @@ static ncclResult_t choose(void *context, ncclFunc_t func, size_t bytes, int ops
   return ncclSuccess;
 }
 
-static ncclResult_t crash(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto, int *channels)
+static ncclResult_t crash(void *context, ncclFunc_t func, size_t bytes, int ops, float **costs, int nalgo, int nproto,
+                          int *channels)
 {
   (void)context;
   (void)func;
@@ -64,4 +65,5 @@ static ncclResult_t crash(void *context, ncclFunc_t func, size_t bytes, int ops,
 
 const ncclTuner_v2_t ncclTunerPlugin_v2 = {.name = "Empty"};
 const ncclTuner_v3_t ncclTunerPlugin_v3 = {.name = "Crashes", .init = begin, .getCollInfo = crash, .destroy = end};
-const ncclTuner_v5_t ncclTunerPlugin_v5 = {.name = "Bad", .init = begin_and_forget, .getCollInfo = choose, .finalize = end};
+const ncclTuner_v5_t ncclTunerPlugin_v5 = {
+    .name = "Bad", .init = begin_and_forget, .getCollInfo = choose, .finalize = end};

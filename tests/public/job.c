@@ -1,5 +1,6 @@
-// job.c: job ALLREDUCES PAIRS: a job of two processes whose operations are known, for what plugins tell of it: so many all-reduces of 1 MiB, then
-// so many groups of a send and a receive of 64 KiB with the other rank. Every value is checked. Exit status 0: all of it was right.
+// job.c: job ALLREDUCES PAIRS: a job of two processes whose operations are known, for what plugins tell of it: so many
+// all-reduces of 1 MiB, then so many groups of a send and a receive of 64 KiB with the other rank. Every value is
+// checked. Exit status 0: all of it was right.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static int run(int rank, ncclUniqueId id, int reduces, int pairs)
   cudaStream_t stream;
   float *in = malloc(SUMMED * sizeof *in), *out = malloc(SUMMED * sizeof *out);
   need(in != NULL && out != NULL, "memory");
-  need(tuttiSetDevice(rank) == ncclSuccess && tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT) == ncclSuccess, "stream");
+  need(tuttiSetDevice(rank) == ncclSuccess && tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT) == ncclSuccess,
+       "stream");
   need(ncclCommInitRank(&comm, 2, id, rank) == ncclSuccess, "ncclCommInitRank");
   for (int i = 0; i < reduces; i++) {
     fill(in, SUMMED, (float)(i + rank));
@@ -61,7 +63,8 @@ static int run(int rank, ncclUniqueId id, int reduces, int pairs)
     need(tuttiStreamSynchronize(stream) == ncclSuccess, "send and receive");
     expect(out, SENT, (float)(i + 10 * (1 - rank)), "send and receive");
   }
-  nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL); // some profilers' threads write what they know now and then
+  // Some profilers' threads write what they know now and then.
+  nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
   need(ncclCommDestroy(comm) == ncclSuccess, "ncclCommDestroy");
   tuttiStreamDestroy(stream);
   free(in);

@@ -240,7 +240,8 @@ static bool run(const pc_job *job, group *g, void (*fn)(const pc_job *job, void 
   return good;
 }
 
-bool pc_side_by_side(const pc_job *job, int dies, void (*fn)(const pc_job *job, void *arg, int i), void *arg, pc_fate fates[2])
+bool pc_side_by_side(const pc_job *job, int dies, void (*fn)(const pc_job *job, void *arg, int i), void *arg,
+                     pc_fate fates[2])
 {
   group g = {.n = 2, .dies = dies, .fates = fates};
   return run(job, &g, fn, arg, 3 * job->patience);
@@ -412,7 +413,8 @@ static void load(const pc_job *job, void *arg)
 static bool loads(const char *library, int patience)
 {
   char how[64];
-  attempt a = {.library = library, .ended = mmap(NULL, sizeof *a.ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
+  attempt a = {.library = library,
+               .ended = mmap(NULL, sizeof *a.ended, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
   if (a.ended == MAP_FAILED) {
     perror("tutti-plugin: no memory");
     return false;
@@ -420,7 +422,9 @@ static bool loads(const char *library, int patience)
   bool good = survives(NULL, 2 * patience, load, &a, how) && *a.ended;
   munmap(a.ended, sizeof *a.ended);
   if (!good) {
-    fprintf(stderr, "tutti-plugin: %s cannot be loaded: its constructors or destructors ended the process, or never came back: %s\n",
+    fprintf(stderr,
+            "tutti-plugin: %s cannot be loaded: its constructors or destructors ended the process, or never came back: "
+            "%s\n",
             library, how);
   }
   return good;
@@ -457,7 +461,8 @@ int pc_check(const char *library, int patience)
   pc_findings total = {0};
   tt_library_state state = tt_library_open(library, &job.lib, why);
   if (state != TT_LIBRARY_OPEN) {
-    fprintf(stderr, "tutti-plugin: %s %s%s\n", library, state == TT_LIBRARY_ABSENT ? "is not there" : "cannot be loaded: ",
+    fprintf(stderr, "tutti-plugin: %s %s%s\n", library,
+            state == TT_LIBRARY_ABSENT ? "is not there" : "cannot be loaded: ",
             state == TT_LIBRARY_ABSENT ? " (a name without / is looked for where the dynamic linker looks)" : why);
     return UNUSABLE;
   }
@@ -474,6 +479,7 @@ int pc_check(const char *library, int patience)
     printf("no plugin: none of the tables that are known has a symbol here\n");
     return BROKEN;
   }
-  printf("%s: %d rules, %d broken, %d notes\n", total.broken == 0 ? "good" : "broken", total.rules, total.broken, total.notes);
+  printf("%s: %d rules, %d broken, %d notes\n", total.broken == 0 ? "good" : "broken", total.rules, total.broken,
+         total.notes);
   return total.broken == 0 ? FINE : BROKEN;
 }

@@ -1,4 +1,5 @@
-// check.h: what `tutti-plugin check` does: a job of checks per kind, each in a process of its own, so that a plugin that crashes or never comes back is a finding.
+// check.h: what `tutti-plugin check` does: a job of checks per kind, each in a process of its own, so that a plugin
+// that crashes or never comes back is a finding.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,12 +60,14 @@ void pc_space_clear(pc_space *space, size_t size);
 // Bytes that were written behind the structure of this size.
 size_t pc_space_beyond(const pc_space *space, size_t size);
 
-// Does fn(job, arg) end well in a process of its own, within some seconds? Neither a rule nor a note by itself; *how says what became of it.
+// Does fn(job, arg) end well in a process of its own, within some seconds? Neither a rule nor a note by itself; *how
+// says what became of it.
 bool pc_survives(const pc_job *job, void (*fn)(const pc_job *job, void *arg), void *arg, char how[64]);
 
-// Two processes side by side, fn(job, arg, 0) and fn(job, arg, 1). When one ends badly, and is not the one that `dies`, the other has no more than a second.
-// True: both have ended well.
-bool pc_side_by_side(const pc_job *job, int dies, void (*fn)(const pc_job *job, void *arg, int i), void *arg, pc_fate fates[2]);
+// Two processes side by side, fn(job, arg, 0) and fn(job, arg, 1). When one ends badly, and is not the one that `dies`,
+// the other has no more than a second. True: both have ended well.
+bool pc_side_by_side(const pc_job *job, int dies, void (*fn)(const pc_job *job, void *arg, int i), void *arg,
+                     pc_fate fates[2]);
 
 // The jobs.
 void pc_check_net(const pc_job *job);

@@ -1,4 +1,5 @@
-// collnet.c: what tutti-plugin asks of a collective network, of every version, without a second process: members, devices, properties, what it can reduce.
+// collnet.c: what tutti-plugin asks of a collective network, of every version, without a second process: members,
+// devices, properties, what it can reduce.
 #include <math.h>
 
 #include "check.h"
@@ -59,16 +60,19 @@ static device ask_properties(const pc_job *job, int dev)
 static void look_at_device(const pc_job *job, int dev)
 {
   device d = ask_properties(job, dev);
-  if (!pc_rule(job, d.res == ncclSuccess, "getProperties: returns %d for device %d, which devices counts", (int)d.res, dev) ||
-      !pc_rule(job, d.beyond == 0, "getProperties: writes behind the structure of version %d; the one of another version?", job->version)) {
+  if (!pc_rule(job, d.res == ncclSuccess, "getProperties: returns %d for device %d, which devices counts", (int)d.res,
+               dev) ||
+      !pc_rule(job, d.beyond == 0,
+               "getProperties: writes behind the structure of version %d; the one of another version?", job->version)) {
     return;
   }
   pc_say("device %d: %s, %d Mbit/s, %d connections", dev, d.name != NULL ? d.name : "(no name)", d.speed, d.max_comms);
   pc_rule(job, d.name != NULL, "getProperties: device %d has no name, which the log needs", dev);
   pc_rule(job, d.speed >= 1, "getProperties: device %d has speed %d; it is in Mbit/s, from 1 on", dev, d.speed);
-  pc_rule(job, d.max_comms >= 1, "getProperties: device %d has maxComms %d; connections that it can have, from 1 on", dev, d.max_comms);
-  pc_rule(job, isfinite(d.latency) && d.latency >= 0, "getProperties: device %d has latency %g; microseconds, 0: not known", dev,
-          (double)d.latency);
+  pc_rule(job, d.max_comms >= 1, "getProperties: device %d has maxComms %d; connections that it can have, from 1 on",
+          dev, d.max_comms);
+  pc_rule(job, isfinite(d.latency) && d.latency >= 0,
+          "getProperties: device %d has latency %g; microseconds, 0: not known", dev, (double)d.latency);
   if ((d.ptr_support & NCCL_PTR_HOST) == 0) {
     pc_note(job, "device %d takes no host memory (ptrSupport lacks NCCL_PTR_HOST)", dev);
   }
@@ -83,12 +87,15 @@ static void look_at_reductions(const collnet *c)
     for (int op = 0; op < ncclNumOps; op++) {
       int supported = -1, again = -1;
       ncclResult_t res = c->v->support(job->table, type, op, &supported);
-      bool known = pc_rule(job, res == ncclSuccess, "reduceSupport: returns %d for type %d, operation %d; what it cannot do it says by 0",
-                           (int)res, type, op) &&
-                   pc_rule(job, supported == 0 || supported == 1,
-                           "reduceSupport: says %d for type %d, operation %d; 1: it can, 0: it cannot", supported, type, op);
+      bool known =
+          pc_rule(job, res == ncclSuccess,
+                  "reduceSupport: returns %d for type %d, operation %d; what it cannot do it says by 0", (int)res, type,
+                  op) &&
+          pc_rule(job, supported == 0 || supported == 1,
+                  "reduceSupport: says %d for type %d, operation %d; 1: it can, 0: it cannot", supported, type, op);
       (void)c->v->support(job->table, type, op, &again);
-      pc_rule(job, again == supported, "reduceSupport: says %d and then %d for type %d, operation %d", supported, again, type, op);
+      pc_rule(job, again == supported, "reduceSupport: says %d and then %d for type %d, operation %d", supported, again,
+              type, op);
       yes += known && supported == 1;
     }
   }
@@ -104,7 +111,8 @@ void pc_check_collnet(const pc_job *job)
   }
   pc_say("name: %.80s", c.v->name(job->table));
   ncclResult_t res = c.v->init(job->table, 0x7e57, &c.ctx);
-  if (!pc_rule(job, res == ncclSuccess, "init: returns %d; so the plugin cannot be used on this machine, nor checked", (int)res)) {
+  if (!pc_rule(job, res == ncclSuccess, "init: returns %d; so the plugin cannot be used on this machine, nor checked",
+               (int)res)) {
     return;
   }
   res = c.v->devices(job->table, &n);

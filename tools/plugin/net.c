@@ -54,25 +54,30 @@ static bool look_at_device(const pc_job *job, net_side *s, int dev)
   net_enter(s, NET_PROPERTIES);
   raw_device raw = look_at_raw(job, dev);
   net_leave(s, NET_PROPERTIES, raw.res);
-  if (!pc_rule(job, raw.res == ncclSuccess, "getProperties: returns %d for device %d, which devices counts", (int)raw.res, dev) ||
-      !pc_rule(job, raw.beyond == 0, "getProperties: writes behind the structure of version %d; the one of another version?",
-               job->version)) {
+  if (!pc_rule(job, raw.res == ncclSuccess, "getProperties: returns %d for device %d, which devices counts",
+               (int)raw.res, dev) ||
+      !pc_rule(job, raw.beyond == 0,
+               "getProperties: writes behind the structure of version %d; the one of another version?", job->version)) {
     return false;
   }
   ncclResult_t res = NET_CALL(s, NET_PROPERTIES, s->v->properties(job->table, dev, &p, &type, vdevs));
-  if (!pc_rule(job, res == ncclSuccess, "getProperties: returns %d for device %d when it is called again", (int)res, dev)) {
+  if (!pc_rule(job, res == ncclSuccess, "getProperties: returns %d for device %d when it is called again", (int)res,
+               dev)) {
     return false;
   }
-  pc_say("device %d: %s, %d Mbit/s, port %d, %d connections, %d buffers in a receive", dev, p.name != NULL ? p.name : "(no name)", p.speed,
-         p.port, p.max_comms, p.max_recvs);
+  pc_say("device %d: %s, %d Mbit/s, port %d, %d connections, %d buffers in a receive", dev,
+         p.name != NULL ? p.name : "(no name)", p.speed, p.port, p.max_comms, p.max_recvs);
   pc_rule(job, raw.parts >= 0 && raw.parts <= TT_MAX(raw.most_parts, 0),
-          "getProperties: device %d consists of %d devices (vProps.ndevs); there is room for %d", dev, raw.parts, raw.most_parts);
+          "getProperties: device %d consists of %d devices (vProps.ndevs); there is room for %d", dev, raw.parts,
+          raw.most_parts);
   pc_rule(job, p.name != NULL, "getProperties: device %d has no name, which the log needs", dev);
   pc_rule(job, p.speed >= 1, "getProperties: device %d has speed %d; it is in Mbit/s, from 1 on", dev, p.speed);
-  pc_rule(job, p.max_comms >= 1, "getProperties: device %d has maxComms %d; connections that it can have, from 1 on", dev, p.max_comms);
-  pc_rule(job, p.max_recvs >= 1, "getProperties: device %d has maxRecvs %d; buffers that one irecv takes, from 1 on", dev, p.max_recvs);
-  pc_rule(job, isfinite(p.latency) && p.latency >= 0, "getProperties: device %d has latency %g; microseconds, 0: not known", dev,
-          (double)p.latency);
+  pc_rule(job, p.max_comms >= 1, "getProperties: device %d has maxComms %d; connections that it can have, from 1 on",
+          dev, p.max_comms);
+  pc_rule(job, p.max_recvs >= 1, "getProperties: device %d has maxRecvs %d; buffers that one irecv takes, from 1 on",
+          dev, p.max_recvs);
+  pc_rule(job, isfinite(p.latency) && p.latency >= 0,
+          "getProperties: device %d has latency %g; microseconds, 0: not known", dev, (double)p.latency);
   if (p.pci_path != NULL && access(p.pci_path, F_OK) != 0) {
     pc_note(job, "device %d: pciPath %.80s is not there", dev, p.pci_path);
   }
@@ -143,7 +148,8 @@ static void look_first(const pc_job *job, void *arg)
     if (s.v->finalize != NULL) { // older ones live on, and their library stays
       pc_rule(job, after.threads <= before.threads, "finalize: leaves %d threads, and the library may be closed now",
               after.threads - before.threads);
-      pc_rule(job, after.descriptors <= before.descriptors, "finalize: leaves %d descriptors open", after.descriptors - before.descriptors);
+      pc_rule(job, after.descriptors <= before.descriptors, "finalize: leaves %d descriptors open",
+              after.descriptors - before.descriptors);
     }
   }
 }
@@ -176,7 +182,9 @@ static void play_side(const pc_job *job, void *arg, int i)
 static void judge_side(const pc_job *job, const play *p, const pc_fate fates[2], int i)
 {
   int f = atomic_load(&p->side.board->now[i]);
-  const char *in = f == NET_NOTHING ? "outside of its functions (a thread of the plugin's, or memory that it has spoilt)" : net_names[f];
+  const char *in = f == NET_NOTHING
+                       ? "outside of its functions (a thread of the plugin's, or memory that it has spoilt)"
+                       : net_names[f];
   bool alone = !fates[!i].good && !fates[!i].late && 1 - i != p->scene->dies;
   if (i == p->scene->dies || (fates[i].late && alone)) {
     return;
@@ -220,15 +228,16 @@ static void judge_calls(const pc_job *job, const net_board *b)
     uint64_t blocked = atomic_load(&b->blocked[f]);
     int odd = atomic_load(&b->odd[f]);
     if (atomic_load(&b->called[f]) && !may_block[f]) {
-      pc_rule(job, blocked <= PC_BLOCKED_NS, "%s: blocks for %.2f s; nothing may wait for the peer: it is called again", net_names[f],
-              (double)blocked / 1e9);
+      pc_rule(job, blocked <= PC_BLOCKED_NS, "%s: blocks for %.2f s; nothing may wait for the peer: it is called again",
+              net_names[f], (double)blocked / 1e9);
     }
     if (atomic_load(&b->called[f])) {
       pc_rule(job, odd == 0, "%s: returns %d, which is no result code", net_names[f], odd);
     }
   }
   pc_rule(job, atomic_load(&b->foreign) == 0,
-          "the profiler's callback is called %d times with a handle that it has not given, or a phandle that isend or irecv was not given",
+          "the profiler's callback is called %d times with a handle that it has not given, or a phandle that isend or "
+          "irecv was not given",
           atomic_load(&b->foreign));
   if (atomic_load(&b->untold)) {
     pc_note(job, "test: reports no sizes of what was received; the library believes that all has come");
@@ -238,8 +247,10 @@ static void judge_calls(const pc_job *job, const net_board *b)
 static void play_all(const pc_job *job, const net_side *base)
 {
   for (int i = 0; i < net_nscenes; i++) {
-    if (!play_scene(job, &net_scenes[i], base) && i > 0) { // an accept that waits for somebody may be well with somebody
-      pc_note(job, "what comes after \"%s\" is not looked at: %d checks of %d", net_scenes[i].name, net_nscenes - i - 1, net_nscenes);
+    if (!play_scene(job, &net_scenes[i], base) &&
+        i > 0) { // an accept that waits for somebody may be well with somebody
+      pc_note(job, "what comes after \"%s\" is not looked at: %d checks of %d", net_scenes[i].name, net_nscenes - i - 1,
+              net_nscenes);
       break;
     }
   }

@@ -1,4 +1,5 @@
-// net.h: a network plugin put to the test: scenes, each played by two processes of its own over the plugin, the sender (side 0) and the receiver (side 1).
+// net.h: a network plugin put to the test: scenes, each played by two processes of its own over the plugin, the sender
+// (side 0) and the receiver (side 1).
 //
 // net.c        the job: what can be said without a peer, the scenes one after the other, what is said of calls at last
 // net_side.c   one side: calls that are watched, connections
@@ -70,13 +71,14 @@ typedef struct net_side {
 void net_enter(net_side *s, net_function f);
 ncclResult_t net_leave(net_side *s, net_function f, ncclResult_t res);
 
-// A rule of the scene. When it is broken the scene is over, and what the other side finds then is a consequence that nobody is told of. It counts as one of the
-// rules only when it is broken. Its value is `holds`.
+// A rule of the scene. When it is broken the scene is over, and what the other side finds then is a consequence that
+// nobody is told of. It counts as one of the rules only when it is broken. Its value is `holds`.
 #define NET_RULE(side, holds, ...) ((holds) || (net_give_up(side) && pc_rule((side)->job, false, __VA_ARGS__)))
 // Is this the side that gives up first?
 bool net_give_up(net_side *s);
 
-// Somebody waits: lets others run. False: nothing has come for as long as patience goes, or the scene is over. `since`: clock when something last came.
+// Somebody waits: lets others run. False: nothing has come for as long as patience goes, or the scene is over. `since`:
+// clock when something last came.
 bool net_patient(const net_side *s, uint64_t since);
 
 // Tells the other side how far this one is, waits until it is as far. False: the scene is over.

@@ -65,7 +65,8 @@ ncclResult_t net_send(net_conn *c, void *data, size_t size, int tag, void **requ
 {
   net_side *s = c->side;
   void *mhandle = c->mhandle, *phandle = NULL;
-  const tt_pnet_message m = {.n = 1, .data = &data, .sizes = &size, .tags = &tag, .mhandles = &mhandle, .phandles = &phandle};
+  const tt_pnet_message m = {
+      .n = 1, .data = &data, .sizes = &size, .tags = &tag, .mhandles = &mhandle, .phandles = &phandle};
   *request = NULL;
   return NET_CALL(s, NET_ISEND, s->v->isend(s->job->table, c->comm, &m, request));
 }
@@ -77,7 +78,8 @@ ncclResult_t net_receive(net_conn *c, int n, void **data, const size_t *sizes, c
   for (int i = 0; i < n; i++) {
     mhandles[i] = c->mhandle;
   }
-  const tt_pnet_message m = {.n = n, .data = data, .sizes = sizes, .tags = tags, .mhandles = mhandles, .phandles = phandles};
+  const tt_pnet_message m = {
+      .n = n, .data = data, .sizes = sizes, .tags = tags, .mhandles = mhandles, .phandles = phandles};
   *request = NULL;
   return NET_CALL(s, NET_IRECV, s->v->irecv(s->job->table, c->comm, &m, request));
 }
@@ -101,9 +103,10 @@ static bool begin_next(way *w, const net_plan *plan, bool *moved)
   void *data = w->next, *request = NULL;
   size_t size = plan->sizes[w->begun], space = size + (s->me == NET_RECEIVER && size % 2 == 0 ? SLACK / 2 : 0);
   int tag = 0;
-  ncclResult_t res = s->me == NET_SENDER ? net_send(w->c, data, size, tag, &request) : net_receive(w->c, 1, &data, &space, &tag, &request);
-  if (!NET_RULE(s, res == ncclSuccess, "%s: returns %d for message %d of %d (%zu bytes)", s->me == NET_SENDER ? "isend" : "irecv", (int)res,
-                w->begun, plan->n, size)) {
+  ncclResult_t res = s->me == NET_SENDER ? net_send(w->c, data, size, tag, &request)
+                                         : net_receive(w->c, 1, &data, &space, &tag, &request);
+  if (!NET_RULE(s, res == ncclSuccess, "%s: returns %d for message %d of %d (%zu bytes)",
+                s->me == NET_SENDER ? "isend" : "irecv", (int)res, w->begun, plan->n, size)) {
     return false;
   }
   if (request != NULL) {
@@ -125,7 +128,8 @@ static bool flush(way *w, size_t size)
     return false;
   }
   int got = request == NULL ? 1 : net_await(s, request, NULL, &code);
-  return NET_RULE(s, got == 1 || atomic_load(&s->board->over), "test: a flush %s", got < 0 ? "ends with an error" : "is never done") &&
+  return NET_RULE(s, got == 1 || atomic_load(&s->board->over), "test: a flush %s",
+                  got < 0 ? "ends with an error" : "is never done") &&
          got == 1;
 }
 
@@ -139,7 +143,8 @@ static bool look_at(way *w, const net_plan *plan, int seen)
   }
   if (seen == NET_UNTOLD) {
     atomic_store(&s->board->untold, true);
-  } else if (!NET_RULE(s, seen >= 0 && (size_t)seen == size, "test: reports %d bytes for a message of %zu", seen, size)) {
+  } else if (!NET_RULE(s, seen >= 0 && (size_t)seen == size, "test: reports %d bytes for a message of %zu", seen,
+                       size)) {
     return false;
   }
   if (plan->flush && w->done % FLUSH_EVERY == 0 && !flush(w, size)) {
@@ -147,9 +152,10 @@ static bool look_at(way *w, const net_plan *plan, int seen)
   }
   size_t wrong = first_wrong(w->c, w->done, w->oldest, size);
   bool old = wrong < size && w->done > 0 && first_wrong(w->c, w->done - 1, w->oldest, size) == size;
-  return NET_RULE(s, wrong == size,
-                  "message %d of connection %d (%zu bytes) is wrong from byte %zu on%s; messages arrive whole, and in order", w->done,
-                  w->c->number, size, wrong, old ? ": it is the one before" : "");
+  return NET_RULE(
+      s, wrong == size,
+      "message %d of connection %d (%zu bytes) is wrong from byte %zu on%s; messages arrive whole, and in order",
+      w->done, w->c->number, size, wrong, old ? ": it is the one before" : "");
 }
 
 static bool test_oldest(way *w, const net_plan *plan, bool *moved)
@@ -159,7 +165,8 @@ static bool test_oldest(way *w, const net_plan *plan, bool *moved)
   for (int i = 0; i < TT_PNET_GROUP; i++) {
     sizes[i] = NET_UNTOLD;
   }
-  ncclResult_t res = NET_CALL(s, NET_TEST, s->v->test(s->job->table, w->requests[w->done % NCCL_NET_MAX_REQUESTS], &done, sizes));
+  ncclResult_t res =
+      NET_CALL(s, NET_TEST, s->v->test(s->job->table, w->requests[w->done % NCCL_NET_MAX_REQUESTS], &done, sizes));
   if (!NET_RULE(s, res == ncclSuccess, "test: returns %d for message %d of %d (%zu bytes)", (int)res, w->done, plan->n,
                 plan->sizes[w->done])) {
     return false;
@@ -193,7 +200,8 @@ static bool look_between(way *w, const net_plan *plan)
     size_t size = plan->sizes[k], whole = room(size);
     for (size_t i = size + SLACK / 2; i < whole; i++) {
       if (p[i] != 0) {
-        return NET_RULE(w->c->side, false, "message %d (%zu bytes): something is written %zu bytes behind its buffer", k, size, i - size);
+        return NET_RULE(w->c->side, false, "message %d (%zu bytes): something is written %zu bytes behind its buffer",
+                        k, size, i - size);
       }
     }
     p += whole;
@@ -230,8 +238,8 @@ bool net_flow(net_side *s, net_conn *conns, int n, const net_plan *plan)
         since = pc_clock_ns();
         continue;
       }
-      return NET_RULE(s, false, "%s: nothing moves for %d s: %d of %d messages are begun, %d done", s->me == NET_SENDER ? "isend" : "irecv",
-                      s->job->patience, ways[0].begun, plan->n, ways[0].done);
+      return NET_RULE(s, false, "%s: nothing moves for %d s: %d of %d messages are begun, %d done",
+                      s->me == NET_SENDER ? "isend" : "irecv", s->job->patience, ways[0].begun, plan->n, ways[0].done);
     }
   }
   for (int i = 0; i < n && s->me == NET_RECEIVER; i++) {
@@ -301,8 +309,8 @@ static bool receive_tagged(net_conn *c, int n)
   while (request == NULL && res == ncclSuccess && net_patient(s, since)) {
     res = net_receive(c, n, data, room_of, tags, &request);
   }
-  if (!NET_RULE(s, res == ncclSuccess && request != NULL, "irecv: returns %d and %s for %d buffers; maxRecvs says %d", (int)res,
-                request == NULL ? "no request" : "a request", n, s->props.max_recvs)) {
+  if (!NET_RULE(s, res == ncclSuccess && request != NULL, "irecv: returns %d and %s for %d buffers; maxRecvs says %d",
+                (int)res, request == NULL ? "no request" : "a request", n, s->props.max_recvs)) {
     return false;
   }
   int got = net_await(s, request, sizes, &res);
@@ -311,9 +319,10 @@ static bool receive_tagged(net_conn *c, int n)
   }
   for (int i = 0; i < n; i++) {
     size_t size = tagged_size(i + 1);
-    if (!NET_RULE(s, sizes[i] == NET_UNTOLD || sizes[i] == (int)size, "test: reports %d bytes for buffer %d of %d, for which %zu were sent",
-                  sizes[i], i, n, size) ||
-        !NET_RULE(s, first_wrong(c, i, data[i], size) == size, "irecv: buffer %d of %d has not what was sent with its tag", i, n)) {
+    if (!NET_RULE(s, sizes[i] == NET_UNTOLD || sizes[i] == (int)size,
+                  "test: reports %d bytes for buffer %d of %d, for which %zu were sent", sizes[i], i, n, size) ||
+        !NET_RULE(s, first_wrong(c, i, data[i], size) == size,
+                  "irecv: buffer %d of %d has not what was sent with its tag", i, n)) {
       return false;
     }
   }

@@ -20,7 +20,8 @@ static void nap(long ms)
   nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-// A while in which each thread gets its turn. Not in one nap, which is over at once when a machine that stood still goes on.
+// A while in which each thread gets its turn. Not in one nap, which is over at once when a machine that stood still
+// goes on.
 static void linger(void)
 {
   for (int i = 0; i < 100; i++) {
@@ -48,7 +49,8 @@ static void alone(net_side *s)
   }
   for (int i = 0; i < ALONE; i++) {
     ncclResult_t res = NET_CALL(s, NET_ACCEPT, s->v->accept(s->job->table, c.listener, &c.comm));
-    if (!NET_RULE(s, res == ncclSuccess, "accept: returns %d while nobody has come; it gives no connection and ncclSuccess", (int)res) ||
+    if (!NET_RULE(s, res == ncclSuccess,
+                  "accept: returns %d while nobody has come; it gives no connection and ncclSuccess", (int)res) ||
         !NET_RULE(s, c.comm == NULL, "accept: gives a connection, and nobody has come")) {
       break;
     }
@@ -91,7 +93,8 @@ static void flushed(net_side *s)
   if (!s->props.force_flush) {
     return;
   }
-  if (!NET_RULE(s, s->v->has(s->job->table, TT_PNET_CAN_FLUSH), "iflush: is not set, and the device asks for it (forceFlush)")) {
+  if (!NET_RULE(s, s->v->has(s->job->table, TT_PNET_CAN_FLUSH),
+                "iflush: is not set, and the device asks for it (forceFlush)")) {
     return;
   }
   if (open_one(s, &c, 0, net_plan_bytes(&plan)) && net_flow(s, &c, 1, &plan) && net_meet(s, 1)) {
@@ -102,7 +105,8 @@ static void flushed(net_side *s)
 static void tagged(net_side *s)
 {
   net_conn c;
-  if (open_one(s, &c, 0, 1 << 16) && net_tags(s, &c) && net_meet(s, 1) && net_flow(s, &c, 1, &short_plan) && net_meet(s, 2)) {
+  if (open_one(s, &c, 0, 1 << 16) && net_tags(s, &c) && net_meet(s, 1) && net_flow(s, &c, 1, &short_plan) &&
+      net_meet(s, 2)) {
     finish(&c);
   }
 }
@@ -168,14 +172,16 @@ static void begin_large(net_side *s, net_conn *c)
   int tag = 0;
   uint64_t since = pc_clock_ns();
   for (unsigned i = 0; i < s->v->requests / 2 && net_patient(s, since); i++) {
-    ncclResult_t res = s->me == NET_SENDER ? net_send(c, data, size, tag, &request) : net_receive(c, 1, &data, &size, &tag, &request);
+    ncclResult_t res =
+        s->me == NET_SENDER ? net_send(c, data, size, tag, &request) : net_receive(c, 1, &data, &size, &tag, &request);
     if (res != ncclSuccess) {
       return;
     }
   }
 }
 
-// Connections are closed while requests are under way. Then their memory is the user's: whoever touches it is ended by the system.
+// Connections are closed while requests are under way. Then their memory is the user's: whoever touches it is ended by
+// the system.
 static void under_way(net_side *s)
 {
   net_conn c;
@@ -209,9 +215,10 @@ static void under_way(net_side *s)
 
 static void learns(net_side *s, int got)
 {
-  pc_rule(s->job, got != 0,
-          "test: says nothing for %d s after the peer's process was killed; an error tells the job, silence makes it wait",
-          s->job->patience);
+  pc_rule(
+      s->job, got != 0,
+      "test: says nothing for %d s after the peer's process was killed; an error tells the job, silence makes it wait",
+      s->job->patience);
   pc_rule(s->job, got <= 0, "test: says that a message has come whose sender was killed before");
 }
 
@@ -266,8 +273,8 @@ static bool cycle(net_side *s, int number)
 {
   net_conn c;
   atomic_store(&s->board->handles, 0);
-  if (!net_meet(s, 3 * number + 1) || !open_one(s, &c, 0, net_plan_bytes(&short_plan)) || !net_flow(s, &c, 1, &short_plan) ||
-      !net_meet(s, 3 * number + 2)) {
+  if (!net_meet(s, 3 * number + 1) || !open_one(s, &c, 0, net_plan_bytes(&short_plan)) ||
+      !net_flow(s, &c, 1, &short_plan) || !net_meet(s, 3 * number + 2)) {
     return false;
   }
   finish(&c);
@@ -289,9 +296,12 @@ static void again(net_side *s)
   const char *what = s->me == NET_SENDER ? "closeSend" : "closeRecv";
   int fds = after.descriptors - before.descriptors, threads = after.threads - before.threads;
   size_t memory = after.memory > before.memory ? after.memory - before.memory : 0;
-  pc_rule(s->job, fds < CYCLES / 2, "%s: %d connections, one after the other, leave %d descriptors open", what, CYCLES, fds);
-  pc_rule(s->job, threads < CYCLES / 2, "%s: %d connections, one after the other, leave %d threads", what, CYCLES, threads);
-  pc_rule(s->job, memory < (size_t)CYCLES * LEAK, "%s: each connection leaves about %zu bytes behind", what, memory / CYCLES);
+  pc_rule(s->job, fds < CYCLES / 2, "%s: %d connections, one after the other, leave %d descriptors open", what, CYCLES,
+          fds);
+  pc_rule(s->job, threads < CYCLES / 2, "%s: %d connections, one after the other, leave %d threads", what, CYCLES,
+          threads);
+  pc_rule(s->job, memory < (size_t)CYCLES * LEAK, "%s: each connection leaves about %zu bytes behind", what,
+          memory / CYCLES);
 }
 
 // ---- two threads

@@ -101,9 +101,11 @@ static ncclResult_t event(void **handle, int type, void *phandle, int64_t id, vo
 bool net_init(net_side *s)
 {
   events_board = s->board;
-  s->setup = (tt_pnet_setup){.comm_hash = 0x7e57, .traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF, .nranks = 2, .profile = event};
+  s->setup = (tt_pnet_setup){
+      .comm_hash = 0x7e57, .traffic_class = NCCL_NET_TRAFFIC_CLASS_UNDEF, .nranks = 2, .profile = event};
   ncclResult_t res = NET_CALL(s, NET_INIT, s->v->init(s->job->table, &s->setup, &s->ctx));
-  return NET_RULE(s, res == ncclSuccess, "init: returns %d; so the plugin cannot be used on this machine, nor checked", (int)res);
+  return NET_RULE(s, res == ncclSuccess, "init: returns %d; so the plugin cannot be used on this machine, nor checked",
+                  (int)res);
 }
 
 bool net_begin(net_side *s)
@@ -116,8 +118,8 @@ bool net_begin(net_side *s)
   if (res == ncclSuccess && n > 0) {
     res = NET_CALL(s, NET_PROPERTIES, s->v->properties(s->job->table, 0, &s->props, &type, vdevs));
   }
-  if (!NET_RULE(s, res == ncclSuccess && n > 0, "devices: there are %d in a new process (code %d), and were more in the first", n,
-                (int)res)) {
+  if (!NET_RULE(s, res == ncclSuccess && n > 0,
+                "devices: there are %d in a new process (code %d), and were more in the first", n, (int)res)) {
     return false;
   }
   if (s->v->hint != NULL) {
@@ -177,12 +179,14 @@ static bool try_once(net_side *s, net_conn *c, char *handle)
   }
   if (s->me == NET_RECEIVER) {
     res = NET_CALL(s, NET_ACCEPT, s->v->accept(s->job->table, c->listener, &c->comm));
-    return NET_RULE(s, res == ncclSuccess, "accept: returns %d; while nobody has come it gives no connection and ncclSuccess", (int)res);
+    return NET_RULE(s, res == ncclSuccess,
+                    "accept: returns %d; while nobody has come it gives no connection and ncclSuccess", (int)res);
   }
   res = NET_CALL(s, NET_CONNECT, s->v->connect(s->job->table, s->ctx, &s->setup, 0, handle, &c->comm));
-  return NET_RULE(s, res == ncclSuccess, "connect: returns %d; the peer listens, in a process of the same machine", (int)res) &&
-         NET_RULE(s, is_untouched(handle + NCCL_NET_HANDLE_MAXSIZE), "connect: writes behind the %d bytes of the handle",
-                  NCCL_NET_HANDLE_MAXSIZE);
+  return NET_RULE(s, res == ncclSuccess, "connect: returns %d; the peer listens, in a process of the same machine",
+                  (int)res) &&
+         NET_RULE(s, is_untouched(handle + NCCL_NET_HANDLE_MAXSIZE),
+                  "connect: writes behind the %d bytes of the handle", NCCL_NET_HANDLE_MAXSIZE);
 }
 
 static int missing(const net_conn *conns, int n)
@@ -218,9 +222,10 @@ bool net_connect(net_side *s, net_conn *conns, int first, int n)
   since = pc_clock_ns();
   while (missing(conns, n) > 0) {
     if (!net_patient(s, since)) {
-      return atomic_load(&s->board->over) ? false
-                                          : NET_RULE(s, false, "%s: gives no connection within %d s, though both sides call",
-                                                     s->me == NET_SENDER ? "connect" : "accept", s->job->patience);
+      return atomic_load(&s->board->over)
+                 ? false
+                 : NET_RULE(s, false, "%s: gives no connection within %d s, though both sides call",
+                            s->me == NET_SENDER ? "connect" : "accept", s->job->patience);
     }
     for (int i = 0; i < n; i++) {
       if (!try_once(s, &conns[i], handles[i])) {
@@ -245,7 +250,8 @@ bool net_register(net_conn *c, size_t size)
   }
   const tt_net_dmabuf m = {.data = c->memory, .size = size, .fd = -1};
   ncclResult_t res = NET_CALL(s, NET_REG, s->v->reg_mr(s->job->table, c->comm, &m, NCCL_PTR_HOST, &c->mhandle));
-  return NET_RULE(s, res == ncclSuccess, "regMr: returns %d for %zu bytes of host memory, which the device says it takes", (int)res, size);
+  return NET_RULE(s, res == ncclSuccess,
+                  "regMr: returns %d for %zu bytes of host memory, which the device says it takes", (int)res, size);
 }
 
 void net_close(net_conn *c)
@@ -256,7 +262,8 @@ void net_close(net_conn *c)
     ncclResult_t res = NET_CALL(s, NET_DEREG, s->v->dereg_mr(s->job->table, c->comm, c->mhandle));
     pc_rule(s->job, res == ncclSuccess, "deregMr: returns %d", (int)res);
   }
-  ncclResult_t res = NET_CALL(s, f, s->v->close(s->job->table, c->comm, s->me == NET_SENDER ? TT_PNET_SEND : TT_PNET_RECV));
+  ncclResult_t res =
+      NET_CALL(s, f, s->v->close(s->job->table, c->comm, s->me == NET_SENDER ? TT_PNET_SEND : TT_PNET_RECV));
   pc_rule(s->job, res == ncclSuccess, "%s: returns %d (%s)", net_names[f], (int)res, s->scene);
   c->comm = NULL;
 }

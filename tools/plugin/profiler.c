@@ -55,7 +55,8 @@ static void two_ranks(const pc_job *job, prof_board *b)
   for (int i = 0; i < RANKS; i++) {
     p[i] = rank_of(job, b, &mask);
     ncclResult_t res = prof_begin(&p[i], &pair[i]);
-    if (!pc_rule(job, res == ncclSuccess, "init: returns %d for rank %d of %d; a profiler that cannot be used is done without", (int)res, i,
+    if (!pc_rule(job, res == ncclSuccess,
+                 "init: returns %d for rank %d of %d; a profiler that cannot be used is done without", (int)res, i,
                  RANKS)) {
       return;
     }
@@ -73,8 +74,8 @@ static void two_ranks(const pc_job *job, prof_board *b)
   for (int i = 0; i < RANKS; i++) {
     prof_end(&p[i]);
   }
-  pc_say("mask 0x%x: %d calls of startEvent for two ranks and %d operations each", (unsigned)mask, (int)(p[0].started + p[1].started),
-         OPERATIONS);
+  pc_say("mask 0x%x: %d calls of startEvent for two ranks and %d operations each", (unsigned)mask,
+         (int)(p[0].started + p[1].started), OPERATIONS);
   pc_manners_check(job, &manners);
 }
 
@@ -112,8 +113,10 @@ static void broken_off(const pc_job *job, prof_board *b)
 
 static void large_job(const pc_job *job, prof_board *b)
 {
-  static const char name[] = "a communicator with a name that is as long as somebody who likes to tell what it is for has made it";
-  one_rank(job, b, &(tt_profilers_env){.name = name, .hash = 0x7e57, .nnodes = 12500, .nranks = 100000, .rank = 99999}, &(prof_rank){0});
+  static const char name[] =
+      "a communicator with a name that is as long as somebody who likes to tell what it is for has made it";
+  one_rank(job, b, &(tt_profilers_env){.name = name, .hash = 0x7e57, .nnodes = 12500, .nranks = 100000, .rank = 99999},
+           &(prof_rank){0});
 }
 
 // ---- threads
@@ -182,10 +185,11 @@ static void many(const pc_job *job, prof_board *b)
   atomic_store(&b->now, PROF_NOTHING);
   if (operations > 0) {
     size_t more = after.memory > before.memory ? after.memory - before.memory : 0;
-    pc_say("an all-reduce over the network: %d events, %.1f us in its callbacks", (int)((p.started - started) / (uint64_t)operations),
-           took * 1e6 / operations);
+    pc_say("an all-reduce over the network: %d events, %.1f us in its callbacks",
+           (int)((p.started - started) / (uint64_t)operations), took * 1e6 / operations);
     if (more > (size_t)EVENTS * GROWTH) {
-      pc_note(job, "memory grows by about %zu bytes for each event, though all are stopped: a job may run for days", more / EVENTS);
+      pc_note(job, "memory grows by about %zu bytes for each event, though all are stopped: a job may run for days",
+              more / EVENTS);
     }
   }
   prof_end(&p);
@@ -200,7 +204,8 @@ static bool load_once(const pc_job *job, prof_board *b)
   tt_library *lib = NULL;
   pc_job again = *job;
   snprintf(symbol, sizeof symbol, tt_plugin_kind_info(TT_PLUGIN_PROFILER)->symbol, job->version);
-  bool open = tt_library_open(job->path, &lib, why) == TT_LIBRARY_OPEN && (again.table = tt_library_symbol(lib, symbol)) != NULL;
+  bool open = tt_library_open(job->path, &lib, why) == TT_LIBRARY_OPEN &&
+              (again.table = tt_library_symbol(lib, symbol)) != NULL;
   if (!pc_rule(job, open, "the library cannot be opened again after it has been closed: %s", why)) {
     return false;
   }
@@ -212,7 +217,8 @@ static bool load_once(const pc_job *job, prof_board *b)
     prof_end(&p);
   }
   tt_library_close(lib);
-  return pc_rule(job, res == ncclSuccess, "init: returns %d when the library has been closed and opened again", (int)res);
+  return pc_rule(job, res == ncclSuccess, "init: returns %d when the library has been closed and opened again",
+                 (int)res);
 }
 
 static void loads(const pc_job *job, prof_board *b)
@@ -229,12 +235,15 @@ static void loads(const pc_job *job, prof_board *b)
   }
   pc_holdings after = pc_holdings_settled(&first, 2);
   size_t more = after.memory > before.memory ? after.memory - before.memory : 0;
-  pc_rule(job, after.threads <= first.threads, "finalize: %d threads are there when the library has been closed; their code is not",
+  pc_rule(job, after.threads <= first.threads,
+          "finalize: %d threads are there when the library has been closed; their code is not",
           after.threads - first.threads);
-  pc_rule(job, after.descriptors <= before.descriptors, "finalize: the library, opened and closed %d times, leaves %d descriptors open",
-          LOADS - FIRST_LOADS, after.descriptors - before.descriptors);
+  pc_rule(job, after.descriptors <= before.descriptors,
+          "finalize: the library, opened and closed %d times, leaves %d descriptors open", LOADS - FIRST_LOADS,
+          after.descriptors - before.descriptors);
   pc_rule(job, more < (size_t)(LOADS - FIRST_LOADS) * LEAK,
-          "finalize: the library, opened and closed, leaves about %zu bytes behind each time", more / (LOADS - FIRST_LOADS));
+          "finalize: the library, opened and closed, leaves about %zu bytes behind each time",
+          more / (LOADS - FIRST_LOADS));
 }
 
 // ---- a job of the library's own
@@ -272,7 +281,8 @@ static void real_job(const pc_job *job, prof_board *b)
   setenv("NCCL_SHM_DISABLE", "1", 1);
   setenv("NCCL_SOCKET_IFNAME", "lo", 1);
   ncclResult_t res = ncclCommInitAll(comms, RANKS, NULL);
-  if (!pc_rule(job, res == ncclSuccess, "a job of two ranks over sockets cannot begin: %.150s", ncclGetLastError(NULL))) {
+  if (!pc_rule(job, res == ncclSuccess, "a job of two ranks over sockets cannot begin: %.150s",
+               ncclGetLastError(NULL))) {
     return;
   }
   for (int i = 0; i < RANKS; i++) {
@@ -286,7 +296,8 @@ static void real_job(const pc_job *job, prof_board *b)
   for (int i = 0; i < RANKS; i++) {
     res = tuttiStreamSynchronize(streams[i]) == ncclSuccess ? res : ncclInternalError;
   }
-  pc_rule(job, res == ncclSuccess, "an operation of a job of two ranks over sockets fails: %.150s", ncclGetLastError(NULL));
+  pc_rule(job, res == ncclSuccess, "an operation of a job of two ranks over sockets fails: %.150s",
+          ncclGetLastError(NULL));
   ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, comms[0], streams[0]); // its peer does not come
   for (int i = 0; i < RANKS; i++) {
     ncclCommAbort(comms[i]);
@@ -330,18 +341,20 @@ static void look_all(const pc_job *job, prof_board *b)
     }
     bool good = pc_survives(job, look_once, &(looking){&looks[i], b}, how);
     int f = atomic_load(&b->now);
-    const char *in = f != PROF_NOTHING ? prof_names[f] : looks[i].newest ? "one of its functions" : "outside of its functions";
+    const char *in = f != PROF_NOTHING ? prof_names[f]
+                     : looks[i].newest ? "one of its functions"
+                                       : "outside of its functions";
     pc_rule(job, good, "%s: the process ends: %s (%s)", in, how, looks[i].name);
     if (!good && strcmp(how, PC_LATE) == 0) {
-      pc_note(job, "what comes after \"%s\" is not looked at: %d checks of %d", looks[i].name, (int)(TT_COUNT(looks) - i) - 1,
-              (int)TT_COUNT(looks));
+      pc_note(job, "what comes after \"%s\" is not looked at: %d checks of %d", looks[i].name,
+              (int)(TT_COUNT(looks) - i) - 1, (int)TT_COUNT(looks));
       break;
     }
   }
   for (int f = PROF_START; f <= PROF_STATE; f++) {
     uint64_t blocked = atomic_load(&b->blocked[f]);
-    pc_rule(job, blocked <= PC_BLOCKED_NS, "%s: blocks for %.2f s; whoever waits for the operation waits for it", prof_names[f],
-            (double)blocked / 1e9);
+    pc_rule(job, blocked <= PC_BLOCKED_NS, "%s: blocks for %.2f s; whoever waits for the operation waits for it",
+            prof_names[f], (double)blocked / 1e9);
   }
 }
 

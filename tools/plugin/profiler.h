@@ -1,4 +1,5 @@
-// profiler.h: a profiler put to the test: it is told of operations as the library tells of them, through the library's adapter of its version.
+// profiler.h: a profiler put to the test: it is told of operations as the library tells of them, through the library's
+// adapter of its version.
 //
 // profiler.c       the job: what is looked at, each in a process of its own
 // profiler_play.c  operations, event by event
@@ -8,7 +9,15 @@
 #include "plugin/profiler/profiler_priv.h"
 #include "watch.h"
 
-typedef enum { PROF_NOTHING, PROF_INIT, PROF_START, PROF_STOP, PROF_STATE, PROF_FINALIZE, PROF_FUNCTIONS } prof_function;
+typedef enum {
+  PROF_NOTHING,
+  PROF_INIT,
+  PROF_START,
+  PROF_STOP,
+  PROF_STATE,
+  PROF_FINALIZE,
+  PROF_FUNCTIONS
+} prof_function;
 
 extern const char *const prof_names[PROF_FUNCTIONS];
 
@@ -38,7 +47,8 @@ typedef struct prof_rank {
 ncclResult_t prof_begin(prof_rank *p, const tt_profilers_env *env);
 void prof_end(prof_rank *p);
 
-// An all-reduce over the network, a send, what a progress thread does besides: all kinds of events that there are on host memory.
+// An all-reduce over the network, a send, what a progress thread does besides: all kinds of events that there are on
+// host memory.
 void prof_allreduce(prof_rank *p);
 void prof_send(prof_rank *p);
 void prof_progress(prof_rank *p);

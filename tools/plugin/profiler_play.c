@@ -5,9 +5,9 @@
 
 enum { CHANNELS = 2, STEPS = 3, BYTES = 4096 };
 
-const char *const prof_names[PROF_FUNCTIONS] = {
-    [PROF_NOTHING] = "no function",    [PROF_INIT] = "init",        [PROF_START] = "startEvent", [PROF_STOP] = "stopEvent",
-    [PROF_STATE] = "recordEventState", [PROF_FINALIZE] = "finalize"};
+const char *const prof_names[PROF_FUNCTIONS] = {[PROF_NOTHING] = "no function",    [PROF_INIT] = "init",
+                                                [PROF_START] = "startEvent",       [PROF_STOP] = "stopEvent",
+                                                [PROF_STATE] = "recordEventState", [PROF_FINALIZE] = "finalize"};
 
 static pc_wait enter(prof_rank *p, prof_function f)
 {
@@ -111,7 +111,9 @@ static void messages(prof_rank *p, void *op, bool send)
     for (int k = 0; k < 3; k++) {
       state(p, message, states[send][k], &args);
     }
-    void *net = start(p, (tt_prof_descr){.type = ncclProfileNetPlugin, .netPlugin = {.id = NCCL_PROFILER_NET_TYPE_SOCK | 1, .data = data}},
+    void *net = start(p,
+                      (tt_prof_descr){.type = ncclProfileNetPlugin,
+                                      .netPlugin = {.id = NCCL_PROFILER_NET_TYPE_SOCK | 1, .data = data}},
                       message, NULL);
     state(p, net, ncclProfilerNetPluginUpdate, &update);
     stop(p, net);
@@ -142,8 +144,9 @@ static void channels(prof_rank *p, void *task)
 {
   void *ch[CHANNELS];
   for (int i = 0; i < CHANNELS; i++) {
-    ch[i] =
-        start(p, (tt_prof_descr){.type = ncclProfileKernelCh, .kernelCh = {.channelId = (uint8_t)i, .pTimer = pc_clock_ns()}}, task, NULL);
+    ch[i] = start(
+        p, (tt_prof_descr){.type = ncclProfileKernelCh, .kernelCh = {.channelId = (uint8_t)i, .pTimer = pc_clock_ns()}},
+        task, NULL);
   }
   for (int i = 0; i < CHANNELS; i++) {
     const tt_prof_args args = {.kernelCh = {.pTimer = pc_clock_ns()}};
@@ -180,8 +183,9 @@ static void launch(prof_rank *p, const around *a, void *task, void *stream)
 void prof_allreduce(prof_rank *p)
 {
   static char memory[2];
-  const tt_prof_descr calls = {.type = ncclProfileCollApi,
-                               .collApi = {.func = "AllReduce", .count = BYTES / 4, .datatype = "ncclFloat32", .stream = &memory[0]}};
+  const tt_prof_descr calls = {
+      .type = ncclProfileCollApi,
+      .collApi = {.func = "AllReduce", .count = BYTES / 4, .datatype = "ncclFloat32", .stream = &memory[0]}};
   around a = call(p, &calls);
   void *task = start(p,
                      (tt_prof_descr){.type = ncclProfileColl,
@@ -205,15 +209,19 @@ void prof_allreduce(prof_rank *p)
 void prof_send(prof_rank *p)
 {
   static char memory[2];
-  const tt_prof_descr calls = {.type = ncclProfileP2pApi,
-                               .p2pApi = {.func = "Send", .count = BYTES, .datatype = "ncclInt8", .stream = &memory[0]}};
+  const tt_prof_descr calls = {
+      .type = ncclProfileP2pApi,
+      .p2pApi = {.func = "Send", .count = BYTES, .datatype = "ncclInt8", .stream = &memory[0]}};
   around a = call(p, &calls);
-  void *task = start(
-      p,
-      (tt_prof_descr){
-          .type = ncclProfileP2p,
-          .p2p = {.func = "Send", .buff = &memory[1], .datatype = "ncclInt8", .count = BYTES, .peer = p->peer, .nChannels = CHANNELS}},
-      a.call, a.group);
+  void *task = start(p,
+                     (tt_prof_descr){.type = ncclProfileP2p,
+                                     .p2p = {.func = "Send",
+                                             .buff = &memory[1],
+                                             .datatype = "ncclInt8",
+                                             .count = BYTES,
+                                             .peer = p->peer,
+                                             .nChannels = CHANNELS}},
+                     a.call, a.group);
   launch(p, &a, task, &memory[0]);
   channels(p, task);
   proxy(p, task, true);

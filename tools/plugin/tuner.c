@@ -25,14 +25,16 @@ typedef struct answer {
   walled w;
 } answer;
 
-static const tt_tuner_world world = {.comm_id = 0x1234, .nranks = RANKS, .nnodes = 1, .min_local = RANKS, .max_local = RANKS};
+static const tt_tuner_world world = {
+    .comm_id = 0x1234, .nranks = RANKS, .nnodes = 1, .min_local = RANKS, .max_local = RANKS};
 
 // 0: much can be had; 1: one entry; 2: none.
 static void fill(tt_tuner_question *q, int how)
 {
   for (int a = 0; a < TUTTI_NUM_ALGORITHMS; a++) {
     for (int p = 0; p < NCCL_NUM_PROTOCOLS; p++) {
-      bool there = how == 0 ? a == NCCL_ALGO_TREE || a == NCCL_ALGO_RING : how == 1 && a == NCCL_ALGO_RING && p == NCCL_PROTO_SIMPLE;
+      bool there = how == 0 ? a == NCCL_ALGO_TREE || a == NCCL_ALGO_RING
+                            : how == 1 && a == NCCL_ALGO_RING && p == NCCL_PROTO_SIMPLE;
       q->costs[a][p] = there ? (float)(10 + a + p) : (float)NCCL_ALGO_PROTO_IGNORE;
     }
   }
@@ -65,7 +67,8 @@ static void judge(const pc_job *job, const tt_tuner_question *q, const answer *a
 {
   int touched = 0, senseless = 0, beyond = broken_walls(&a->w);
   for (int i = 0; i < TUTTI_NUM_ALGORITHMS * NCCL_NUM_PROTOCOLS; i++) {
-    float was = q->costs[i / NCCL_NUM_PROTOCOLS][i % NCCL_NUM_PROTOCOLS], is = a->w.costs[i / NCCL_NUM_PROTOCOLS][i % NCCL_NUM_PROTOCOLS];
+    float was = q->costs[i / NCCL_NUM_PROTOCOLS][i % NCCL_NUM_PROTOCOLS],
+          is = a->w.costs[i / NCCL_NUM_PROTOCOLS][i % NCCL_NUM_PROTOCOLS];
     bool changed = memcmp(&was, &is, sizeof was) != 0;
     beyond += changed && i >= NCCL_NUM_ALGORITHMS * NCCL_NUM_PROTOCOLS;
     touched += changed && was == (float)NCCL_ALGO_PROTO_IGNORE;
@@ -74,8 +77,10 @@ static void judge(const pc_job *job, const tt_tuner_question *q, const answer *a
   const char *what = "getCollInfo(function %d, %zu bytes)";
   char call[96];
   snprintf(call, sizeof call, what, (int)q->func, q->bytes);
-  pc_rule(job, (int)a->res >= 0 && a->res < ncclNumResults, "%s returns %d, which is no result code", call, (int)a->res);
-  pc_rule(job, beyond == 0, "%s writes outside of the table of %d x %d costs", call, NCCL_NUM_ALGORITHMS, NCCL_NUM_PROTOCOLS);
+  pc_rule(job, (int)a->res >= 0 && a->res < ncclNumResults, "%s returns %d, which is no result code", call,
+          (int)a->res);
+  pc_rule(job, beyond == 0, "%s writes outside of the table of %d x %d costs", call, NCCL_NUM_ALGORITHMS,
+          NCCL_NUM_PROTOCOLS);
   if (job->version > 2) { // version 2 names what it wants; that it cannot be had is no harm
     pc_rule(job, touched == 0, "%s gives %d entries a cost that are NCCL_ALGO_PROTO_IGNORE", call, touched);
   }
@@ -93,12 +98,17 @@ static void ask_all(const pc_job *job, const tt_tuner_version *v, void *const co
 {
   static const size_t sizes[] = {1, 4096, 1u << 20, 1ull << 33};
   for (int i = 0; i < NCCL_NUM_FUNCTIONS * 4 * 3 * 2; i++) {
-    tt_tuner_question q = {
-        .func = (ncclFunc_t)(i / 24), .bytes = sizes[i / 6 % 4], .ops = 1 + i % 2, .registered = i % 2 != 0, .algo = -1, .proto = -1};
+    tt_tuner_question q = {.func = (ncclFunc_t)(i / 24),
+                           .bytes = sizes[i / 6 % 4],
+                           .ops = 1 + i % 2,
+                           .registered = i % 2 != 0,
+                           .algo = -1,
+                           .proto = -1};
     fill(&q, i / 2 % 3);
     answer a = ask(job, v, context[0], &q), b = ask(job, v, context[1], &q);
     judge(job, &q, &a);
-    pc_rule(job, same(&a, &b), "getCollInfo(function %d, %zu bytes) answers two ranks differently", (int)q.func, q.bytes);
+    pc_rule(job, same(&a, &b), "getCollInfo(function %d, %zu bytes) answers two ranks differently", (int)q.func,
+            q.bytes);
     size_t chunk = 65536;
     tt_tuner_answer choice = {.algo = NCCL_ALGO_RING, .proto = NCCL_PROTO_SIMPLE, .channels = 1};
     if (v->chunk != NULL && v->chunk(job->table, context[0], &q, &choice, &chunk)) {

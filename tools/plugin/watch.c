@@ -51,7 +51,8 @@ pc_wait pc_wait_begin(void)
 uint64_t pc_wait_end(const pc_wait *begin)
 {
   pc_wait now = pc_wait_begin();
-  return now.switches > begin->switches && now.idle > begin->idle ? now.idle - begin->idle : 0; // the clocks are not read at once
+  // The clocks are not read at once.
+  return now.switches > begin->switches && now.idle > begin->idle ? now.idle - begin->idle : 0;
 }
 
 static int count_entries(const char *folder)
@@ -89,8 +90,9 @@ pc_holdings pc_holdings_now(void)
 {
   (void)pc_wait_begin(); // its descriptor is no news
   let_sanitizer_begin();
-  return (pc_holdings){
-      .memory = mallinfo2().uordblks, .threads = count_entries("/proc/self/task"), .descriptors = count_entries("/proc/self/fd")};
+  return (pc_holdings){.memory = mallinfo2().uordblks,
+                       .threads = count_entries("/proc/self/task"),
+                       .descriptors = count_entries("/proc/self/fd")};
 }
 
 pc_holdings pc_holdings_settled(const pc_holdings *before, int seconds)
@@ -129,7 +131,9 @@ void pc_manners_check(const pc_job *job, const pc_manners *before)
       pc_note(job, "has changed what becomes of signal %d (%s), which is the program's", s, strsignal(s));
     }
   }
-  pc_rule(job, more == 0 && fewer == 0, "leaves %d signals blocked and %d let through in the thread that called; its mask is the program's",
-          more, fewer);
-  pc_rule(job, strcmp(now.folder, before->folder) == 0, "has changed the working directory to %.100s, which is the program's", now.folder);
+  pc_rule(job, more == 0 && fewer == 0,
+          "leaves %d signals blocked and %d let through in the thread that called; its mask is the program's", more,
+          fewer);
+  pc_rule(job, strcmp(now.folder, before->folder) == 0,
+          "has changed the working directory to %.100s, which is the program's", now.folder);
 }

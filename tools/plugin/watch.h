@@ -1,4 +1,5 @@
-// watch.h: what a plugin does to the process that it is in: how long its calls block, what it leaves behind, what of the process it changes.
+// watch.h: what a plugin does to the process that it is in: how long its calls block, what it leaves behind, what of
+// the process it changes.
 #pragma once
 #include <signal.h>
 #include <stdint.h>
@@ -8,8 +9,9 @@
 // A call that blocks longer breaks a rule where nothing may block.
 #define PC_BLOCKED_NS 250000000u
 
-// How long a call waits: not the time in which it runs, nor that in which it waits for a processor, so that a busy machine does not count. A call that never gave
-// the processor away of its own will has not waited, whatever the clocks say (a host may take the machine's processors). The process's first thread only.
+// How long a call waits: not the time in which it runs, nor that in which it waits for a processor, so that a busy
+// machine does not count. A call that never gave the processor away of its own will has not waited, whatever the clocks
+// say (a host may take the machine's processors). The process's first thread only.
 typedef struct pc_wait {
   uint64_t idle; // nanoseconds so far
   long switches; // of its own will
@@ -29,7 +31,8 @@ typedef struct pc_holdings {
 } pc_holdings;
 
 pc_holdings pc_holdings_now(void);
-// Waits up to `seconds` until there are no more threads and descriptors than `before`: both may end a little after the call that ended them.
+// Waits up to `seconds` until there are no more threads and descriptors than `before`: both may end a little after the
+// call that ended them.
 pc_holdings pc_holdings_settled(const pc_holdings *before, int seconds);
 
 // What belongs to the process and not to a plugin.

@@ -1,5 +1,5 @@
-// alltoall.c: all-to-all: a message from every rank to every other. NCCL has no cost model for messages, so nothing is chosen; what can be said
-// is the least time that the links allow.
+// alltoall.c: all-to-all: a message from every rank to every other. NCCL has no cost model for messages, so nothing is
+// chosen; what can be said is the least time that the links allow.
 #include <stdio.h>
 
 #include "base/param.h"
@@ -17,8 +17,8 @@ static void add_path(const xp_machine *m, double *load, const int ends[2], doubl
   }
 }
 
-// A message from GPU node `ends[0]` to a rank elsewhere that sits on such a GPU as node `ends[1]`: out by the card that the sender takes, in by
-// that of the receiver. Its parts go over several channels.
+// A message from GPU node `ends[0]` to a rank elsewhere that sits on such a GPU as node `ends[1]`: out by the card that
+// the sender takes, in by that of the receiver. Its parts go over several channels.
 static bool add_remote(const xp_machine *m, double *load, const int ends[2], double blocks)
 {
   const tt_params *params = tt_params_get();
@@ -56,7 +56,8 @@ static bool add_pair(const xp_machine *m, const int ends[2], xp_messages *out)
 ncclResult_t xp_messages_make(const xp_machine *m, xp_messages *out)
 {
   const tt_topo *t = m->topo;
-  *out = (xp_messages){.peers = m->model.nranks - 1, .bound = -1, .load = tt_calloc((size_t)t->nlinks + 1, sizeof(double))};
+  *out = (xp_messages){
+      .peers = m->model.nranks - 1, .bound = -1, .load = tt_calloc((size_t)t->nlinks + 1, sizeof(double))};
   if (out->load == NULL) {
     return tt_fail(ncclSystemError, "no memory for %d links", t->nlinks);
   }
@@ -76,7 +77,9 @@ ncclResult_t xp_messages_make(const xp_machine *m, xp_messages *out)
 
 ncclResult_t xp_messages_check(const xp_machine *m, const xp_messages *x)
 {
-  return x->reached ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: ranks have no network port to reach other machines by", m->name);
+  return x->reached
+             ? ncclSuccess
+             : tt_fail(ncclInvalidArgument, "%s: ranks have no network port to reach other machines by", m->name);
 }
 
 void xp_messages_clear(xp_messages *x)
@@ -98,8 +101,8 @@ static const char *link_text(const xp_machine *m, int l, const char *arrow, char
 {
   const tt_topo_link *link = &m->topo->links[l];
   char a[64], b[64];
-  snprintf(text, 192, "%s %s %s %s", xp_node_name(m->topo, link->from, a, sizeof(a)), xp_link_kind(m->topo, link), arrow,
-           xp_node_name(m->topo, link->to, b, sizeof(b)));
+  snprintf(text, 192, "%s %s %s %s", xp_node_name(m->topo, link->from, a, sizeof(a)), xp_link_kind(m->topo, link),
+           arrow, xp_node_name(m->topo, link->to, b, sizeof(b)));
   return text;
 }
 
@@ -120,8 +123,9 @@ static void write_fullest(const xp_machine *m, const xp_messages *x, size_t bloc
   xp_text line = {0};
   for (int l = 0; l < m->topo->nlinks; l++) {
     if (is_fullest(m, x, l) && count++ < NAMED) {
-      xp_add(&line, "%s%s (%s at %g GB/s)", count == 1 ? "  the links that take longest: " : ", ", link_text(m, l, xp_arrow(out), text),
-             xp_bytes((size_t)(x->load[l] * (double)block), size, sizeof(size)), (double)m->topo->links[l].bw);
+      xp_add(&line, "%s%s (%s at %g GB/s)", count == 1 ? "  the links that take longest: " : ", ",
+             link_text(m, l, xp_arrow(out), text), xp_bytes((size_t)(x->load[l] * (double)block), size, sizeof(size)),
+             (double)m->topo->links[l].bw);
     }
   }
   if (count > NAMED) {
@@ -135,17 +139,20 @@ static void explain_text(const xp_options *o, const xp_machine *m, const xp_mess
   char size[32], block[32], near[32], far[32];
   size_t each = o->bytes / (size_t)(x->peers + 1);
   double us = xp_messages_time(x, o->bytes), algbw = us > 0 ? (double)o->bytes / us / 1e3 : 0;
-  xp_say(out, 2, "AllToAll of %s (%s) on %d ranks, %d node%s: %d message%s of %s from each rank", xp_bytes(o->bytes, size, sizeof(size)),
-         xp_type_of(o), x->peers + 1, m->model.nnodes, m->model.nnodes == 1 ? "" : "s", x->peers, x->peers == 1 ? "" : "s",
-         xp_bytes(each, block, sizeof(block)));
-  xp_say(out, 2, "at least %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s", us, algbw, algbw * xp_bus_factor(XP_ALL_TO_ALL, x->peers + 1));
+  xp_say(out, 2, "AllToAll of %s (%s) on %d ranks, %d node%s: %d message%s of %s from each rank",
+         xp_bytes(o->bytes, size, sizeof(size)), xp_type_of(o), x->peers + 1, m->model.nnodes,
+         m->model.nnodes == 1 ? "" : "s", x->peers, x->peers == 1 ? "" : "s", xp_bytes(each, block, sizeof(block)));
+  xp_say(out, 2, "at least %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s", us, algbw,
+         algbw * xp_bus_factor(XP_ALL_TO_ALL, x->peers + 1));
   fprintf(out->f, "\n%sWhy%s\n", xp_ansi(out, XP_BOLD), xp_ansi(out, XP_PLAIN));
   xp_say(out, 4,
-         "  no algorithm is chosen: all-to-all is messages, and NCCL has no cost model for them; the time is the least that the links "
+         "  no algorithm is chosen: all-to-all is messages, and NCCL has no cost model for them; the time is the least "
+         "that the links "
          "allow, without latency");
   if (x->far > 0) {
     xp_say(out, 4, "  each rank sends %s inside its node, %s over the network",
-           xp_bytes((size_t)(x->near * (double)each), near, sizeof(near)), xp_bytes((size_t)(x->far * (double)each), far, sizeof(far)));
+           xp_bytes((size_t)(x->near * (double)each), near, sizeof(near)),
+           xp_bytes((size_t)(x->far * (double)each), far, sizeof(far)));
   }
   write_fullest(m, x, each, out);
   xp_say_host(out, m->topo, XP_ALL_TO_ALL);
@@ -159,10 +166,11 @@ static void explain_json(const xp_options *o, const xp_machine *m, const xp_mess
   double us = xp_messages_time(x, o->bytes), algbw = us > 0 ? (double)o->bytes / us / 1e3 : 0;
   fprintf(out->f, "{\n  \"machine\": ");
   xp_json_text(out->f, m->name);
-  fprintf(out->f, ",\n  \"function\": \"AllToAll\", \"bytes\": %zu, \"type\": \"%s\", \"ranks\": %d, \"nodes\": %d,\n", o->bytes,
-          xp_type_of(o), x->peers + 1, m->model.nnodes);
+  fprintf(out->f, ",\n  \"function\": \"AllToAll\", \"bytes\": %zu, \"type\": \"%s\", \"ranks\": %d, \"nodes\": %d,\n",
+          o->bytes, xp_type_of(o), x->peers + 1, m->model.nnodes);
   fprintf(out->f,
-          "  \"choice\": null,\n  \"messages\": {\"each\": %zu, \"near\": %g, \"far\": %g, \"channels\": %d, \"channels_per_peer\": %d},\n",
+          "  \"choice\": null,\n  \"messages\": {\"each\": %zu, \"near\": %g, \"far\": %g, \"channels\": %d, "
+          "\"channels_per_peer\": %d},\n",
           o->bytes / (size_t)(x->peers + 1), x->near, x->far, m->p2p.channels, m->p2p.per_peer);
   fprintf(out->f, "  \"least\": {\"us\": %.4f, \"algbw\": %.4f, \"busbw\": %.4f},\n  \"links\": [", us, algbw,
           algbw * xp_bus_factor(XP_ALL_TO_ALL, x->peers + 1));

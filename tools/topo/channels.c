@@ -1,4 +1,5 @@
-// channels.c: rings and trees of all ranks over all nodes: as NCCL logs them, as JSON, or in plain lines of one ring or rank each.
+// channels.c: rings and trees of all ranks over all nodes: as NCCL logs them, as JSON, or in plain lines of one ring or
+// rank each.
 #include <stdio.h>
 #include <string.h>
 
@@ -44,8 +45,11 @@ static void write_text(const listing *l)
     fprintf(l->f, "Trees");
     write_trees(l, r);
   }
-  fprintf(l->f, "%d coll channels (%d found), %d collnet channels, %d nvls channels, %d p2p channels, %d p2p channels per peer\n",
-          l->c->nchannels, l->c->nsearch, l->c->collnet ? l->c->nchannels : 0, l->c->nvls_channels, m->p2p.channels, m->p2p.per_peer);
+  fprintf(
+      l->f,
+      "%d coll channels (%d found), %d collnet channels, %d nvls channels, %d p2p channels, %d p2p channels per peer\n",
+      l->c->nchannels, l->c->nsearch, l->c->collnet ? l->c->nchannels : 0, l->c->nvls_channels, m->p2p.channels,
+      m->p2p.per_peer);
 }
 
 static void write_plain(const listing *l)
@@ -78,7 +82,9 @@ static void write_json(const listing *l)
   const tt_connect *c = l->c;
   fprintf(l->f, "{\n  \"machine\": ");
   xp_json_text(l->f, l->m->name);
-  fprintf(l->f, ",\n  \"ranks\": %d, \"nodes\": %d, \"found\": %d, \"nchannels\": %d, \"nvls_channels\": %d, \"p2p_channels\": %d,\n",
+  fprintf(l->f,
+          ",\n  \"ranks\": %d, \"nodes\": %d, \"found\": %d, \"nchannels\": %d, \"nvls_channels\": %d, "
+          "\"p2p_channels\": %d,\n",
           c->nranks, c->nnodes, c->nsearch, c->nchannels, c->nvls_channels, l->m->p2p.channels);
   fprintf(l->f, "  \"p2p_channels_per_peer\": %d,\n  \"channels\": [", l->m->p2p.per_peer);
   for (int ch = l->first_channel; ch < l->end_channel; ch++) {

@@ -1,5 +1,5 @@
-// commands.h: the commands, one file each. All return an exit code: 0 good, 1 failed or found something, 2 bad usage or unreadable input;
-// where it is not 0 a message has been written to standard error.
+// commands.h: the commands, one file each. All return an exit code: 0 good, 1 failed or found something, 2 bad usage or
+// unreadable input; where it is not 0 a message has been written to standard error.
 #pragma once
 #include "draw.h"
 #include "machine.h"
@@ -14,7 +14,7 @@ int xp_tuning(const xp_options *o, xp_print *out);   // the cost model, and the 
 int xp_explain(const xp_options *o, xp_print *out);  // one operation: what is chosen, and why
 int xp_simulate(const xp_options *o, xp_print *out); // predicted table of a perf program
 int xp_gather(const xp_options *o, xp_print *out);   // a capture of this machine
-int xp_host(const xp_options *o, xp_print *out);     // this machine's figures, and what the host device chooses with them
+int xp_host(const xp_options *o, xp_print *out); // this machine's figures, and what the host device chooses with them
 
 // What is wrong in a file; how two files differ. What they say of a file that cannot be read is in the output.
 int xp_lint_file(const xp_options *o, xp_print *out);
@@ -78,8 +78,8 @@ const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const c
 // explain for all-to-all. Returns an exit code.
 int xp_explain_messages(const xp_options *o, const xp_machine *m, bool json, xp_print *out);
 
-// Predicted times for the chart of a page, after xp_machine_connect; none for one rank. `here`: ranks in host memory are processes of this
-// computer. Free with xp_curves_clear, also after an error.
+// Predicted times for the chart of a page, after xp_machine_connect; none for one rank. `here`: ranks in host memory
+// are processes of this computer. Free with xp_curves_clear, also after an error.
 ncclResult_t xp_curves_make(const xp_machine *m, bool here, xp_curves *out);
 void xp_curves_clear(xp_curves *x);
 

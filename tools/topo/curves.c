@@ -1,5 +1,5 @@
-// curves.c: predicted time over size, for the chart of a page: of every algorithm and protocol of NCCL's model, of all-to-all by its links, and
-// for ranks in the memory of this computer, of what this library chooses.
+// curves.c: predicted time over size, for the chart of a page: of every algorithm and protocol of NCCL's model, of
+// all-to-all by its links, and for ranks in the memory of this computer, of what this library chooses.
 #include "base/util.h"
 #include "tools/preview.h"
 #include "commands.h"
@@ -13,7 +13,10 @@ size_t xp_curve_size(int i)
 static void model_curve(const xp_machine *m, const int cell[3], xp_curves *out)
 {
   xp_curve *c = &out->list[out->count];
-  *c = (xp_curve){xp_func_name(cell[0]), tt_model_algo_name((tt_model_algo)cell[1]), tt_model_proto_name((tt_model_proto)cell[2]), {0}};
+  *c = (xp_curve){xp_func_name(cell[0]),
+                  tt_model_algo_name((tt_model_algo)cell[1]),
+                  tt_model_proto_name((tt_model_proto)cell[2]),
+                  {0}};
   bool any = false;
   for (int i = 0; i < XP_CURVE_SIZES; i++) {
     tt_model_op op = {.func = (tt_model_func)cell[0], .bytes = xp_curve_size(i)};
@@ -68,8 +71,9 @@ static ncclResult_t host_curves(int nranks, xp_curves *out)
     res = host_curve(p, funcs[i], out);
   }
   tt_preview_destroy(p);
-  out->model = s.figures.measured != 0 ? "this library's cost model for processes of this computer, with measured figures"
-                                       : "this library's cost model for processes of this computer, with built-in cost figures";
+  out->model = s.figures.measured != 0
+                   ? "this library's cost model for processes of this computer, with measured figures"
+                   : "this library's cost model for processes of this computer, with built-in cost figures";
   return res;
 }
 

@@ -1,4 +1,5 @@
-// diff.c: two documents by meaning. Elements have keys (bus id, name, …); what has no partner by key gets one by position.
+// diff.c: two documents by meaning. Elements have keys (bus id, name, …); what has no partner by key gets one by
+// position.
 #define _GNU_SOURCE // qsort_r
 #include <errno.h>
 #include <stdarg.h>
@@ -120,8 +121,8 @@ static void name_of(const tt_xml_node *x, char *buf, size_t size)
   for (const tt_xml_node *up = x->parent; up != NULL && bus == NULL; up = up->parent) {
     bus = tt_xml_get(up, "busid");
   }
-  snprintf(buf, size, "%.64s%s%.64s%s%.64s", x->tag, bus != NULL ? " " : "", bus != NULL ? bus : "", target != NULL ? " to " : "",
-           target != NULL ? target : "");
+  snprintf(buf, size, "%.64s%s%.64s%s%.64s", x->tag, bus != NULL ? " " : "", bus != NULL ? bus : "",
+           target != NULL ? " to " : "", target != NULL ? target : "");
 }
 
 // ---- Keys ----
@@ -172,8 +173,9 @@ static uint64_t key_of(walker *w, const tt_xml_node *x, uint64_t parent)
   static const struct {
     const char *tag, *attr;
     bool by_host; // else by the parent
-  } keys[] = {{"cpu", "numaid", true},   {"pci", "busid", true},       {"net", "name", true}, {"nvlink", "target", false},
-              {"xgmi", "target", false}, {"pcilink", "target", false}, {"graph", "id", false}};
+  } keys[] = {{"cpu", "numaid", true},     {"pci", "busid", true},    {"net", "name", true},
+              {"nvlink", "target", false}, {"xgmi", "target", false}, {"pcilink", "target", false},
+              {"graph", "id", false}};
   uint64_t tag = strcmp(x->tag, "pci") == 0 ? role_of(x) : tt_hash(x->tag, strlen(x->tag), 1);
   if (strcmp(x->tag, "cpu") == 0) {
     w->host = host_number(w, x);
@@ -268,8 +270,8 @@ static void key_by_position(side *s, int depth, bool is_a)
     int in_a = p == NULL ? 0 : is_a ? e->parent : p->mate;
     const char *target = tt_xml_get(e->x, "target"); // a link is another one when it leads elsewhere
     bool able = p == NULL || p->mate >= 0;
-    e->key =
-        able ? tt_hash(&in_a, sizeof(in_a), target != NULL ? text_key(target, role_of(e->x)) : role_of(e->x)) : (uint64_t)i * 2 + !is_a;
+    e->key = able ? tt_hash(&in_a, sizeof(in_a), target != NULL ? text_key(target, role_of(e->x)) : role_of(e->x))
+                  : (uint64_t)i * 2 + !is_a;
   }
 }
 

@@ -42,9 +42,11 @@ static void check_change(const change *c)
   char *text = rig_replace(c->base, c->from, c->to), number[32];
   snprintf(number, sizeof(number), "%d difference", c->count);
   int code = diff(c->base, text, &out);
-  bool told = strstr(out.text, c->count == 0 ? "no difference" : number) != NULL && strstr(out.text, c->expected) != NULL;
+  bool told =
+      strstr(out.text, c->count == 0 ? "no difference" : number) != NULL && strstr(out.text, c->expected) != NULL;
   if (code != (c->count > 0) || !told) {
-    fail_msg("'%s' -> '%s': %d times '%s' expected (code %d) in:\n%s", c->from, c->to, c->count, c->expected, code, out.text);
+    fail_msg("'%s' -> '%s': %d times '%s' expected (code %d) in:\n%s", c->from, c->to, c->count, c->expected, code,
+             out.text);
   }
   rig_close(&out);
   free(text);
@@ -62,18 +64,23 @@ static void test_changes(void **state)
       {machine, " gdr=\"1\"", "", 1, "gdr 1 -> (none)"},
       {machine, "latency=\"0\"", "latency=\"0\" guid=\"0x5\"", 1, "guid (none) -> 0x5"},
       {machine, "count=\"4\"", "count=\"3\"", 1, "~ nvlink 0000:02:00.0 to 0000:03:00.0 (lines 4, 4): count 4 -> 3"},
-      {machine, "<nvlink target=\"0000:02:00.0\" count=\"4\"/>", "", 1, "- nvlink 0000:03:00.0 to 0000:02:00.0 (line 6): only in A"},
+      {machine, "<nvlink target=\"0000:02:00.0\" count=\"4\"/>", "", 1,
+       "- nvlink 0000:03:00.0 to 0000:02:00.0 (line 6): only in A"},
       {machine, "<pci busid=\"0000:04:00.0\"", "<pci busid=\"0000:07:00.0\"", 1,
        "pci 0000:04:00.0 (lines 9, 9): busid 0000:04:00.0 -> 0000:07:00.0"},
       {machine, "mlx5_0", "mlx5_9", 1, "name mlx5_0 -> mlx5_9"},
-      {machine, "<pci busid=\"0000:04:00.0\" class=\"0x020700\"><nic><net name=\"mlx5_0\" dev=\"0\" latency=\"0\"/></nic></pci>", "", 1,
-       "- pci 0000:04:00.0 (line 9): only in A, with 2 elements in it"},
+      {machine,
+       "<pci busid=\"0000:04:00.0\" class=\"0x020700\"><nic><net name=\"mlx5_0\" dev=\"0\" latency=\"0\"/></nic></pci>",
+       "", 1, "- pci 0000:04:00.0 (line 9): only in A, with 2 elements in it"},
       {machine, "</cpu>\n<cpu numaid=\"1\" arch=\"x86_64\">\n", "", 2, "hangs on cpu 1 -> cpu 0"},
       {graphs, "nchannels=\"2\"", "nchannels=\"3\"", 1, "nchannels 2 -> 3"},
-      {graphs, "<gpu dev=\"0\"/><gpu dev=\"0x1\"/><gpu dev=\"0x2\"/>", "<gpu dev=\"1\"/><gpu dev=\"0x2\"/><gpu dev=\"0x0\"/>", 0, ""},
-      {graphs, "<gpu dev=\"0\"/><gpu dev=\"0x1\"/><gpu dev=\"0x2\"/>", "<gpu dev=\"0\"/><gpu dev=\"0x2\"/><gpu dev=\"0x1\"/>", 1,
+      {graphs, "<gpu dev=\"0\"/><gpu dev=\"0x1\"/><gpu dev=\"0x2\"/>",
+       "<gpu dev=\"1\"/><gpu dev=\"0x2\"/><gpu dev=\"0x0\"/>", 0, ""},
+      {graphs, "<gpu dev=\"0\"/><gpu dev=\"0x1\"/><gpu dev=\"0x2\"/>",
+       "<gpu dev=\"0\"/><gpu dev=\"0x2\"/><gpu dev=\"0x1\"/>", 1,
        "graph 0, channel 0 (lines 2, 2): 0 0x1 0x2 -> 0 0x2 0x1"},
-      {graphs, "<channel><gpu dev=\"0\"/><gpu dev=\"0x1\"/><gpu dev=\"0x2\"/></channel>\n", "", 2, "- graph 0, channel 1"},
+      {graphs, "<channel><gpu dev=\"0\"/><gpu dev=\"0x1\"/><gpu dev=\"0x2\"/></channel>\n", "", 2,
+       "- graph 0, channel 1"},
       {graphs, "</graphs>", "<graph id=\"1\"/></graphs>", 1, "+ graph 1 (line 4): only in B"},
   };
   for (size_t i = 0; i < TT_COUNT(changes); i++) {
@@ -92,8 +99,10 @@ static void test_order(void **state)
   assert_int_equal(diff(graphs, b, &out), 1);
   assert_non_null(strstr(out.text, "numbered otherwise"));
   rig_close(&out);
-  const char *c = "<system><cpu numaid=\"1\"/><cpu numaid=\"0\"><pci busid=\"0:2:0.0\"/><pci busid=\"0:1:0.0\"/></cpu></system>";
-  const char *d = "<system><cpu numaid=\"0\"><pci busid=\"0:1:0.0\"/><pci busid=\"0:2:0.0\"/></cpu><cpu numaid=\"1\"/></system>";
+  const char *c =
+      "<system><cpu numaid=\"1\"/><cpu numaid=\"0\"><pci busid=\"0:2:0.0\"/><pci busid=\"0:1:0.0\"/></cpu></system>";
+  const char *d =
+      "<system><cpu numaid=\"0\"><pci busid=\"0:1:0.0\"/><pci busid=\"0:2:0.0\"/></cpu><cpu numaid=\"1\"/></system>";
   assert_int_equal(diff(c, d, &out), 0);
   rig_close(&out);
   assert_int_equal(diff(machine, graphs, &out), 1);

@@ -1,4 +1,5 @@
-// document.c: where the document of a machine comes from: a file, standard input, a capture, this computer; and ranks for it.
+// document.c: where the document of a machine comes from: a file, standard input, a capture, this computer; and ranks
+// for it.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,10 @@ typedef struct finder {
 static void add_ranks(finder *f, const xp_options *o, int ngpus)
 {
   int cores, nodes = numa_nodes(f->in.machine.tree, f->numa, &cores);
-  int n = ngpus > 0 ? ngpus : o->ranks > 0 ? o->ranks : cores > 0 ? (int)TT_CLAMP(cores, FEW_HOST_RANKS, MANY_HOST_RANKS) : MANY_HOST_RANKS;
+  int n = ngpus > 0      ? ngpus
+          : o->ranks > 0 ? o->ranks
+          : cores > 0    ? (int)TT_CLAMP(cores, FEW_HOST_RANKS, MANY_HOST_RANKS)
+                         : MANY_HOST_RANKS;
   for (int i = 0; i < n; i++) {
     f->ranks[i] = (tt_source_rank){.rank = i, .dev = i, .numa = nodes > 0 ? f->numa[(long)i * nodes / n] : -1};
     if (ngpus > 0) {
@@ -183,9 +187,10 @@ static ncclResult_t standard_input(const xp_options *o, tt_xml **out)
     return tt_fail(ncclSystemError, "standard input: no memory");
   }
   size_t size = fread(text, 1, TT_CAPTURE_BYTES + 1, stdin);
-  ncclResult_t res = ferror(stdin)             ? tt_fail(ncclSystemError, "standard input: cannot be read: %s", strerror(errno))
-                     : size > TT_CAPTURE_BYTES ? tt_fail(ncclInvalidArgument, "standard input: more than %d bytes", TT_CAPTURE_BYTES)
-                                               : parse("standard input", text, size, o, out);
+  ncclResult_t res = ferror(stdin) ? tt_fail(ncclSystemError, "standard input: cannot be read: %s", strerror(errno))
+                     : size > TT_CAPTURE_BYTES
+                         ? tt_fail(ncclInvalidArgument, "standard input: more than %d bytes", TT_CAPTURE_BYTES)
+                         : parse("standard input", text, size, o, out);
   tt_free(text);
   return res;
 }
@@ -215,7 +220,8 @@ static ncclResult_t check_folder(const char *folder)
   tt_tree_close(tree);
   return found ? ncclSuccess
                : tt_fail(ncclInvalidArgument,
-                         "%s: a folder with a copy of /sys is expected; there is no sys/bus/pci/devices, sys/devices/system/node or "
+                         "%s: a folder with a copy of /sys is expected; there is no sys/bus/pci/devices, "
+                         "sys/devices/system/node or "
                          "sys/devices/system/cpu in it",
                          folder);
 }
@@ -395,7 +401,8 @@ static ncclResult_t finish(const xp_options *o, tt_xml *xml)
 {
   if (strcmp(xml->root->tag, "system") != 0) {
     return tt_xml_fail(xml->root, "a machine begins with <system>; %s",
-                       strcmp(xml->root->tag, "graphs") == 0 ? "graphs of one are for --graph-file" : "this is something else");
+                       strcmp(xml->root->tag, "graphs") == 0 ? "graphs of one are for --graph-file"
+                                                             : "this is something else");
   }
   TT_TRY(xp_number_ranks(xml));
   TT_TRY(o->collnet ? offer_reduction(xml) : ncclSuccess);

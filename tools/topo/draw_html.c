@@ -10,11 +10,13 @@ static void write_head(const xp_drawing *d, FILE *out)
         "<link rel=\"icon\" href=\"data:,\">\n<title>",
         out);
   xp_title_write(d, out);
-  fprintf(out,
-          "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"bar\">\n"
-          "<label>Find <input type=\"search\" id=\"find\" placeholder=\"bus id, name, port\"></label>\n<output id=\"found\"></output>\n"
-          "<button type=\"button\" id=\"zoom\" aria-pressed=\"false\">actual size</button>\n</div>\n<div id=\"view\">\n",
-          xp_page_style, xp_chart_style);
+  fprintf(
+      out,
+      "</title>\n<style>\n%s%s</style>\n</head>\n<body>\n<main>\n<div>\n<div id=\"bar\">\n"
+      "<label>Find <input type=\"search\" id=\"find\" placeholder=\"bus id, name, port\"></label>\n<output "
+      "id=\"found\"></output>\n"
+      "<button type=\"button\" id=\"zoom\" aria-pressed=\"false\">actual size</button>\n</div>\n<div id=\"view\">\n",
+      xp_page_style, xp_chart_style);
 }
 
 static void write_cell(FILE *out, double value)
@@ -57,13 +59,14 @@ static void write_words(FILE *out)
       {"channels &#215; GB/s",
        "each channel carries so much between two ranks in one direction; <b>to a card</b>: to and from the network"},
       {"together", "all channels of the graph, GB/s"},
-      {"bound", "GB/s that no such graph exceeds on this machine: the search found the best where both are equal; -: not known"},
-      {"path",
-       "the farthest that an edge goes: NVL NVLink, C2C chip to chip, PIX one PCI switch, PXB several, PXN by another GPU's card, PHB "
-       "through the CPU, SYS between CPUs"},
+      {"bound",
+       "GB/s that no such graph exceeds on this machine: the search found the best where both are equal; -: not known"},
+      {"path", "the farthest that an edge goes: NVL NVLink, C2C chip to chip, PIX one PCI switch, PXB several, PXN by "
+               "another GPU's card, PHB "
+               "through the CPU, SYS between CPUs"},
       {"hops", "links that the edges of all channels pass, together; fewer are better"},
-      {"cross NIC",
-       "may a ring leave by another card than it came by: no, any, or pairs (two channels swap cards); -: one machine, no network"},
+      {"cross NIC", "may a ring leave by another card than it came by: no, any, or pairs (two channels swap cards); -: "
+                    "one machine, no network"},
   };
   fputs("<dl>\n", out);
   for (size_t i = 0; i < TT_COUNT(words); i++) {
@@ -75,10 +78,10 @@ static void write_words(FILE *out)
 static void write_host_note(const xp_drawing *d, FILE *out)
 {
   if (tt_topo_host_rank(&d->topo->nodes[0])) {
-    fputs(
-        "<p class=\"soft\">Ranks in host memory: the search counts with assumed links to memory. <code>tutti-topo host</code> shows what was\n"
-        "measured, and what a communicator chooses.</p>\n",
-        out);
+    fputs("<p class=\"soft\">Ranks in host memory: the search counts with assumed links to memory. <code>tutti-topo "
+          "host</code> shows what was\n"
+          "measured, and what a communicator chooses.</p>\n",
+          out);
   }
 }
 
@@ -86,15 +89,18 @@ static void write_graphs(const xp_drawing *d, FILE *out)
 {
   fputs("<section aria-label=\"graphs\">\n<h2>Channels</h2>\n", out);
   if (d->graphs == NULL) {
-    fputs("<p class=\"soft\">There are no channels of all ranks together; <code>tutti-topo graphs --rank R</code> has those of a rank's\n"
+    fputs("<p class=\"soft\">There are no channels of all ranks together; <code>tutti-topo graphs --rank R</code> has "
+          "those of a rank's\n"
           "group.</p>\n<div id=\"controls\"></div>\n</section>\n",
           out);
     return;
   }
   fputs("<div class=\"wide\"><table id=\"graphs\">\n<tr><th scope=\"col\">graph</th><th scope=\"col\">pattern</th>"
         "<th scope=\"col\" class=\"n\">channels &#215; GB/s</th><th scope=\"col\" class=\"n\">together</th>"
-        "<th scope=\"col\" class=\"n\">bound</th><th scope=\"col\" class=\"n\">to a card</th><th scope=\"col\">path of ranks</th>"
-        "<th scope=\"col\">path to card</th><th scope=\"col\" class=\"n\">hops</th><th scope=\"col\">cross NIC</th></tr>\n",
+        "<th scope=\"col\" class=\"n\">bound</th><th scope=\"col\" class=\"n\">to a card</th><th scope=\"col\">path of "
+        "ranks</th>"
+        "<th scope=\"col\">path to card</th><th scope=\"col\" class=\"n\">hops</th><th scope=\"col\">cross "
+        "NIC</th></tr>\n",
         out);
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {
     write_graph(&d->graphs->graph[k], k, out);
@@ -103,7 +109,9 @@ static void write_graphs(const xp_drawing *d, FILE *out)
   write_words(out);
   write_host_note(d, out);
   if (xp_edge_count(d) > XP_PAGE_EDGES) {
-    fputs("<p class=\"soft\">The channels have too many edges for their lines; the links that they use are shown.</p>\n", out);
+    fputs(
+        "<p class=\"soft\">The channels have too many edges for their lines; the links that they use are shown.</p>\n",
+        out);
   }
   fputs("<div id=\"controls\"></div>\n</section>\n", out);
 }
@@ -116,13 +124,13 @@ static void write_chart(const xp_drawing *d, FILE *out)
   }
   int machines = TT_MAX(d->machines, 1);
   long ranks = (long)machines * tt_topo_count(d->topo, TT_NODE_GPU);
-  fprintf(
-      out,
-      "<section aria-label=\"predictions\">\n<h2>Predicted time and bandwidth</h2>\n<p class=\"soft\">%ld ranks on %d machine%s, by %s. "
-      "GB/s: the operation's size (the larger of a\nrank's two buffers) over the time.%s</p>"
-      "\n<div id=\"chart\"></div>\n</section>\n",
-      ranks, machines, machines == 1 ? "" : "s", d->curves->model,
-      tt_topo_host_rank(&d->topo->nodes[0]) ? "" : " The fastest is chosen: the broad line behind the others.");
+  fprintf(out,
+          "<section aria-label=\"predictions\">\n<h2>Predicted time and bandwidth</h2>\n<p class=\"soft\">%ld ranks on "
+          "%d machine%s, by %s. "
+          "GB/s: the operation's size (the larger of a\nrank's two buffers) over the time.%s</p>"
+          "\n<div id=\"chart\"></div>\n</section>\n",
+          ranks, machines, machines == 1 ? "" : "s", d->curves->model,
+          tt_topo_host_rank(&d->topo->nodes[0]) ? "" : " The fastest is chosen: the broad line behind the others.");
 }
 
 static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *out)
@@ -138,11 +146,12 @@ static ncclResult_t write_page(const xp_drawing *d, const xp_layout *o, FILE *ou
     fprintf(out, "<section class=\"soft\">More than %d places: without the table of paths.</section>\n", XP_PAGE_ENDS);
   }
   fputs("</div>\n<aside id=\"details\" aria-live=\"polite\" aria-label=\"details\"></aside>\n</main>\n"
-        "<noscript><p>Details and channels need JavaScript.</p></noscript>\n<script type=\"application/json\" id=\"data\">\n",
+        "<noscript><p>Details and channels need JavaScript.</p></noscript>\n<script type=\"application/json\" "
+        "id=\"data\">\n",
         out);
   TT_TRY(xp_json_write(d, true, out));
-  fprintf(out, "</script>\n<script>\n'use strict';\nconst COLOURS = %d;\n%s%s</script>\n</body>\n</html>\n", XP_COLOURS, xp_page_script,
-          xp_chart_script);
+  fprintf(out, "</script>\n<script>\n'use strict';\nconst COLOURS = %d;\n%s%s</script>\n</body>\n</html>\n", XP_COLOURS,
+          xp_page_script, xp_chart_script);
   return ncclSuccess;
 }
 

@@ -125,15 +125,16 @@ static json_t *own_of(const tt_topo_node *n)
   switch (n->kind) {
   case TT_NODE_GPU:
   case TT_NODE_DEV:
-    return json_pack("{si si si so sb si}", "rank", n->gpu.rank, "dev", n->gpu.dev, "sm", n->gpu.sm, "gcn", hex("", (unsigned)n->gpu.gcn),
-                     "gdr", n->gpu.gdr != 0, "device", n->gpu.device);
+    return json_pack("{si si si so sb si}", "rank", n->gpu.rank, "dev", n->gpu.dev, "sm", n->gpu.sm, "gcn",
+                     hex("", (unsigned)n->gpu.gcn), "gdr", n->gpu.gdr != 0, "device", n->gpu.device);
   case TT_NODE_NET:
-    return json_pack("{si si so so sb sb si so si si}", "dev", n->net.dev, "port", n->net.port, "bandwidth", real((double)n->net.bw),
-                     "latency", real((double)n->net.latency), "gdr", n->net.gdr != 0, "coll", n->net.coll != 0, "maxconn", n->net.maxconn,
-                     "guid", hex("0x", n->net.guid), "rail", n->net.rail, "plane", n->net.plane);
+    return json_pack("{si si so so sb sb si so si si}", "dev", n->net.dev, "port", n->net.port, "bandwidth",
+                     real((double)n->net.bw), "latency", real((double)n->net.latency), "gdr", n->net.gdr != 0, "coll",
+                     n->net.coll != 0, "maxconn", n->net.maxconn, "guid", hex("0x", n->net.guid), "rail", n->net.rail,
+                     "plane", n->net.plane);
   case TT_NODE_CPU:
-    return json_pack("{sI ss ss ss}", "numa", (json_int_t)n->id, "arch", arch_name(n->cpu.arch), "vendor", vendor_name(n->cpu.vendor),
-                     "model", model_name(n->cpu.model));
+    return json_pack("{sI ss ss ss}", "numa", (json_int_t)n->id, "arch", arch_name(n->cpu.arch), "vendor",
+                     vendor_name(n->cpu.vendor), "model", model_name(n->cpu.model));
   case TT_NODE_PCI: return pci_words(n->pci.device);
   default: return json_object();
   }
@@ -149,9 +150,9 @@ static ncclResult_t put_node(writer *w, int i)
 {
   const tt_topo_node *n = &w->d->topo->nodes[i];
   char name[48], bus[32];
-  json_t *o =
-      json_pack("{si ss ss si si}", "id", i, "name", tt_node_name(w->d->topo, i, name, sizeof(name)), "kind",
-                n->kind == TT_NODE_GPU && tt_topo_host_rank(n) ? "RANK" : tt_node_kind_name(n->kind), "host", n->host, "line", n->line);
+  json_t *o = json_pack("{si ss ss si si}", "id", i, "name", tt_node_name(w->d->topo, i, name, sizeof(name)), "kind",
+                        n->kind == TT_NODE_GPU && tt_topo_host_rank(n) ? "RANK" : tt_node_kind_name(n->kind), "host",
+                        n->host, "line", n->line);
   if (o != NULL && has_bus(n)) {
     json_object_set_new(o, "bus", json_string(xp_bus_text(n->id, bus, sizeof(bus))));
   }
@@ -215,8 +216,8 @@ static void add_edge(void *arg, int from, int to)
   if (u->edges != NULL) {
     json_t *type = p != NULL ? json_string(tt_path_type_name(p->type)) : json_null();
     json_array_append_new(u->edges, json_pack("{si si so so so}", "from", from, "to", to, "type", type, "bandwidth",
-                                              real((double)xp_edge_bandwidth(u->d->topo, u->graph, from, to)), "path_bandwidth",
-                                              real(p != NULL ? (double)p->bw : 0)));
+                                              real((double)xp_edge_bandwidth(u->d->topo, u->graph, from, to)),
+                                              "path_bandwidth", real(p != NULL ? (double)p->bw : 0)));
   }
 }
 
@@ -228,8 +229,8 @@ static json_t *channel_of(const writer *w, const tt_graph *g, int c)
     json_array_append_new(gpus, json_integer(g->gpus[(size_t)c * (size_t)g->ngpus + (size_t)i]));
   }
   xp_graph_edges(w->d->topo, g, c, add_edge, &u);
-  json_t *o = json_pack("{s[ii] so so}", "nets", g->inter ? g->nets[2 * c] : -1, g->inter ? g->nets[2 * c + 1] : -1, "gpus", gpus, "links",
-                        u.links);
+  json_t *o = json_pack("{s[ii] so so}", "nets", g->inter ? g->nets[2 * c] : -1, g->inter ? g->nets[2 * c + 1] : -1,
+                        "gpus", gpus, "links", u.links);
   if (o == NULL || u.edges == NULL) {
     json_decref(u.edges);
     return o;
@@ -248,12 +249,14 @@ static ncclResult_t put_graph(writer *w, int kind)
   for (int c = 0; c < g->nchannels; c++) {
     json_array_append_new(channels, channel_of(w, g, c));
   }
-  json_t *o = json_pack("{ss si ss si si so so so}", "name", xp_graph_name(kind), "id", g->id, "pattern", tt_pattern_name(g->pattern),
-                        "crossnic", g->crossnic, "nchannels", g->nchannels, "speedintra", real((double)g->speedintra), "speedinter",
-                        real((double)g->speedinter), "latencyinter", real((double)g->latencyinter));
+  json_t *o = json_pack("{ss si ss si si so so so}", "name", xp_graph_name(kind), "id", g->id, "pattern",
+                        tt_pattern_name(g->pattern), "crossnic", g->crossnic, "nchannels", g->nchannels, "speedintra",
+                        real((double)g->speedintra), "speedinter", real((double)g->speedinter), "latencyinter",
+                        real((double)g->latencyinter));
   json_t *more = json_pack("{ss ss sb si so sI sb so}", "typeintra", tt_path_type_name(g->typeintra), "typeinter",
-                           tt_path_type_name(g->typeinter), "samechannels", (int)g->samechannels, "hops", g->nhops, "bound",
-                           real((double)g->bound), "steps", (json_int_t)g->steps, "exhausted", (int)g->exhausted, "channels", channels);
+                           tt_path_type_name(g->typeinter), "samechannels", (int)g->samechannels, "hops", g->nhops,
+                           "bound", real((double)g->bound), "steps", (json_int_t)g->steps, "exhausted",
+                           (int)g->exhausted, "channels", channels);
   if (o != NULL && more != NULL) {
     json_object_update(o, more);
   }
@@ -277,7 +280,8 @@ static ncclResult_t put_curve(writer *w, const xp_curve *c)
   for (int i = 0; i < XP_CURVE_SIZES; i++) {
     json_array_append_new(times, time_of(c->us[i]));
   }
-  return put(w, json_pack("{ss ss ss so}", "function", c->func, "algorithm", c->algo, "protocol", c->proto, "us", times));
+  return put(w,
+             json_pack("{ss ss ss so}", "function", c->func, "algorithm", c->algo, "protocol", c->proto, "us", times));
 }
 
 static ncclResult_t put_curves(writer *w, const xp_curves *curves)

@@ -1,4 +1,5 @@
-// draw_json_test.c: what the JSON form says of a machine is what the model says, for every machine; docs/topology.md has the form.
+// draw_json_test.c: what the JSON form says of a machine is what the model says, for every machine; docs/topology.md
+// has the form.
 #include "draw_rig.h"
 
 #include <jansson.h>
@@ -137,7 +138,8 @@ static void check_node(const json_t *o, const rig *r, int i)
   same_text(o, "kind", tt_node_kind_name(n->kind));
   same_int(o, "host", n->host);
   same_int(o, "line", n->line);
-  bool has_bus = n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
+  bool has_bus = n->kind == TT_NODE_GPU || n->kind == TT_NODE_DEV || n->kind == TT_NODE_PCI ||
+                 (n->kind == TT_NODE_NIC && n->id >= 0);
   assert_int_equal(json_object_get(o, "bus") != NULL, has_bus);
   if (has_bus) {
     assert_true(tt_bus_id(json_string_value(member(o, "bus")), &bus));
@@ -165,7 +167,8 @@ static void check_link(const json_t *o, const tt_topo_link *l, int i)
 static void check_row(const json_t *o, const tt_paths *paths, int from)
 {
   same_int(o, "from", from);
-  json_t *types = list(o, "type", paths->nends), *bandwidths = list(o, "bandwidth", paths->nends), *hops = list(o, "hops", paths->nends);
+  json_t *types = list(o, "type", paths->nends), *bandwidths = list(o, "bandwidth", paths->nends),
+         *hops = list(o, "hops", paths->nends);
   for (int to = 0; to < paths->nends; to++) {
     const tt_path *p = tt_path_get(paths, from, to);
     json_t *type = json_array_get(types, (size_t)to), *way = json_array_get(hops, (size_t)to);
@@ -260,7 +263,8 @@ static void check_json(const rig *r)
   json_t *j = json_of(&r->d);
   same_int(j, "form", 1);
   same_text(j, "title", "a machine");
-  json_t *hosts = list(j, "hosts", t->nhosts), *nodes = list(j, "nodes", t->nnodes), *links = list(j, "links", t->nlinks);
+  json_t *hosts = list(j, "hosts", t->nhosts), *nodes = list(j, "nodes", t->nnodes),
+         *links = list(j, "links", t->nlinks);
   char hash[32];
   for (int h = 0; h < t->nhosts; h++) {
     snprintf(hash, sizeof(hash), "0x%llx", (unsigned long long)t->hosts[h]);
@@ -334,7 +338,8 @@ static void test_predictions(void **state)
   xp_curve curve = {"AllReduce", "Ring", "LL", {1.23456, -1, 0}};
   r.d.curves = &(xp_curves){.list = &curve, .count = 1, .model = "a model"};
   r.d.machines = 4;
-  json_t *j = json_of(&r.d), *sizes = list(j, "sizes", XP_CURVE_SIZES), *one = json_array_get(list(j, "predictions", 1), 0);
+  json_t *j = json_of(&r.d), *sizes = list(j, "sizes", XP_CURVE_SIZES),
+         *one = json_array_get(list(j, "predictions", 1), 0);
   same_int(j, "machines", 4);
   assert_int_equal(json_integer_value(json_array_get(sizes, 0)), 8);
   assert_true(json_integer_value(json_array_get(sizes, XP_CURVE_SIZES - 1)) == (json_int_t)8 << 30);
@@ -371,7 +376,7 @@ static void test_texts(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_machines), cmocka_unit_test(test_values), cmocka_unit_test(test_predictions),
-                                     cmocka_unit_test(test_texts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_machines), cmocka_unit_test(test_values),
+                                     cmocka_unit_test(test_predictions), cmocka_unit_test(test_texts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // draw_layout.c: where everything stands.
 //
-// Each subtree is placed by itself, knowing its outline (leftmost and rightmost place in each row), then pushed to the left until it meets
-// the outline of what stands there already. Cost: nodes times depth, which documents limit.
+// Each subtree is placed by itself, knowing its outline (leftmost and rightmost place in each row), then pushed to the
+// left until it meets the outline of what stands there already. Cost: nodes times depth, which documents limit.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,8 +112,8 @@ static int switches_below(const placer *p, int node, int depth)
 
 // ---- Rows: CPUs 0, PCI switches 1 …, cards, ports, GPUs ----
 
-// Where many cards make a machine wide, they stand in tiers, like stairs that lead up to the right: the lowest first, so that the ways of
-// those below pass on the left of those above.
+// Where many cards make a machine wide, they stand in tiers, like stairs that lead up to the right: the lowest first,
+// so that the ways of those below pass on the left of those above.
 static int tiers_of(const placer *p, int kind)
 {
   return kind == TT_NODE_NIC ? p->cards : kind == TT_NODE_NET ? p->ports : 1;
@@ -227,8 +227,10 @@ static int count_children(const placer *p, int node, int kind)
 // The row of a child of a node in `row`: one of `count` of its kind, `at` stand before it.
 static int child_row(const placer *p, int kind, const int place[2], int count, int at)
 {
-  int row = place[0], depth = place[1], tiers = TT_MAX(1, TT_MIN(tiers_of(p, kind), count)), tier = tiers - 1 - at % tiers;
-  return kind == TT_NODE_NET ? row + 1 + tier : row_of(p, kind, depth) + tier * (kind == TT_NODE_NIC ? 1 + p->ports : 1);
+  int row = place[0], depth = place[1], tiers = TT_MAX(1, TT_MIN(tiers_of(p, kind), count)),
+      tier = tiers - 1 - at % tiers;
+  return kind == TT_NODE_NET ? row + 1 + tier
+                             : row_of(p, kind, depth) + tier * (kind == TT_NODE_NIC ? 1 + p->ports : 1);
 }
 
 static void place(const placer *p, int node, int row, int depth, outline *o)
@@ -321,7 +323,8 @@ static float grid_height(const grid *g, int columns)
   return g->top + (float)TT_DIV_UP(g->nhosts, columns) * g->h + MARGIN;
 }
 
-// The number of columns that comes nearest to a slide's shape; no more than its rows need, so that the last row is full or nearly so.
+// The number of columns that comes nearest to a slide's shape; no more than its rows need, so that the last row is full
+// or nearly so.
 static void choose_columns(grid *g)
 {
   float best = INFINITY;
@@ -349,7 +352,8 @@ static void settle(placer *p, const grid *g, const float *widths)
     int host = p->topo->nodes[i].host, column = host % g->columns;
     o->band[i] = host / g->columns;
     if (o->box[i].w > 0) {
-      float spare = panels ? (g->w - PANEL - widths[host]) / 2 : (fmaxf(NARROWEST, o->width) - 2 * MARGIN - widths[host]) / 2;
+      float spare =
+          panels ? (g->w - PANEL - widths[host]) / 2 : (fmaxf(NARROWEST, o->width) - 2 * MARGIN - widths[host]) / 2;
       o->box[i].x += MARGIN + (float)column * g->w + spare;
       o->box[i].y += g->top + (float)o->band[i] * g->h + o->arch + (panels ? CAPTION + PANEL : 0);
     }
@@ -488,7 +492,8 @@ static ncclResult_t place_all(placer *p)
     g.w = fmaxf(g.w, widths[h]);
   }
   g.w += g.nhosts > 1 ? 3 * PANEL : 0;
-  g.h = row_y(row_of(p, TT_NODE_GPU, 0)) + row_height(o) + o->arch + o->zone + bars_height(o) + (g.nhosts > 1 ? CAPTION + 2 * PANEL : 0);
+  g.h = row_y(row_of(p, TT_NODE_GPU, 0)) + row_height(o) + o->arch + o->zone + bars_height(o) +
+        (g.nhosts > 1 ? CAPTION + 2 * PANEL : 0);
   choose_columns(&g);
   o->nbands = TT_DIV_UP(g.nhosts, g.columns);
   o->width = fmaxf(NARROWEST, grid_width(&g, g.columns));
@@ -510,7 +515,8 @@ static ncclResult_t choose_tiers(placer *p)
   }
   float width = o->width;
   int best[2] = {p->cards, p->ports};
-  for (int tiers = 2; tiers <= MAX_TIERS && p->cards > 0 && p->topo->nhosts <= 1 && o->width > WIDE * o->height; tiers++) {
+  for (int tiers = 2; tiers <= MAX_TIERS && p->cards > 0 && p->topo->nhosts <= 1 && o->width > WIDE * o->height;
+       tiers++) {
     p->cards = most > MANY_PORTS ? 1 : tiers;
     p->ports = most > MANY_PORTS ? tiers : 1;
     TT_TRY(place_all(p));
@@ -557,8 +563,8 @@ ncclResult_t xp_layout_make(const xp_drawing *d, bool page, xp_layout *out)
   o.panels = tt_calloc(hosts, sizeof(*o.panels));
   p.child = tt_calloc(n, sizeof(int));
   p.next = tt_calloc(n, sizeof(int));
-  if (o.box == NULL || o.parent == NULL || o.hang == NULL || o.place == NULL || o.band == NULL || o.bars == NULL || o.panels == NULL ||
-      p.child == NULL || p.next == NULL) {
+  if (o.box == NULL || o.parent == NULL || o.hang == NULL || o.place == NULL || o.band == NULL || o.bars == NULL ||
+      o.panels == NULL || p.child == NULL || p.next == NULL) {
     TT_TRY_GOTO(tt_fail(ncclSystemError, "no memory to draw %d nodes", topo->nnodes), res);
   }
   TT_TRY_GOTO(hang(&p), res);

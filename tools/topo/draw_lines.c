@@ -59,8 +59,8 @@ static float depth_of(const xp_layout *o, int a, int b)
   return 18 + fmaxf(room, 0) * (float)(far - 1) / (float)TT_MAX(1, o->far - 1);
 }
 
-// Where at a GPU's lower side its bows to others begin: those to the left from the left, the nearest outermost, so that bows do not cross
-// before they leave.
+// Where at a GPU's lower side its bows to others begin: those to the left from the left, the nearest outermost, so that
+// bows do not cross before they leave.
 static float attach(const xp_layout *o, int gpu, int to)
 {
   const tt_topo_node *n = &o->topo->nodes[gpu];
@@ -185,11 +185,12 @@ static bool between_gpus(const xp_layout *o, const int ends[2], int channel, lin
   float y1 = a->y + a->h, y2 = b->y + b->h;
   const xp_box *bars[2] = {&o->bars[o->band[ends[0]]], &o->bars[o->band[ends[1]]]};
   if (bars[0]->w > 0 && bars[1]->w > 0) { // through the switch, whose bars are one
-    snprintf(l.path, l.size, "M%.1f %.1fV%.1fM%.1f %.1fV%.1f", middle(a) + dx, y1, bars[0]->y, middle(b) + dx, bars[1]->y, y2);
+    snprintf(l.path, l.size, "M%.1f %.1fV%.1fM%.1f %.1fV%.1f", middle(a) + dx, y1, bars[0]->y, middle(b) + dx,
+             bars[1]->y, y2);
     return true;
   }
-  snprintf(l.path, l.size, "M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f", middle(a) + dx, y1, middle(a) + dx, y1 + o->zone, middle(b) + dx,
-           y2 + o->zone, middle(b) + dx, y2);
+  snprintf(l.path, l.size, "M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f", middle(a) + dx, y1, middle(a) + dx, y1 + o->zone,
+           middle(b) + dx, y2 + o->zone, middle(b) + dx, y2);
   return true;
 }
 
@@ -200,7 +201,8 @@ static bool to_port(const xp_layout *o, const int ends[2], int channel, line l)
   bool down = a->y < b->y;
   float dx = apart(channel) + (down ? 4 : -4); // both ways stand apart
   float x1 = middle(a) + dx, x2 = middle(b) + dx, y1 = down ? a->y + a->h : a->y, y2 = down ? b->y : b->y + b->h;
-  snprintf(l.path, l.size, "M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f", x1, y1, x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2, y2);
+  snprintf(l.path, l.size, "M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f", x1, y1, x1, (y1 + y2) / 2, x2, (y1 + y2) / 2, x2,
+           y2);
   return true;
 }
 

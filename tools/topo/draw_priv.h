@@ -6,10 +6,10 @@ typedef struct xp_box {
   float x, y, w, h; // left, top
 } xp_box;
 
-// Where the nodes of a machine stand: CPUs above, PCI switches and network cards below them, then GPUs in one row, NVSwitches at the foot.
-// Several hosts stand side by side in bands; where many cards make a machine too wide for a slide, they stand in tiers. Every node's way up
-// is a straight line down to it from a box that is as wide as all that hangs on it, so that no line goes through a box and no box stands on
-// another.
+// Where the nodes of a machine stand: CPUs above, PCI switches and network cards below them, then GPUs in one row,
+// NVSwitches at the foot. Several hosts stand side by side in bands; where many cards make a machine too wide for a
+// slide, they stand in tiers. Every node's way up is a straight line down to it from a box that is as wide as all that
+// hangs on it, so that no line goes through a box and no box stands on another.
 typedef struct xp_layout {
   const tt_topo *topo;
   float width, height; // of the whole, from 0
@@ -27,8 +27,8 @@ typedef struct xp_layout {
   float scale;    // of title and legend: a large picture is seen from further away
 } xp_layout;
 
-// Places everything, with room for the channels that are drawn: all of them in a page. The title's place is kept free above, the legend is
-// the caller's. Free with xp_layout_clear. Errors: no memory.
+// Places everything, with room for the channels that are drawn: all of them in a page. The title's place is kept free
+// above, the legend is the caller's. Free with xp_layout_clear. Errors: no memory.
 ncclResult_t xp_layout_make(const xp_drawing *d, bool page, xp_layout *out);
 void xp_layout_clear(xp_layout *layout);
 
@@ -54,14 +54,15 @@ const char *xp_graph_name(int kind);
 // "0000:0f:00.0" of a bus id.
 const char *xp_bus_text(int64_t id, char *buf, size_t size);
 
-// Writes text for XML and HTML, in and out of attributes: escaped; what is not UTF-8, or not allowed there, as U+FFFD. At most `most`
-// characters, then "…".
+// Writes text for XML and HTML, in and out of attributes: escaped; what is not UTF-8, or not allowed there, as U+FFFD.
+// At most `most` characters, then "…".
 void xp_escape(const char *text, size_t most, FILE *out);
 
 // Bytes of the UTF-8 character at `s`, 0 when it is none or one that XML forbids.
 int xp_utf8(const char *s);
 
-// The picture without <?xml?>. `page`: for the HTML page, with what its script looks for, and all channels hidden instead of one shown.
+// The picture without <?xml?>. `page`: for the HTML page, with what its script looks for, and all channels hidden
+// instead of one shown.
 ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *layout, bool page, FILE *out);
 
 // The title and what is in the machine, escaped.
@@ -72,8 +73,8 @@ enum { XP_COLOURS = 15 }; // of channels, which take turns
 // The colour of a channel of a graph, from 0 on.
 int xp_colour_of(int kind, int channel);
 
-// Colours of the picture, as style rules: 0 for a light background, 1 for a dark one. An edge has the class tt-gK for the dashes of
-// graph K, tt-cC for colour C, and the marker tt-aC.
+// Colours of the picture, as style rules: 0 for a light background, 1 for a dark one. An edge has the class tt-gK for
+// the dashes of graph K, tt-cC for colour C, and the marker tt-aC.
 void xp_svg_colours(int dark, FILE *out);
 
 // The picture's <style>, light, and its markers.
@@ -97,7 +98,8 @@ ncclResult_t xp_json_write(const xp_drawing *d, bool page, FILE *out);
 // page.css and page.js: the page's rules and script, which makes elements and their text, never HTML from text.
 extern const char xp_page_style[], xp_page_script[];
 
-// chart.css and chart.js: those of its chart; the script stands behind the page's, and marks <html> as ready at its end.
+// chart.css and chart.js: those of its chart; the script stands behind the page's, and marks <html> as ready at its
+// end.
 extern const char xp_chart_style[], xp_chart_script[];
 
 // ncclSuccess, or an error when something could not be written.

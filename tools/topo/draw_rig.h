@@ -1,4 +1,5 @@
-// draw_rig.h: what the tests of drawing, lint and diff share: files made of text, output caught in memory, a machine with channels.
+// draw_rig.h: what the tests of drawing, lint and diff share: files made of text, output caught in memory, a machine
+// with channels.
 #pragma once
 #include "topo/topo_rig.h"
 

@@ -1,6 +1,7 @@
 // draw_style.c: colours and dashes of the picture, for a light and a dark background.
 //
-// Channels take turns with colours that the colour-blind, too, tell apart; each graph has dashes of its own, and begins with another colour.
+// Channels take turns with colours that the colour-blind, too, tell apart; each graph has dashes of its own, and begins
+// with another colour.
 #include "base/util.h"
 #include "draw_priv.h"
 
@@ -15,7 +16,8 @@ static const rule rules[] = {
     {".tt-panel", "fill:#f6f8fa;stroke:#d0d7de", "fill:#1b2026;stroke:#39424c"},
     {".tt-gpu rect", "fill:#dcf3c8;stroke:#4c9a2a", "fill:#26401a;stroke:#76b947"},
     {".tt-rank rect", "fill:#dff2f1;stroke:#2f8b88", "fill:#163836;stroke:#4fb8b3"},
-    {".tt-dev rect", "fill:#f2f6ee;stroke:#9db98c;stroke-dasharray:4 3", "fill:#20281b;stroke:#5d7a4a;stroke-dasharray:4 3"},
+    {".tt-dev rect", "fill:#f2f6ee;stroke:#9db98c;stroke-dasharray:4 3",
+     "fill:#20281b;stroke:#5d7a4a;stroke-dasharray:4 3"},
     {".tt-cpu rect", "fill:#dbe9fb;stroke:#3b73b9", "fill:#1c3350;stroke:#6ea3e0"},
     {".tt-pci rect", "fill:#eceff2;stroke:#7b8794", "fill:#2a3038;stroke:#8b97a3"},
     {".tt-nic rect", "fill:#fde8c8;stroke:#c07a1a", "fill:#46330f;stroke:#e0a24a"},
@@ -31,12 +33,13 @@ static const rule rules[] = {
     {".tt-number", "fill:#3d4650;stroke:#ffffff", "fill:#c3ccd4;stroke:#15181c"},
 };
 
-// On a light background, on a dark one. Neighbours differ in hue. draw_style_test.c says how far any two are from each other, and how the
-// colour-blind see that.
+// On a light background, on a dark one. Neighbours differ in hue. draw_style_test.c says how far any two are from each
+// other, and how the colour-blind see that.
 static const char *const colours[XP_COLOURS][2] = {
-    {"#1946c6", "#369ff8"}, {"#d27b00", "#fd9b11"}, {"#9d1c81", "#da3fda"}, {"#056437", "#17a75e"}, {"#df4bc9", "#a04d94"},
-    {"#5e1e08", "#a94713"}, {"#6089f1", "#0859f7"}, {"#249152", "#49e697"}, {"#676767", "#9aa0a0"}, {"#0e2b83", "#a7c3f2"},
-    {"#995e11", "#faba62"}, {"#4f173e", "#e184c5"}, {"#181b19", "#616967"}, {"#95919a", "#d1d6d2"}, {"#0f3d2b", "#14764b"},
+    {"#1946c6", "#369ff8"}, {"#d27b00", "#fd9b11"}, {"#9d1c81", "#da3fda"}, {"#056437", "#17a75e"},
+    {"#df4bc9", "#a04d94"}, {"#5e1e08", "#a94713"}, {"#6089f1", "#0859f7"}, {"#249152", "#49e697"},
+    {"#676767", "#9aa0a0"}, {"#0e2b83", "#a7c3f2"}, {"#995e11", "#faba62"}, {"#4f173e", "#e184c5"},
+    {"#181b19", "#616967"}, {"#95919a", "#d1d6d2"}, {"#0f3d2b", "#14764b"},
 };
 
 static const char *const dashes[TT_GRAPH_KINDS] = {"", "8 4", "10 3 2 3", "5 3", "2 3"};

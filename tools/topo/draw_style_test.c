@@ -1,5 +1,5 @@
-// draw_style_test.c: colours of channels stand out from the background, and those of different graphs from each other, also for people who
-// lack one of the three receptors.
+// draw_style_test.c: colours of channels stand out from the background, and those of different graphs from each other,
+// also for people who lack one of the three receptors.
 #include "draw_rig.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 
 enum { EYES = 4, COLOURS = XP_COLOURS };
 
-// How people without one kind of receptor see linear red, green and blue (Machado, Oliveira and Fernandes 2009, severity 1). First: with all.
+// How people without one kind of receptor see linear red, green and blue (Machado, Oliveira and Fernandes 2009,
+// severity 1). First: with all.
 static const double eyes[EYES][3][3] = {
     {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
     {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
@@ -130,7 +131,8 @@ static void test_dashes(void **state)
     char what[32];
     int n = snprintf(what, sizeof(what), "\n.tt-g%d{stroke-dasharray:", k);
     const char *at = strstr(o.text, what);
-    snprintf(dashes[k], sizeof(dashes[k]), "%.*s", at != NULL ? (int)strcspn(at + n, "}") : 0, at != NULL ? at + n : "");
+    snprintf(dashes[k], sizeof(dashes[k]), "%.*s", at != NULL ? (int)strcspn(at + n, "}") : 0,
+             at != NULL ? at + n : "");
     for (int j = 0; j < k; j++) {
       assert_string_not_equal(dashes[j], dashes[k]);
     }

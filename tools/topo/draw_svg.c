@@ -61,7 +61,8 @@ static float link_bandwidth(const tt_topo *t, const tt_topo_link *l)
 
 const char *xp_link_kind(const tt_topo *t, const tt_topo_link *link)
 {
-  bool memory = link->type == TT_LINK_PCI && (tt_topo_host_rank(&t->nodes[link->from]) || tt_topo_host_rank(&t->nodes[link->to]));
+  bool memory =
+      link->type == TT_LINK_PCI && (tt_topo_host_rank(&t->nodes[link->from]) || tt_topo_host_rank(&t->nodes[link->to]));
   return memory ? "MEM" : tt_link_type_name(link->type);
 }
 
@@ -87,7 +88,8 @@ static void write_link(const svg *s, int l)
           (double)thickness(wide >= TT_BW_LOC ? 4 : wide));
   tt_node_name(t, link->from, a, sizeof(a));
   tt_node_name(t, link->to, b, sizeof(b));
-  snprintf(text, sizeof(text), number ? "%s %s - %s: %s GB/s" : "%s %s - %s", kind, a, b, bandwidth_text(wide, bw, sizeof(bw)));
+  snprintf(text, sizeof(text), number ? "%s %s - %s: %s GB/s" : "%s %s - %s", kind, a, b,
+           bandwidth_text(wide, bw, sizeof(bw)));
   if (s->page) {
     fprintf(s->out, " data-link=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s\"/>\n", l, text);
   } else {
@@ -107,8 +109,8 @@ static void write_number(const svg *s, int l, bool bow_numbers)
   }
   float wide = link_bandwidth(t, link);
   snprintf(bw, sizeof(bw), wide >= 100 ? "%.0f" : "%.3g", (double)wide);
-  fprintf(s->out, "<text class=\"tt-number\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", (double)label.x, (double)label.y,
-          label.anchor, bw);
+  fprintf(s->out, "<text class=\"tt-number\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", (double)label.x,
+          (double)label.y, label.anchor, bw);
 }
 
 static bool shown_once(const tt_topo *t, int l)
@@ -146,11 +148,13 @@ static void write_numbers(const svg *s)
 static const char *cpu_text(const tt_topo_node *n)
 {
   static const char *vendors[] = {"", "Intel", "AMD", "Zhaoxin"};
-  static const char *models[] = {"Intel", "Intel Skylake or newer", "Intel Sapphire Rapids", "Intel Emerald Rapids", "Zhaoxin Yongfeng"};
+  static const char *models[] = {"Intel", "Intel Skylake or newer", "Intel Sapphire Rapids", "Intel Emerald Rapids",
+                                 "Zhaoxin Yongfeng"};
   switch (n->cpu.arch) {
   case TT_CPU_ARM: return "Arm";
   case TT_CPU_POWER: return "Power";
-  case TT_CPU_X86: return n->cpu.model > 0 && n->cpu.model < (int)TT_COUNT(models) ? models[n->cpu.model] : vendors[n->cpu.vendor & 3];
+  case TT_CPU_X86:
+    return n->cpu.model > 0 && n->cpu.model < (int)TT_COUNT(models) ? models[n->cpu.model] : vendors[n->cpu.vendor & 3];
   default: return "";
   }
 }
@@ -207,12 +211,14 @@ static void open_box(const svg *s, int node)
   fprintf(s->out, "<g class=\"tt-box tt-%s\"", tt_topo_host_rank(n) ? "rank" : classes[n->kind]);
   tt_node_name(t, node, name, sizeof(name));
   if (s->page) {
-    fprintf(s->out, " data-node=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s%s", node, name, port[0] != 0 ? " " : "");
+    fprintf(s->out, " data-node=\"%d\" role=\"listitem\" tabindex=\"-1\" aria-label=\"%s%s", node, name,
+            port[0] != 0 ? " " : "");
     xp_escape(port, 200, s->out);
     fputs("\">", s->out);
     return;
   }
-  bool pci = (is_gpu(t, node) && !tt_topo_host_rank(n)) || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
+  bool pci =
+      (is_gpu(t, node) && !tt_topo_host_rank(n)) || n->kind == TT_NODE_PCI || (n->kind == TT_NODE_NIC && n->id >= 0);
   fprintf(s->out, "><title>%s%s%s", name, pci ? " " : "", pci ? xp_bus_text(n->id, bus, sizeof(bus)) : "");
   if (is_gpu(t, node)) {
     fprintf(s->out, ", rank %d, dev %d", n->gpu.rank, n->gpu.dev);
@@ -224,8 +230,8 @@ static void open_box(const svg *s, int node)
 
 static void write_rect(const svg *s, const xp_box *b, float round)
 {
-  fprintf(s->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.0f\"/>", (double)b->x, (double)b->y, (double)b->w,
-          (double)b->h, (double)round);
+  fprintf(s->out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"%.0f\"/>", (double)b->x,
+          (double)b->y, (double)b->w, (double)b->h, (double)round);
 }
 
 // Size of a box's small line, and of numbers: larger in large pictures, which are seen from further away.
@@ -268,7 +274,8 @@ static void write_box(const svg *s, int node)
   box_text(s->d, node, small_room(s->o, b), first, second);
   open_box(s, node);
   write_rect(s, b, 4);
-  write_line(s, b, (second[0] != 0 ? 0.44f : 0.62f) * b->h, is_large(s, b, first) ? "tt-text tt-large" : "tt-text", first);
+  write_line(s, b, (second[0] != 0 ? 0.44f : 0.62f) * b->h, is_large(s, b, first) ? "tt-text tt-large" : "tt-text",
+             first);
   if (second[0] != 0) {
     write_line(s, b, 0.82f * b->h, "tt-soft", second);
   }
@@ -319,7 +326,8 @@ static void write_panels(const svg *s)
     if (p->w > 0) {
       fputs("<g class=\"tt-panel\">", s->out);
       write_rect(s, p, 6);
-      fprintf(s->out, "<text class=\"tt-soft tt-large\" stroke=\"none\" x=\"%.1f\" y=\"%.1f\">host %d, %#llx</text></g>\n",
+      fprintf(s->out,
+              "<text class=\"tt-soft tt-large\" stroke=\"none\" x=\"%.1f\" y=\"%.1f\">host %d, %#llx</text></g>\n",
               (double)(p->x + 10), (double)(p->y + 19), h, (unsigned long long)s->d->topo->hosts[h]);
     }
   }
@@ -337,7 +345,8 @@ static void write_edge(void *arg, int from, int to)
   if (!xp_layout_edge(s->o, (int[]){from, to}, lane, path, sizeof(path))) {
     return;
   }
-  fprintf(s->out, "<path class=\"tt-edge tt-g%d tt-c%d\" d=\"%s\" marker-end=\"url(#tt-a%d)\"", k, colour, path, colour);
+  fprintf(s->out, "<path class=\"tt-edge tt-g%d tt-c%d\" d=\"%s\" marker-end=\"url(#tt-a%d)\"", k, colour, path,
+          colour);
   if (s->page) {
     fprintf(s->out, " data-edge=\"%d\"/>\n", edge);
     return;
@@ -345,8 +354,8 @@ static void write_edge(void *arg, int from, int to)
   const tt_path *p = xp_edge_path(s->d, from, to);
   fprintf(s->out, "><title>%s, channel %d: %s to %s, %s GB/s%s%s</title></path>\n", xp_graph_name(k), s->channel,
           tt_node_name(t, from, a, sizeof(a)), tt_node_name(t, to, b, sizeof(b)),
-          bandwidth_text(xp_edge_bandwidth(t, &s->d->graphs->graph[k], from, to), bw, sizeof(bw)), p != NULL ? ", " : "",
-          p != NULL ? tt_path_type_name(p->type) : "");
+          bandwidth_text(xp_edge_bandwidth(t, &s->d->graphs->graph[k], from, to), bw, sizeof(bw)),
+          p != NULL ? ", " : "", p != NULL ? tt_path_type_name(p->type) : "");
 }
 
 static void write_channel(svg *s, int kind, int channel)
@@ -355,7 +364,8 @@ static void write_channel(svg *s, int kind, int channel)
   s->channel = channel;
   s->edge = 0;
   if (s->page) {
-    fprintf(s->out, "<g class=\"tt-channel\" data-graph=\"%s\" data-channel=\"%d\" visibility=\"hidden\">\n", xp_graph_name(kind), channel);
+    fprintf(s->out, "<g class=\"tt-channel\" data-graph=\"%s\" data-channel=\"%d\" visibility=\"hidden\">\n",
+            xp_graph_name(kind), channel);
   } else {
     fputs("<g>\n", s->out);
   }
@@ -410,7 +420,8 @@ const char *xp_summary(const tt_topo *t, char out[XP_SUMMARY])
     host += tt_topo_host_rank(&t->nodes[i]);
   }
   n += (size_t)count_word(out, size, t->nhosts > 1 ? t->nhosts : 0, "host", "hosts");
-  n += (size_t)(ranks == host ? snprintf(out + n, size - n, "no GPU, ") : count_word(out + n, size - n, ranks - host, "GPU", "GPUs"));
+  n += (size_t)(ranks == host ? snprintf(out + n, size - n, "no GPU, ")
+                              : count_word(out + n, size - n, ranks - host, "GPU", "GPUs"));
   n += (size_t)count_word(out + n, size - n, host, "rank in host memory", "ranks in host memory");
   n += (size_t)count_word(out + n, size - n, tt_topo_count(t, TT_NODE_NET), "network port", "network ports");
   n += (size_t)count_word(out + n, size - n, tt_topo_count(t, TT_NODE_CPU), "CPU", "CPUs");
@@ -448,7 +459,8 @@ static void write_title(const svg *s)
 {
   char text[2 * XP_SUMMARY];
   double z = (double)s->o->scale;
-  fprintf(s->out, "<text class=\"tt-text\" font-size=\"%.1f\" font-weight=\"bold\" x=\"24\" y=\"%.1f\">", 18 * z, 16 + 18 * z);
+  fprintf(s->out, "<text class=\"tt-text\" font-size=\"%.1f\" font-weight=\"bold\" x=\"24\" y=\"%.1f\">", 18 * z,
+          16 + 18 * z);
   size_t room = (size_t)((s->o->width - 48) / (11 * s->o->scale));
   xp_escape(s->d->title != NULL ? s->d->title : "", TT_MIN(room, TITLE_CHARS), s->out);
   fprintf(s->out, "</text>\n<text class=\"tt-soft\" font-size=\"%.1f\" x=\"24\" y=\"%.1f\">", 12 * z, 16 + 38 * z);
@@ -462,7 +474,8 @@ static int compare_floats(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-// "NVLink 20, 40 GB/s": the different bandwidths of a kind of links, or the name alone where they have none. False when there is no such link.
+// "NVLink 20, 40 GB/s": the different bandwidths of a kind of links, or the name alone where they have none. False when
+// there is no such link.
 static bool legend_text(const tt_topo *t, const char *const kind[2], float *scratch, xp_text *out)
 {
   int links = 0, count = 0, different = 0;
@@ -499,8 +512,8 @@ static void write_entry(const svg *s, cursor *at, const char *line, const char *
     at->y += LEGEND_ROW * z;
   }
   if (s->out != NULL) {
-    fprintf(s->out, "<path %s d=\"M%.1f %.1fh26\"/><text class=\"tt-text\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", line, (double)at->x,
-            (double)(at->y - 4 * z), (double)(at->x + 34), (double)at->y, text);
+    fprintf(s->out, "<path %s d=\"M%.1f %.1fh26\"/><text class=\"tt-text\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", line,
+            (double)at->x, (double)(at->y - 4 * z), (double)(at->x + 34), (double)at->y, text);
   }
   at->x += w;
 }
@@ -518,8 +531,9 @@ static void ring_entry(const svg *s, cursor *at)
 // The legend from y on. Without `out` it is only measured. Returns where it ends.
 static float write_legend(const svg *s, float y, float *scratch)
 {
-  static const char *const kinds[][2] = {{"NVL", "NVLink"},       {"C2C", "C2C"},          {"PCI", "PCI"},      {"MEM", "host memory"},
-                                         {"SYS", "between CPUs"}, {"NET", "network port"}, {"LOC", "one place"}};
+  static const char *const kinds[][2] = {{"NVL", "NVLink"},      {"C2C", "C2C"},          {"PCI", "PCI"},
+                                         {"MEM", "host memory"}, {"SYS", "between CPUs"}, {"NET", "network port"},
+                                         {"LOC", "one place"}};
   cursor at = {24, y};
   char line[96];
   for (size_t i = 0; i < TT_COUNT(kinds); i++) {
@@ -532,7 +546,8 @@ static float write_legend(const svg *s, float y, float *scratch)
   ring_entry(s, &at);
   at = (cursor){24, at.y + LEGEND_ROW * s->o->scale};
   if (s->out != NULL) {
-    fprintf(s->out, "<text class=\"tt-soft\" x=\"24\" y=\"%.1f\">Numbers: GB/s in one direction; thicker is faster.</text>\n",
+    fprintf(s->out,
+            "<text class=\"tt-soft\" x=\"24\" y=\"%.1f\">Numbers: GB/s in one direction; thicker is faster.</text>\n",
             (double)at.y);
   }
   return at.y;
@@ -549,8 +564,10 @@ ncclResult_t xp_svg_write(const xp_drawing *d, const xp_layout *o, bool page, FI
   }
   float height = write_legend(&s, o->height + 10 * o->scale, scratch) + 18;
   s.out = out;
-  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\"%s>\n<title>",
-          (double)o->width, (double)height, (double)o->width, (double)height, page ? " id=\"machine\"" : " role=\"img\"");
+  fprintf(
+      out,
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\"%s>\n<title>",
+      (double)o->width, (double)height, (double)o->width, (double)height, page ? " id=\"machine\"" : " role=\"img\"");
   xp_title_write(d, out);
   fputs("</title>\n", out);
   xp_svg_style(out);

@@ -1,5 +1,5 @@
-// draw_test.c: nothing overlaps and nothing is left out on any machine; pictures and pages are well-formed, escaped, the same every time;
-// errors come through.
+// draw_test.c: nothing overlaps and nothing is left out on any machine; pictures and pages are well-formed, escaped,
+// the same every time; errors come through.
 #include "draw_rig.h"
 
 #include <jansson.h>
@@ -39,8 +39,8 @@ static tt_xml *domain(const char *path, int hosts)
 
 static bool overlap(const xp_box *a, const xp_box *b)
 {
-  return a->w > 0 && b->w > 0 && a->x < b->x + b->w - 0.01f && b->x < a->x + a->w - 0.01f && a->y < b->y + b->h - 0.01f &&
-         b->y < a->y + a->h - 0.01f;
+  return a->w > 0 && b->w > 0 && a->x < b->x + b->w - 0.01f && b->x < a->x + a->w - 0.01f &&
+         a->y < b->y + b->h - 0.01f && b->y < a->y + a->h - 0.01f;
 }
 
 static void check_boxes(const xp_layout *o)
@@ -297,7 +297,8 @@ static void test_spoilt(void **state)
     memcpy(copy, text, size);
     rig_spoil(copy, size, &random);
     int notes = 0;
-    if (tt_xml_parse("spoilt", copy, size, &xml) == ncclSuccess && tt_topo_build(xml, rig_count, &notes, &topo) == ncclSuccess) {
+    if (tt_xml_parse("spoilt", copy, size, &xml) == ncclSuccess &&
+        tt_topo_build(xml, rig_count, &notes, &topo) == ncclSuccess) {
       rig_out o;
       rig_open(&o);
       assert_int_equal(xp_draw_html(&(xp_drawing){.title = "spoilt", .topo = topo}, o.f), ncclSuccess);

@@ -39,8 +39,8 @@ int xp_utf8(const char *s)
     value = value << 6 | ((unsigned char)s[i] & 0x3f);
   }
   bool early = (n == 3 && value < 0x800) || (n == 4 && value < 0x10000);
-  bool odd = (value < 0x20 && value != '\t' && value != '\n' && value != '\r') || (value >= 0xd800 && value < 0xe000) || value > 0x10ffff ||
-             value == 0xfffe || value == 0xffff || value == 0x7f;
+  bool odd = (value < 0x20 && value != '\t' && value != '\n' && value != '\r') || (value >= 0xd800 && value < 0xe000) ||
+             value > 0x10ffff || value == 0xfffe || value == 0xffff || value == 0x7f;
   return early || odd ? 0 : n;
 }
 
@@ -77,6 +77,7 @@ void xp_escape(const char *text, size_t most, FILE *out)
 
 ncclResult_t xp_written(FILE *out)
 {
-  return fflush(out) != 0 || ferror(out) ? tt_fail(ncclSystemError, "the drawing could not be written: disk full, or nobody reads it")
-                                         : ncclSuccess;
+  return fflush(out) != 0 || ferror(out)
+             ? tt_fail(ncclSystemError, "the drawing could not be written: disk full, or nobody reads it")
+             : ncclSuccess;
 }

@@ -1,5 +1,5 @@
-// explain.c: one operation on so many machines: which algorithm, protocol, channels and threads; the predicted time of every candidate; why
-// the others are out; which link, limit, variable or plugin decided.
+// explain.c: one operation on so many machines: which algorithm, protocol, channels and threads; the predicted time of
+// every candidate; why the others are out; which link, limit, variable or plugin decided.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,8 @@ static void collect(inquiry *q)
   qsort(q->list, (size_t)q->count, sizeof(*q->list), compare);
 }
 
-// Microseconds of the prediction that do not depend on the size: for rings what the transfer leaves, for others the table's.
+// Microseconds of the prediction that do not depend on the size: for rings what the transfer leaves, for others the
+// table's.
 static double latency_of(const inquiry *q, const candidate *c)
 {
   double transfer = (double)q->op.bytes / (1000.0 * (double)q->m->bandwidth[q->op.func][c->algo][c->proto]);
@@ -85,15 +86,16 @@ static void write_candidates(const inquiry *q)
     double latency = latency_of(q, c);
     bool chosen = c->algo == q->choice.algo && c->proto == q->choice.proto;
     const char *bound = tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][c->algo][c->proto]);
-    fprintf(out->f, "%s%c %-20s %s %s %s", chosen ? xp_ansi(out, XP_GOOD) : "", chosen ? '*' : ' ', name_of(c->algo, c->proto, name),
-            xp_fixed((double)c->us, 10, us, sizeof(us)), xp_fixed(latency, 10, before, sizeof(before)),
-            xp_fixed((double)c->us - latency, 10, after, sizeof(after)));
+    fprintf(out->f, "%s%c %-20s %s %s %s", chosen ? xp_ansi(out, XP_GOOD) : "", chosen ? '*' : ' ',
+            name_of(c->algo, c->proto, name), xp_fixed((double)c->us, 10, us, sizeof(us)),
+            xp_fixed(latency, 10, before, sizeof(before)), xp_fixed((double)c->us - latency, 10, after, sizeof(after)));
     xp_flow(out, 55, 4, bound);
     fputs(chosen ? xp_ansi(out, XP_PLAIN) : "", out->f);
   }
 }
 
-// Those that are out, an algorithm a line where all its protocols are out alike. What the function does not have at all is not mentioned.
+// Those that are out, an algorithm a line where all its protocols are out alike. What the function does not have at all
+// is not mentioned.
 static void write_out(const inquiry *q)
 {
   int lines = 0;
@@ -109,7 +111,8 @@ static void write_out(const inquiry *q)
       if (off[p] == TT_OFF_NOT || off[p] == TT_OFF_NEVER || (all && p > 0)) {
         continue;
       }
-      fprintf(q->out->f, "  %-14s %-7s", tt_model_algo_name((tt_model_algo)a), all ? "" : tt_model_proto_name((tt_model_proto)p));
+      fprintf(q->out->f, "  %-14s %-7s", tt_model_algo_name((tt_model_algo)a),
+              all ? "" : tt_model_proto_name((tt_model_proto)p));
       xp_flow(q->out, 24, 4, xp_off_text(off[p], text, sizeof(text)));
       lines++;
     }
@@ -123,8 +126,9 @@ static void write_out(const inquiry *q)
 
 static tt_graph_kind graph_of(tt_model_algo a)
 {
-  static const tt_graph_kind kinds[TT_MODEL_ALGOS] = {
-      TT_GRAPH_TREE, TT_GRAPH_RING, TT_GRAPH_COLLNET_DIRECT, TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS, TT_GRAPH_NVLS, TT_GRAPH_TREE};
+  static const tt_graph_kind kinds[TT_MODEL_ALGOS] = {TT_GRAPH_TREE,          TT_GRAPH_RING, TT_GRAPH_COLLNET_DIRECT,
+                                                      TT_GRAPH_COLLNET_CHAIN, TT_GRAPH_NVLS, TT_GRAPH_NVLS,
+                                                      TT_GRAPH_TREE};
   return kinds[a];
 }
 
@@ -208,7 +212,8 @@ static void write_margin(const inquiry *q)
   const candidate *best = &q->list[0];
   double latency = latency_of(q, best), share = best->us > 0 ? latency / (double)best->us : 0;
   xp_say(q->out, 4, "  %s: %.0f %% of its time is latency, %.0f %% transfer at %.4g GB/s, which comes from %s",
-         name_of(best->algo, best->proto, first), share * 100, (1 - share) * 100, rate(q->op.bytes, (double)best->us - latency),
+         name_of(best->algo, best->proto, first), share * 100, (1 - share) * 100,
+         rate(q->op.bytes, (double)best->us - latency),
          tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][best->algo][best->proto]));
   if (q->count < 2) {
     fprintf(q->out->f, "  it is the only one that can be had\n");
@@ -218,7 +223,8 @@ static void write_margin(const inquiry *q)
   double more_latency = latency_of(q, next) - latency;
   double more = (double)(next->us - best->us), more_transfer = more - more_latency;
   xp_say(q->out, 4, "  the next is %s, %.2f us (%.0f %%) slower: latency %+.2f us, transfer %+.2f us",
-         name_of(next->algo, next->proto, second), more, best->us > 0 ? more / (double)best->us * 100 : 0, more_latency, more_transfer);
+         name_of(next->algo, next->proto, second), more, best->us > 0 ? more / (double)best->us * 100 : 0, more_latency,
+         more_transfer);
 }
 
 static bool other(const inquiry *q, const tt_model_choice *c)
@@ -226,7 +232,8 @@ static bool other(const inquiry *q, const tt_model_choice *c)
   return c->algo != q->choice.algo || c->proto != q->choice.proto;
 }
 
-// Where the choice becomes another one, above or below the size: doubled or halved until it does, then halved between. False: nowhere.
+// Where the choice becomes another one, above or below the size: doubled or halved until it does, then halved between.
+// False: nowhere.
 static bool find_change(const inquiry *q, bool up, size_t *bytes, tt_model_choice *there)
 {
   tt_model_op op = q->op;
@@ -262,7 +269,8 @@ static void write_changes(const inquiry *q)
   title(q, "Other sizes");
   for (int up = 0; up < 2; up++) {
     if (find_change(q, up != 0, &bytes, &c)) {
-      fprintf(q->out->f, up != 0 ? "  from %zu bytes on: %s\n" : "  up to %zu bytes: %s\n", bytes, name_of(c.algo, c.proto, name));
+      fprintf(q->out->f, up != 0 ? "  from %zu bytes on: %s\n" : "  up to %zu bytes: %s\n", bytes,
+              name_of(c.algo, c.proto, name));
       found = true;
     }
   }
@@ -316,7 +324,8 @@ static bool choose_with(const inquiry *q, const tt_params *p, tt_model_choice *o
 
 static bool same_choice(const tt_model_choice *a, const tt_model_choice *b)
 {
-  return a->algo == b->algo && a->proto == b->proto && a->channels == b->channels && a->threads == b->threads && a->us == b->us;
+  return a->algo == b->algo && a->proto == b->proto && a->channels == b->channels && a->threads == b->threads &&
+         a->us == b->us;
 }
 
 static void write_variable(const inquiry *q, const tt_param_row *row)
@@ -333,8 +342,9 @@ static void write_variable(const inquiry *q, const tt_param_row *row)
   } else if (same_choice(&c, &q->choice)) {
     xp_add(&text, "decides nothing here");
   } else {
-    xp_add(&text, "%sdecided%s: without it %s, %d channel%s, %d threads, %.2f us", xp_ansi(q->out, XP_BOLD), xp_ansi(q->out, XP_PLAIN),
-           name_of(c.algo, c.proto, name), c.channels, c.channels == 1 ? "" : "s", c.threads, (double)c.us);
+    xp_add(&text, "%sdecided%s: without it %s, %d channel%s, %d threads, %.2f us", xp_ansi(q->out, XP_BOLD),
+           xp_ansi(q->out, XP_PLAIN), name_of(c.algo, c.proto, name), c.channels, c.channels == 1 ? "" : "s", c.threads,
+           (double)c.us);
   }
   xp_flow(q->out, 0, 4, text.buf);
 }
@@ -360,8 +370,9 @@ static void write_variables(const inquiry *q)
 
 static void json_choice(const inquiry *q, const char *key, const tt_model_choice *c)
 {
-  fprintf(q->out->f, "  \"%s\": {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"channels\": %d, \"threads\": %d, \"us\": %.4f", key,
-          tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), c->channels, c->threads, (double)c->us);
+  fprintf(q->out->f,
+          "  \"%s\": {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"channels\": %d, \"threads\": %d, \"us\": %.4f",
+          key, tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), c->channels, c->threads, (double)c->us);
 }
 
 static void json_candidates(const inquiry *q)
@@ -371,8 +382,10 @@ static void json_candidates(const inquiry *q)
     const candidate *c = &q->list[i];
     double latency = latency_of(q, c);
     fprintf(q->out->f,
-            "%s\n    {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"us\": %.4f, \"latency\": %.4f, \"transfer\": %.4f, \"bound\": ",
-            i > 0 ? "," : "", tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), (double)c->us, latency, (double)c->us - latency);
+            "%s\n    {\"algorithm\": \"%s\", \"protocol\": \"%s\", \"us\": %.4f, \"latency\": %.4f, \"transfer\": "
+            "%.4f, \"bound\": ",
+            i > 0 ? "," : "", tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), (double)c->us, latency,
+            (double)c->us - latency);
     xp_json_text(q->out->f, tt_model_bound_text((tt_model_bound)q->m->bound[q->op.func][c->algo][c->proto]));
     fputc('}', q->out->f);
   }
@@ -409,8 +422,10 @@ static int explain_json(inquiry *q)
   double algbw = rate(q->op.bytes, (double)q->choice.us);
   fprintf(f, "{\n  \"machine\": ");
   xp_json_text(f, q->w->m.name);
-  fprintf(f, ",\n  \"function\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"nodes\": %d,\n",
-          tt_model_func_name(q->op.func), q->op.bytes, xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks, q->m->nnodes);
+  fprintf(
+      f, ",\n  \"function\": \"%s\", \"bytes\": %zu, \"type\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"nodes\": %d,\n",
+      tt_model_func_name(q->op.func), q->op.bytes, xp_type_of(q->o), xp_redop_of(q->o, q->op.func), q->m->nranks,
+      q->m->nnodes);
   if (q->m->nranks == 1) {
     fprintf(f, "  \"choice\": null,\n");
   } else {
@@ -438,16 +453,16 @@ static void write_answer(const inquiry *q)
   const tt_model_choice *c = &q->choice;
   double algbw = rate(q->op.bytes, (double)c->us);
   xp_text text = {0};
-  xp_add(&text, "%s of %s (%s, %s) on ", tt_model_func_name(q->op.func), xp_bytes(q->op.bytes, size, sizeof(size)), xp_type_of(q->o),
-         xp_redop_of(q->o, q->op.func));
+  xp_add(&text, "%s of %s (%s, %s) on ", tt_model_func_name(q->op.func), xp_bytes(q->op.bytes, size, sizeof(size)),
+         xp_type_of(q->o), xp_redop_of(q->o, q->op.func));
   if (q->m->nranks == 1) {
     xp_add(&text, "1 rank: one rank alone copies, nothing is chosen");
     xp_flow(q->out, 0, 2, text.buf);
     return;
   }
-  xp_add(&text, "%d ranks, %d node%s: %s%s%s, %d channel%s, %d threads", q->m->nranks, q->m->nnodes, q->m->nnodes == 1 ? "" : "s",
-         xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name), xp_ansi(q->out, XP_PLAIN), c->channels, c->channels == 1 ? "" : "s",
-         c->threads);
+  xp_add(&text, "%d ranks, %d node%s: %s%s%s, %d channel%s, %d threads", q->m->nranks, q->m->nnodes,
+         q->m->nnodes == 1 ? "" : "s", xp_ansi(q->out, XP_GOOD), name_of(c->algo, c->proto, name),
+         xp_ansi(q->out, XP_PLAIN), c->channels, c->channels == 1 ? "" : "s", c->threads);
   xp_flow(q->out, 0, 2, text.buf);
   xp_say(q->out, 2, "predicted %.2f us: %.4g GB/s, bus bandwidth %.4g GB/s", (double)c->us, algbw,
          algbw * xp_bus_factor(q->op.func, q->m->nranks));

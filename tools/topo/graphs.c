@@ -34,9 +34,10 @@ static void write_row(const tt_graph *g, int kind, xp_print *out)
     snprintf(bound, sizeof(bound), "%g", (double)g->bound);
   }
   const char *mark = xp_ansi(out, g->bound > 0 && total >= g->bound * 0.99f ? XP_GOOD : XP_PLAIN);
-  fprintf(out->f, "%-15s %-14s %8d %8g %8g %s%8g %8s%s   %-5s %-5s %4d %5s %6s %9ld%s\n", kind_names[kind], tt_pattern_name(g->pattern),
-          g->nchannels, (double)g->speedintra, (double)g->speedinter, mark, (double)total, bound, xp_ansi(out, XP_PLAIN),
-          tt_path_type_name(g->typeintra), g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops, g->samechannels ? "yes" : "no",
+  fprintf(out->f, "%-15s %-14s %8d %8g %8g %s%8g %8s%s   %-5s %-5s %4d %5s %6s %9ld%s\n", kind_names[kind],
+          tt_pattern_name(g->pattern), g->nchannels, (double)g->speedintra, (double)g->speedinter, mark, (double)total,
+          bound, xp_ansi(out, XP_PLAIN), tt_path_type_name(g->typeintra),
+          g->inter ? tt_path_type_name(g->typeinter) : "-", g->nhops, g->samechannels ? "yes" : "no",
           !g->inter          ? "-"
           : g->crossnic == 0 ? "no"
           : g->crossnic == 1 ? "any"
@@ -56,8 +57,9 @@ static void write_table(const xp_machine *m, int group, xp_print *out)
     }
     fputc('\n', out->f);
   }
-  fprintf(out->f, "%s%-15s %-14s %8s %8s %8s %8s %8s   %-5s %-5s %4s %5s %6s %9s%s\n", xp_ansi(out, XP_BOLD), "graph", "pattern",
-          "channels", "GB/s", "to net", "total", "bound", "intra", "inter", "hops", "same", "cross", "steps", xp_ansi(out, XP_PLAIN));
+  fprintf(out->f, "%s%-15s %-14s %8s %8s %8s %8s %8s   %-5s %-5s %4s %5s %6s %9s%s\n", xp_ansi(out, XP_BOLD), "graph",
+          "pattern", "channels", "GB/s", "to net", "total", "bound", "intra", "inter", "hops", "same", "cross", "steps",
+          xp_ansi(out, XP_PLAIN));
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {
     write_row(&x->graphs.graph[k], k, out);
   }

@@ -12,7 +12,8 @@ enum { DEFAULT_RANKS = 2 };
 static void write_figures(const tt_figures_source *s, xp_print *out)
 {
   static const char *const whose[] = {"the library's own", "measured"};
-  fprintf(out->f, "%sfigures%s: %s (%s)\n", xp_ansi(out, XP_BOLD), xp_ansi(out, XP_PLAIN), whose[s->figures.measured != 0], s->from);
+  fprintf(out->f, "%sfigures%s: %s (%s)\n", xp_ansi(out, XP_BOLD), xp_ansi(out, XP_PLAIN),
+          whose[s->figures.measured != 0], s->from);
   for (int i = 0; i < TT_FIGURES; i++) {
     const tt_figure_row *row = tt_figure_row_at((tt_figure)i);
     fprintf(out->f, "  %-14s %9u %-5s %s (own: %u)\n", row->name, s->figures.value[i], row->unit, row->what, row->own);
@@ -44,8 +45,9 @@ static ncclResult_t write_choices(const xp_options *o, tt_func func, tt_preview 
     tt_choice c;
     double time;
     TT_TRY(tt_preview_choose(p, func, bytes, &c, &time));
-    fprintf(out->f, "  %12s  %-12s %-7s %12s %s %s\n", xp_bytes(bytes, size, sizeof size), tt_algorithms(NULL)[c.algo].name,
-            protos[c.proto], xp_bytes(c.chunk, chunk, sizeof chunk), xp_fixed(time, 12, us, sizeof us),
+    fprintf(out->f, "  %12s  %-12s %-7s %12s %s %s\n", xp_bytes(bytes, size, sizeof size),
+            tt_algorithms(NULL)[c.algo].name, protos[c.proto], xp_bytes(c.chunk, chunk, sizeof chunk),
+            xp_fixed(time, 12, us, sizeof us),
             xp_fixed(time > 0 ? (double)bytes / time / 1e3 : 0, 9, rate, sizeof rate));
   }
   return ncclSuccess;
@@ -60,12 +62,13 @@ int xp_host(const xp_options *o, xp_print *out)
     return 2;
   }
   tt_figures_find(&s);
-  tt_preview_env env = {.figures = s.figures, .nranks = o->ranks > 0 ? o->ranks : DEFAULT_RANKS, .cores = tt_proc_cpus()};
+  tt_preview_env env = {
+      .figures = s.figures, .nranks = o->ranks > 0 ? o->ranks : DEFAULT_RANKS, .cores = tt_proc_cpus()};
   ncclResult_t res = tt_preview_create(&env, &p);
   if (res == ncclSuccess) {
     write_figures(&s, out);
-    fprintf(out->f, "%s%s%s of %d processes on %d cores, predicted:\n", xp_ansi(out, XP_BOLD), tt_func_name((tt_func)func),
-            xp_ansi(out, XP_PLAIN), env.nranks, env.cores);
+    fprintf(out->f, "%s%s%s of %d processes on %d cores, predicted:\n", xp_ansi(out, XP_BOLD),
+            tt_func_name((tt_func)func), xp_ansi(out, XP_PLAIN), env.nranks, env.cores);
     res = write_choices(o, (tt_func)func, p, out);
   }
   tt_preview_destroy(p);

@@ -9,7 +9,8 @@
 #include "lint_priv.h"
 #include "machine.h"
 
-// Where the next finding goes: behind the others or, where there is no room and it is an error, in place of the last one that is none.
+// Where the next finding goes: behind the others or, where there is no room and it is an error, in place of the last
+// one that is none.
 static int place_for(const xp_findings *f, xp_level level)
 {
   int i = f->count - (f->count == f->room);
@@ -94,8 +95,9 @@ static void tell(const xp_findings *f, const char *file, FILE *out)
   if (all == 0) {
     fprintf(out, "%s: nothing found\n", file);
   } else {
-    fprintf(out, "%s: %ld error%s, %ld warning%s, %ld note%s\n", file, f->counts[XP_ERROR], f->counts[XP_ERROR] == 1 ? "" : "s",
-            f->counts[XP_WARNING], f->counts[XP_WARNING] == 1 ? "" : "s", f->counts[XP_NOTE], f->counts[XP_NOTE] == 1 ? "" : "s");
+    fprintf(out, "%s: %ld error%s, %ld warning%s, %ld note%s\n", file, f->counts[XP_ERROR],
+            f->counts[XP_ERROR] == 1 ? "" : "s", f->counts[XP_WARNING], f->counts[XP_WARNING] == 1 ? "" : "s",
+            f->counts[XP_NOTE], f->counts[XP_NOTE] == 1 ? "" : "s");
   }
 }
 

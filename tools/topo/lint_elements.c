@@ -92,8 +92,9 @@ typedef struct place {
 } place;
 
 static const place machine_places[] = {
-    {"system", {"", NULL}}, {"cpu", {"system", NULL}}, {"pci", {"cpu", "pci", NULL}}, {"gpu", {"pci", NULL}}, {"nic", {"pci", "cpu", NULL}},
-    {"net", {"nic", NULL}}, {"nvlink", {"gpu", NULL}}, {"xgmi", {"gpu", NULL}},       {"c2c", {"gpu", NULL}}, {"pcilink", {"pci", NULL}},
+    {"system", {"", NULL}},        {"cpu", {"system", NULL}},  {"pci", {"cpu", "pci", NULL}}, {"gpu", {"pci", NULL}},
+    {"nic", {"pci", "cpu", NULL}}, {"net", {"nic", NULL}},     {"nvlink", {"gpu", NULL}},     {"xgmi", {"gpu", NULL}},
+    {"c2c", {"gpu", NULL}},        {"pcilink", {"pci", NULL}},
 };
 
 static const place graph_places[] = {
@@ -107,10 +108,14 @@ typedef struct grammar {
   size_t nattributes, nplaces;
 } grammar;
 
-static const xp_reason root = {XP_ERROR, "a machine is a <system>, channels are <graphs>", "give a file of one of these two forms"};
-static const xp_reason unknown_tag = {XP_WARNING, "elements that are not known are skipped, with all that is in them", "correct the name"};
-static const xp_reason wrong_place = {XP_WARNING, "here it is skipped, with all that is in it", "move it to where it belongs"};
-static const xp_reason unknown_attribute = {XP_NOTE, "attributes that are not known are skipped", "correct the name, or leave it out"};
+static const xp_reason root = {XP_ERROR, "a machine is a <system>, channels are <graphs>",
+                               "give a file of one of these two forms"};
+static const xp_reason unknown_tag = {XP_WARNING, "elements that are not known are skipped, with all that is in them",
+                                      "correct the name"};
+static const xp_reason wrong_place = {XP_WARNING, "here it is skipped, with all that is in it",
+                                      "move it to where it belongs"};
+static const xp_reason unknown_attribute = {XP_NOTE, "attributes that are not known are skipped",
+                                            "correct the name, or leave it out"};
 static const xp_reason missing = {XP_ERROR, "without it the file does not load", "add it"};
 static const xp_reason missing_expected = {XP_NOTE, "a default counts instead, which may be wrong for this machine",
                                            "add it, or have the file written by a run (NCCL_TOPO_DUMP_FILE)"};
@@ -118,15 +123,20 @@ static const xp_reason bad_value = {XP_ERROR, "the file does not load", "correct
 static const xp_reason idle_bad_value = {XP_WARNING, "the file would not load if this took part", "correct the value"};
 static const xp_reason no_rank = {XP_NOTE, "a GPU without rank takes no part; nor do links to it",
                                   "give it a rank, or start the run that does"};
-static const xp_reason no_class = {
-    XP_WARNING, "tclass says what the link leads to; without, NCCL asks the system, here a GPU of the file is one and all else an NVSwitch",
-    "write the class of the device at the target: 0x030200 a GPU, 0x068000 an NVSwitch"};
-static const xp_reason no_dev = {XP_NOTE, "a port without dev takes no part", "number the ports from 0 in the order of the network plugin"};
-static const xp_reason bad_class = {XP_WARNING, "the class tells GPUs, cards and switches apart", "write it as sysfs does: 0x030200"};
-static const xp_reason bad_speed = {XP_WARNING, "a speed that is not known counts as 8 GT/s", "write it as sysfs does: \"32.0 GT/s PCIe\""};
+static const xp_reason no_class = {XP_WARNING,
+                                   "tclass says what the link leads to; without, NCCL asks the system, here a GPU of "
+                                   "the file is one and all else an NVSwitch",
+                                   "write the class of the device at the target: 0x030200 a GPU, 0x068000 an NVSwitch"};
+static const xp_reason no_dev = {XP_NOTE, "a port without dev takes no part",
+                                 "number the ports from 0 in the order of the network plugin"};
+static const xp_reason bad_class = {XP_WARNING, "the class tells GPUs, cards and switches apart",
+                                    "write it as sysfs does: 0x030200"};
+static const xp_reason bad_speed = {XP_WARNING, "a speed that is not known counts as 8 GT/s",
+                                    "write it as sysfs does: \"32.0 GT/s PCIe\""};
 static const xp_reason bad_arch = {XP_WARNING, "the link between such CPUs counts as slow (6 GB/s)",
                                    "write arch as x86_64, arm64 or ppc64, and vendor as /proc/cpuinfo does"};
-static const xp_reason text_found = {XP_WARNING, "text between elements means nothing", "leave it out, or make it a comment"};
+static const xp_reason text_found = {XP_WARNING, "text between elements means nothing",
+                                     "leave it out, or make it a comment"};
 
 static bool takes_part(const tt_xml_node *x)
 {
@@ -155,7 +165,8 @@ static bool is_class(const char *text)
 
 static void bad(xp_findings *f, const tt_xml_node *x, const attribute *a, const char *expected)
 {
-  xp_find(f, x, takes_part(x) ? &bad_value : &idle_bad_value, "%s=\"%.64s\": %s is expected", a->name, tt_xml_get(x, a->name), expected);
+  xp_find(f, x, takes_part(x) ? &bad_value : &idle_bad_value, "%s=\"%.64s\": %s is expected", a->name,
+          tt_xml_get(x, a->name), expected);
 }
 
 static void check_number(xp_findings *f, const tt_xml_node *x, const attribute *a)
@@ -195,7 +206,8 @@ static void check_value(xp_findings *f, const tt_xml_node *x, const attribute *a
     break;
   case SPEED:
     if (!tt_bw_pci(text, 16, &bw)) {
-      xp_find(f, x, &bad_speed, "%s=\"%.64s\"%s", a->name, text, text[0] == 0 ? ": nothing is known of the speed" : ": not a known speed");
+      xp_find(f, x, &bad_speed, "%s=\"%.64s\"%s", a->name, text,
+              text[0] == 0 ? ": nothing is known of the speed" : ": not a known speed");
     }
     break;
   case CLASS:
@@ -309,7 +321,8 @@ static void check_element(xp_findings *f, const grammar *form, const tt_xml_node
     return;
   }
   if (!stands_right(p, x)) {
-    xp_find(f, x, &wrong_place, "stands in <%.64s>; it belongs in <%s>", x->parent != NULL ? x->parent->tag : "", p->inside[0]);
+    xp_find(f, x, &wrong_place, "stands in <%.64s>; it belongs in <%s>", x->parent != NULL ? x->parent->tag : "",
+            p->inside[0]);
     return;
   }
   check_attributes(f, form, x);

@@ -8,16 +8,21 @@
 
 static const xp_reason twice = {XP_ERROR, "the file does not load", "keep one of them"};
 static const xp_reason miscounted = {XP_ERROR, "the file does not load", "write the number of <channel> elements"};
-static const xp_reason gpu_twice = {XP_ERROR, "the file does not load: a channel has every GPU once", "correct the order"};
+static const xp_reason gpu_twice = {XP_ERROR, "the file does not load: a channel has every GPU once",
+                                    "correct the order"};
 static const xp_reason nets_odd = {XP_ERROR, "a channel comes by one port and leaves by one",
                                    "write a <net> before the GPUs and one behind them, or none"};
-static const xp_reason other_gpus = {XP_ERROR, "the file does not load: all channels have the same GPUs", "correct the order"};
-static const xp_reason no_speed = {XP_WARNING, "the channels count as if they carried nothing, and no algorithm with them is chosen",
-                                   "write the GB/s of one channel"};
-static const xp_reason high_speed = {XP_WARNING, "speeds are GB/s of one channel; predicted times would be far too short",
-                                     "correct the unit"};
-static const xp_reason not_same = {XP_WARNING, "samechannels says that all channels have one order", "set samechannels to 0"};
-static const xp_reason wrong_pattern = {XP_WARNING, "the graph of this id has another pattern", "correct id or pattern"};
+static const xp_reason other_gpus = {XP_ERROR, "the file does not load: all channels have the same GPUs",
+                                     "correct the order"};
+static const xp_reason no_speed = {
+    XP_WARNING, "the channels count as if they carried nothing, and no algorithm with them is chosen",
+    "write the GB/s of one channel"};
+static const xp_reason high_speed = {
+    XP_WARNING, "speeds are GB/s of one channel; predicted times would be far too short", "correct the unit"};
+static const xp_reason not_same = {XP_WARNING, "samechannels says that all channels have one order",
+                                   "set samechannels to 0"};
+static const xp_reason wrong_pattern = {XP_WARNING, "the graph of this id has another pattern",
+                                        "correct id or pattern"};
 
 static bool is(const tt_xml_node *x, const char *tag)
 {
@@ -121,7 +126,8 @@ static void check_graph(xp_findings *f, const tt_xml_node *graph, uint64_t *room
       xp_find(f, graph, &twice, "id=\"%lld\": the graph at line %d has it too", id, seen[id]);
     }
     seen[id] = graph->line;
-    bool ring = pattern == TT_PATTERN_RING, nvls = pattern == TT_PATTERN_NVLS, direct = pattern == TT_PATTERN_COLLNET_DIRECT;
+    bool ring = pattern == TT_PATTERN_RING, nvls = pattern == TT_PATTERN_NVLS,
+         direct = pattern == TT_PATTERN_COLLNET_DIRECT;
     bool fits = id == 0 ? ring : id == 3 ? nvls : id == 4 ? direct : !ring && !nvls && !direct;
     if (pattern > 0 && !fits) {
       xp_find(f, graph, &wrong_pattern, "id=\"%lld\" with pattern=\"%lld\"", id, pattern);
@@ -138,7 +144,8 @@ void xp_lint_graphs(xp_findings *f, const tt_xml *xml)
   int seen[TT_GRAPH_KINDS] = {0};
   uint64_t *room = tt_calloc((size_t)xml->nnodes + 1, sizeof(*room));
   f->no_memory |= room == NULL;
-  for (const tt_xml_node *x = tt_xml_child(xml->root, "graph"); x != NULL && room != NULL; x = tt_xml_sibling(x, "graph")) {
+  for (const tt_xml_node *x = tt_xml_child(xml->root, "graph"); x != NULL && room != NULL;
+       x = tt_xml_sibling(x, "graph")) {
     check_graph(f, x, room, seen);
   }
   tt_free(room);

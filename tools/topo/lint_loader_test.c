@@ -1,5 +1,5 @@
-// lint_loader_test.c: lint and the loader are one truth. Every known machine and thousands of changed ones: lint finds an error if and only if
-// the file does not load; and what lint takes, a communicator with NCCL_TOPO_FILE takes, too.
+// lint_loader_test.c: lint and the loader are one truth. Every known machine and thousands of changed ones: lint finds
+// an error if and only if the file does not load; and what lint takes, a communicator with NCCL_TOPO_FILE takes, too.
 #include "draw_rig.h"
 
 #include "machine.h"
@@ -12,18 +12,22 @@ static unsigned state = 11;
 static int counts[2]; // files that load, files that do not
 
 static const char small[] =
-    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">"
+    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" "
+    "modelid=\"143\">"
     "<pci busid=\"0000:01:00.0\" class=\"0x060400\" device=\"0x1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">"
     "<pci busid=\"0000:02:00.0\" class=\"0x030200\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">"
-    "<gpu dev=\"0\" sm=\"90\" rank=\"0\" gdr=\"1\"><nvlink target=\"0000:05:00.0\" count=\"18\" tclass=\"0x030200\"/></gpu></pci>"
+    "<gpu dev=\"0\" sm=\"90\" rank=\"0\" gdr=\"1\"><nvlink target=\"0000:05:00.0\" count=\"18\" "
+    "tclass=\"0x030200\"/></gpu></pci>"
     "<pci busid=\"0000:03:00.0\" class=\"0x020700\"><nic>"
-    "<net name=\"mlx5_0\" dev=\"0\" speed=\"400000\" port=\"1\" latency=\"1.5\" guid=\"0xa0\" maxconn=\"1024\" gdr=\"1\"/></nic></pci></pci></cpu>"
+    "<net name=\"mlx5_0\" dev=\"0\" speed=\"400000\" port=\"1\" latency=\"1.5\" guid=\"0xa0\" maxconn=\"1024\" "
+    "gdr=\"1\"/></nic></pci></pci></cpu>"
     "<cpu numaid=\"1\" arch=\"x86_64\"><pci busid=\"0000:05:00.0\" class=\"0x030200\">"
     "<gpu dev=\"1\" sm=\"90\" rank=\"1\"><nvlink target=\"0000:02:00.0\" count=\"18\" tclass=\"0x030200\"/>"
     "<c2c bw=\"1000\" count=\"2\"/></gpu></pci></cpu></system>";
 // A port that stands in a PCI element itself; a GPU of which only the number is known: both load.
-static const char odd_port[] = "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\">"
-                               "<pci busid=\"0000:00:06.0\" class=\"0x020000\"><net name=\"efa_0\" dev=\"0\"/></pci></cpu></system>";
+static const char odd_port[] =
+    "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\">"
+    "<pci busid=\"0000:00:06.0\" class=\"0x020000\"><net name=\"efa_0\" dev=\"0\"/></pci></cpu></system>";
 static const char bare_gpu[] = "<system version=\"1\"><cpu numaid=\"0\" arch=\"x86_64\" vendor=\"GenuineIntel\">"
                                "<pci busid=\"0000:1b:00.0\" class=\"0x030200\"><gpu dev=\"0\"/></pci></cpu></system>";
 
@@ -45,7 +49,8 @@ static bool has_gpu(const tt_xml *xml)
   return false;
 }
 
-// Does the explorer load it, as `show` does? False also where it has no GPU, which the explorer says is nothing to show.
+// Does the explorer load it, as `show` does? False also where it has no GPU, which the explorer says is nothing to
+// show.
 static bool explorer_loads(const char *path)
 {
   const xp_options o = {.file = {path}, .nfiles = 1, .nodes = 1, .hosts = 1};
@@ -90,7 +95,8 @@ static bool communicator_loads(const char *path)
   return good;
 }
 
-// What a file without GPUs is for is a communicator, whose ranks get places of their own; other files must load in the explorer, too.
+// What a file without GPUs is for is a communicator, whose ranks get places of their own; other files must load in the
+// explorer, too.
 static bool loads_as_meant(const char *path)
 {
   tt_xml *xml = NULL;
@@ -133,9 +139,10 @@ static tt_xml_node *any_node(const tt_xml *xml)
 
 static void spoil_value(tt_xml *xml, tt_xml_node *x)
 {
-  static const char *const values[] = {
-      "",    "-1",           "0",        "1",     "7",      "0x1", "abc", "99999999999", "0.5", "1e99", "gfx9", "0000:01:00.0", "nan",
-      " 3 ", "0000:05:00.0", "0x068000", "70000", "0x20000"};
+  static const char *const values[] = {"",         "-1",           "0",           "1",   "7",
+                                       "0x1",      "abc",          "99999999999", "0.5", "1e99",
+                                       "gfx9",     "0000:01:00.0", "nan",         " 3 ", "0000:05:00.0",
+                                       "0x068000", "70000",        "0x20000"};
   static const char *const names[] = {"rank",   "dev", "sm",  "busid",   "numaid",    "count",
                                       "target", "net", "gcn", "version", "host_hash", "keep"};
   const char *name = names[rig_random(&state) % TT_COUNT(names)];

@@ -11,38 +11,47 @@ enum {
   MOST_LINKS = 128, // elements of one GPU; those of more are not compared
 };
 
-static const xp_reason twice_fatal = {XP_ERROR, "the file does not load: nobody knows which one is meant", "give each its own"};
-static const xp_reason twice_odd = {XP_WARNING, "graphs and links name them by it, and reach only one", "give each its own"};
-static const xp_reason twice_left_out = {XP_WARNING, "the second port of that number is left out", "number the ports from 0, each once"};
-static const xp_reason twice_dev = {XP_WARNING, "ranks find their place by it, graphs name GPUs by it: both reach only the first",
+static const xp_reason twice_fatal = {XP_ERROR, "the file does not load: nobody knows which one is meant",
+                                      "give each its own"};
+static const xp_reason twice_odd = {XP_WARNING, "graphs and links name them by it, and reach only one",
+                                    "give each its own"};
+static const xp_reason twice_left_out = {XP_WARNING, "the second port of that number is left out",
+                                         "number the ports from 0, each once"};
+static const xp_reason twice_dev = {XP_WARNING,
+                                    "ranks find their place by it, graphs name GPUs by it: both reach only the first",
                                     "number the GPUs of a host from 0, each once"};
 static const xp_reason holes = {XP_NOTE, "ranks of one communicator are numbered from 0 without holes",
                                 "renumber them, or add the ones that are missing"};
-static const xp_reason mixed = {XP_NOTE, "the slowest generation decides speeds and algorithms for all (NVLS, protocols)",
+static const xp_reason mixed = {XP_NOTE,
+                                "the slowest generation decides speeds and algorithms for all (NVLS, protocols)",
                                 "make sure that it is meant"};
 static const xp_reason odd_sm = {XP_WARNING, "bandwidths of NVLink are those of the generation",
                                  "write compute capability times 10: 80, 90, 100"};
-static const xp_reason one_sided = {XP_WARNING, "one of the two numbers is wrong: links may be down, or the file was edited",
+static const xp_reason one_sided = {XP_WARNING,
+                                    "one of the two numbers is wrong: links may be down, or the file was edited",
                                     "compare with `nvidia-smi nvlink -s` on the machine"};
 static const xp_reason nowhere = {XP_WARNING, "links to what is not in the file are left out",
                                   "correct the target, or tclass where an NVSwitch is meant"};
 static const xp_reason itself = {XP_WARNING, "a link to the GPU itself is left out", "correct the target"};
 static const xp_reason target_twice = {XP_NOTE, "both counts are added", "write one element with the sum"};
-static const xp_reason too_many = {XP_WARNING, "more than this generation has: bandwidth would be too great", "correct count"};
+static const xp_reason too_many = {XP_WARNING, "more than this generation has: bandwidth would be too great",
+                                   "correct count"};
 static const xp_reason fewer = {XP_WARNING, "some of its links are probably down; all GPUs are as slow as the slowest",
                                 "look at `nvidia-smi nvlink -s` on the machine"};
 static const xp_reason odd_class = {XP_WARNING, "tclass says whether the other end is a GPU or a switch",
                                     "write the class of the device at the target"};
-static const xp_reason numa_unknown = {XP_WARNING,
-                                       "-1 is what the system says of a machine without NUMA; beside others something was not seen",
-                                       "look for devices whose numa_node in sysfs is -1"};
-static const xp_reason masks = {XP_WARNING, "threads of ranks on both are put on the same cores; NUMA nodes do not share cores",
+static const xp_reason numa_unknown = {
+    XP_WARNING, "-1 is what the system says of a machine without NUMA; beside others something was not seen",
+    "look for devices whose numa_node in sysfs is -1"};
+static const xp_reason masks = {XP_WARNING,
+                                "threads of ranks on both are put on the same cores; NUMA nodes do not share cores",
                                 "take the masks of /sys/devices/system/node/node*/cpumap"};
 static const xp_reason mask_bad = {XP_WARNING, "threads are not put on this NUMA node",
                                    "write words of 8 hexadecimal digits with commas between"};
 static const xp_reason no_gpu = {XP_WARNING, "ranks sit on GPUs: nothing can be searched",
                                  "add GPUs with rank, or merge the file with what is detected"};
-static const xp_reason no_net = {XP_NOTE, "channels stay in this machine", "add <net> elements where there are several machines"};
+static const xp_reason no_net = {XP_NOTE, "channels stay in this machine",
+                                 "add <net> elements where there are several machines"};
 
 // ---- Elements and the host they are on ----
 
@@ -111,7 +120,8 @@ static uint64_t key_of(const item *i, const char *attr, bool by_host)
     return tt_hash(&bus, sizeof(bus), seed);
   }
   long long number = xp_number(i->x, attr, INT64_MIN);
-  return strcmp(attr, "name") != 0 && number != INT64_MIN ? tt_hash(&number, sizeof(number), seed) : text_key(text, seed);
+  return strcmp(attr, "name") != 0 && number != INT64_MIN ? tt_hash(&number, sizeof(number), seed)
+                                                          : text_key(text, seed);
 }
 
 static bool holds(const tt_xml_node *pci, const char *tag)
@@ -127,13 +137,15 @@ static void find_twice(xp_findings *f, items all, const char *attr, bool by_host
   qsort(all.list, (size_t)all.count, sizeof(item), compare_items);
   for (int i = 1; i < all.count; i++) {
     const item *a = &all.list[i - 1], *b = &all.list[i];
-    bool shared = strcmp(attr, "dev") == 0 && a->x->parent == b->x->parent && strcmp(a->x->tag, "gpu") == 0; // ranks on one GPU
+    // Ranks on one GPU.
+    bool shared = strcmp(attr, "dev") == 0 && a->x->parent == b->x->parent && strcmp(a->x->tag, "gpu") == 0;
     if (b->key == 0 || a->key != b->key || shared) {
       continue;
     }
     bool pci = strcmp(attr, "busid") == 0;
     bool fatal = pci && ((holds(a->x, "gpu") && holds(b->x, "gpu")) || (holds(a->x, "nic") && holds(b->x, "nic")));
-    xp_find(f, b->x, fatal ? &twice_fatal : reason, "%s=\"%.64s\" is there already at line %d", attr, tt_xml_get(b->x, attr), a->x->line);
+    xp_find(f, b->x, fatal ? &twice_fatal : reason, "%s=\"%.64s\" is there already at line %d", attr,
+            tt_xml_get(b->x, attr), a->x->line);
   }
 }
 
@@ -194,7 +206,8 @@ static void check_ranks(xp_findings *f, const tt_xml *xml, items gpus)
 static bool known_sm(long long sm)
 {
   // 0: a rank on the host device
-  static const int known[] = {0, 30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
+  static const int known[] = {0,  30, 32, 35, 37, 50, 52, 53,  60,  61,  62,  70,  72,
+                              75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
   for (size_t i = 0; i < TT_COUNT(known); i++) {
     if (known[i] == sm) {
       return true;
@@ -213,7 +226,8 @@ static void check_generations(xp_findings *f, items gpus, bool amd)
     if (!amd && gcn == NULL && sm >= 0 && !known_sm(sm)) {
       xp_find(f, x, &odd_sm, "sm=\"%lld\": no such compute capability is known", sm);
     }
-    bool other = first != NULL && (gcn != NULL && one != NULL ? strcmp(gcn, one) != 0 : !amd && sm != xp_number(first, "sm", -1));
+    bool other = first != NULL &&
+                 (gcn != NULL && one != NULL ? strcmp(gcn, one) != 0 : !amd && sm != xp_number(first, "sm", -1));
     if (other) {
       xp_find(f, x, &mixed, "%s=\"%.32s\": other than the GPU at line %d", gcn != NULL ? "gcn" : "sm",
               gcn != NULL                   ? gcn
@@ -304,8 +318,8 @@ static void check_link(xp_findings *f, items gpus, const item *gpu, const tt_xml
   } else if (crowded(other->x)) {
     return; // said there
   } else if (switch_class(x)) {
-    xp_find(f, x, &odd_class, "tclass=\"%.16s\", but target=\"%.64s\" is the GPU at line %d", tt_xml_get(x, "tclass"), target,
-            other->x->line);
+    xp_find(f, x, &odd_class, "tclass=\"%.16s\", but target=\"%.64s\" is the GPU at line %d", tt_xml_get(x, "tclass"),
+            target, other->x->line);
   } else if (bus == gpu->bus) {
     xp_find(f, x, &itself, "target=\"%.64s\" is the GPU itself", target);
   } else {
@@ -339,7 +353,8 @@ static long long check_links(xp_findings *f, items gpus, const item *gpu, bool a
     }
   }
   if (!amd && tt_xml_child(gpu->x, "nvlink") != NULL && sum > most_links(gpu->x)) {
-    xp_find(f, gpu->x, &too_many, "%lld NVLinks; sm=\"%lld\" has %lld", sum, xp_number(gpu->x, "sm", 0), most_links(gpu->x));
+    xp_find(f, gpu->x, &too_many, "%lld NVLinks; sm=\"%lld\" has %lld", sum, xp_number(gpu->x, "sm", 0),
+            most_links(gpu->x));
   }
   return sum;
 }

@@ -11,17 +11,21 @@ static const xp_reason not_loaded = {XP_ERROR, "the library does not load the fi
 static const xp_reason not_read = {XP_WARNING, "the library does not read it here, as nothing that takes part needs it",
                                    "correct it all the same: the file will not load once something does"};
 static const xp_reason far_card = {
-    XP_WARNING, "its traffic to other machines goes through the CPU, or another GPU, while others have a card at their switch",
+    XP_WARNING,
+    "its traffic to other machines goes through the CPU, or another GPU, while others have a card at their switch",
     "see whether a card is missing, or is seen at another switch than it is"};
-static const xp_reason no_near = {XP_NOTE, "no GPU has a card at its own PCI switch: all network traffic goes through CPUs",
-                                  "nothing, where the machine is built so; in a virtual machine give NCCL_TOPO_FILE the real PCI tree"};
-static const xp_reason no_gdr = {XP_WARNING, "a card that cannot reach GPU memory makes every transfer go through host memory",
+static const xp_reason no_near = {
+    XP_NOTE, "no GPU has a card at its own PCI switch: all network traffic goes through CPUs",
+    "nothing, where the machine is built so; in a virtual machine give NCCL_TOPO_FILE the real PCI tree"};
+static const xp_reason no_gdr = {XP_WARNING,
+                                 "a card that cannot reach GPU memory makes every transfer go through host memory",
                                  "load nvidia_peermem (or use dmabuf), then detect again"};
 static const xp_reason no_gpu_gdr = {XP_WARNING, "the others' memory can be reached by cards, this one's not",
                                      "detect again, or set gdr=\"1\""};
 
-static const xp_reason too_large = {XP_ERROR, "the table of paths between all of them would not fit: no communicator takes the file",
-                                    "leave out what takes no part"};
+static const xp_reason too_large = {
+    XP_ERROR, "the table of paths between all of them would not fit: no communicator takes the file",
+    "leave out what takes no part"};
 
 static void ignore(void *arg, const tt_xml_node *at, const char *text)
 {
@@ -52,7 +56,8 @@ static bool near(const tt_path *p)
   return p->type <= TT_PATH_P2C; // not PXN: that is another GPU's card
 }
 
-static void find_at(xp_findings *f, const tt_xml *xml, const char *tag, int line, const xp_reason *reason, const char *text)
+static void find_at(xp_findings *f, const tt_xml *xml, const char *tag, int line, const xp_reason *reason,
+                    const char *text)
 {
   tt_xml_node at = {.tag = tag, .file = xml->name, .line = line};
   xp_find(f, &at, reason, "%s", text);
@@ -80,14 +85,15 @@ static void check_near(xp_findings *f, const tt_xml *xml, const tt_topo *t, cons
   }
   for (int g = 0; g < gpus && with > 0 && with < gpus; g++) {
     if (!has_near(t, paths, g)) {
-      snprintf(text, sizeof(text), "rank %d: no network card near; %d of %d GPUs have one", t->nodes[g].gpu.rank, with, gpus);
+      snprintf(text, sizeof(text), "rank %d: no network card near; %d of %d GPUs have one", t->nodes[g].gpu.rank, with,
+               gpus);
       find_at(f, xml, "gpu", t->nodes[g].line, &far_card, text);
     }
   }
 }
 
-// Both kinds of nodes say whether cards reach GPU memory. `told` is what the document says: the machine has 1 everywhere, so that paths are
-// those that could be.
+// Both kinds of nodes say whether cards reach GPU memory. `told` is what the document says: the machine has 1
+// everywhere, so that paths are those that could be.
 static void check_gdr(xp_findings *f, const tt_xml *xml, const tt_topo *t, const tt_paths *paths, const int *told)
 {
   char text[128];
@@ -186,8 +192,8 @@ void xp_lint_model(xp_findings *f, tt_xml *xml)
     return;
   }
   if (tt_topo_ends(t) > TT_PATHS_MAX_ENDS) {
-    xp_find(f, xml->root, &too_large, "%d GPUs, ports, CPUs and NVSwitches; paths are computed for at most %d", tt_topo_ends(t),
-            TT_PATHS_MAX_ENDS);
+    xp_find(f, xml->root, &too_large, "%d GPUs, ports, CPUs and NVSwitches; paths are computed for at most %d",
+            tt_topo_ends(t), TT_PATHS_MAX_ENDS);
   } else if (!gpus || check_paths(f, xml, t)) {
     weaken(f);
   }

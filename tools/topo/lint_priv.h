@@ -4,7 +4,8 @@
 
 #include "topo/xml.h"
 
-// NOTE: may be meant so. WARNING: probably slower or other than meant. ERROR: the file does not load, or a value does not count.
+// NOTE: may be meant so. WARNING: probably slower or other than meant. ERROR: the file does not load, or a value does
+// not count.
 typedef enum { XP_NOTE, XP_WARNING, XP_ERROR, XP_LEVELS } xp_level;
 
 // What all findings of one sort have in common.
@@ -30,7 +31,8 @@ typedef struct xp_findings {
 } xp_findings;
 
 // Adds what was found at an element: the text begins with what and where, "busid=…: …".
-void xp_find(xp_findings *f, const tt_xml_node *at, const xp_reason *reason, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void xp_find(xp_findings *f, const tt_xml_node *at, const xp_reason *reason, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 // Is there an error at that line already?
 bool xp_has_error(const xp_findings *f, int line);
@@ -44,8 +46,9 @@ void xp_lint_elements(xp_findings *f, const tt_xml *xml);
 // What is odd in a machine as a whole.
 void xp_lint_machine(xp_findings *f, const tt_xml *xml);
 
-// Loads the machine as a communicator does, and adds what the model shows: GPUs that are far from cards, the loader's own error. The loader
-// decides what an error is: where it takes the document, errors found before become warnings. Ranks are numbered in `xml`: call it last.
+// Loads the machine as a communicator does, and adds what the model shows: GPUs that are far from cards, the loader's
+// own error. The loader decides what an error is: where it takes the document, errors found before become warnings.
+// Ranks are numbered in `xml`: call it last.
 void xp_lint_model(xp_findings *f, tt_xml *xml);
 
 // PCI slots and network cards: speeds, widths. Part of xp_lint_machine.

@@ -10,22 +10,27 @@
 static const xp_reason trained_down = {
     XP_WARNING, "every path through this slot is slower than the device could be",
     "compare current_link_speed and _width with max_ in sysfs; reseat the card; look at the BIOS and the switch"};
-static const xp_reason odd_width = {XP_WARNING, "PCI links have 1, 2, 4, 8, 12, 16 or 32 lanes; 0 counts as 16", "correct link_width"};
-static const xp_reason narrow_up = {XP_NOTE, "what is below shares this link and cannot use its own fully",
-                                    "nothing, where the machine is built so; else look whether the switch's upper link has trained down"};
+static const xp_reason odd_width = {XP_WARNING, "PCI links have 1, 2, 4, 8, 12, 16 or 32 lanes; 0 counts as 16",
+                                    "correct link_width"};
+static const xp_reason narrow_up = {
+    XP_NOTE, "what is below shares this link and cannot use its own fully",
+    "nothing, where the machine is built so; else look whether the switch's upper link has trained down"};
 static const xp_reason card_narrow = {XP_WARNING, "the card cannot send at the speed of its ports",
                                       "put it into a wider or newer slot; see whether the link has trained down"};
 static const xp_reason gpu_class = {XP_NOTE, "a GPU's class is 0x03…, or 0x12…", "write the class that sysfs says"};
 static const xp_reason nic_class = {XP_NOTE, "a network card's class is 0x02…", "write the class that sysfs says"};
 static const xp_reason no_speed = {XP_WARNING, "counts as 10 Gbit/s", "write the port's speed in Mbit/s"};
-static const xp_reason low_speed = {XP_WARNING, "speed is in Mbit/s: 400 Gbit/s are 400000", "correct the unit, if that is what is wrong"};
-static const xp_reason high_speed = {XP_WARNING, "speed is in Mbit/s; no port is that fast, and the network would win where it should not",
-                                     "correct the unit, if that is what is wrong"};
+static const xp_reason low_speed = {XP_WARNING, "speed is in Mbit/s: 400 Gbit/s are 400000",
+                                    "correct the unit, if that is what is wrong"};
+static const xp_reason high_speed = {
+    XP_WARNING, "speed is in Mbit/s; no port is that fast, and the network would win where it should not",
+    "correct the unit, if that is what is wrong"};
 static const xp_reason slower_port = {XP_WARNING, "channels are as fast as the slowest port",
                                       "look at the cable, the switch port and autonegotiation"};
 static const xp_reason same_guid = {XP_NOTE, "ports of one GUID count as one card",
                                     "write each card's own GUID; two ports of one card differ in `port`"};
-static const xp_reason odd_latency = {XP_WARNING, "latency is in microseconds, and counts for small messages", "correct the unit"};
+static const xp_reason odd_latency = {XP_WARNING, "latency is in microseconds, and counts for small messages",
+                                      "correct the unit"};
 static const xp_reason odd_c2c = {XP_WARNING, "C2C is in MB/s of one link, times count", "correct bw or count"};
 
 static bool is(const tt_xml_node *x, const char *tag)
@@ -54,7 +59,8 @@ static int gpu_rate(const tt_xml_node *gpu)
 {
   static const struct {
     int sm, rate;
-  } nvidia[] = {{60, 8}, {61, 8}, {70, 8}, {75, 8}, {80, 16}, {86, 16}, {89, 16}, {90, 32}, {100, 32}, {103, 32}, {120, 32}, {121, 32}};
+  } nvidia[] = {{60, 8},  {61, 8},  {70, 8},   {75, 8},   {80, 16},  {86, 16},
+                {89, 16}, {90, 32}, {100, 32}, {103, 32}, {120, 32}, {121, 32}};
   const char *gcn = tt_xml_get(gpu, "gcn");
   long long sm = xp_number(gpu, "sm", 0);
   if (gcn != NULL) {
@@ -83,7 +89,8 @@ static void check_gpu_slot(xp_findings *f, const tt_xml_node *pci, const tt_xml_
   }
   float now = strtof(speed, NULL);
   if (now < (float)rate || width < 16) {
-    xp_find(f, pci, &trained_down, "link_speed=\"%.32s\" link_width=\"%lld\": %.4g GB/s; this GPU has %d GT/s and 16 lanes", speed, width,
+    xp_find(f, pci, &trained_down,
+            "link_speed=\"%.32s\" link_width=\"%lld\": %.4g GB/s; this GPU has %d GT/s and 16 lanes", speed, width,
             (double)slot_bandwidth(pci), rate);
   }
 }
@@ -166,8 +173,8 @@ static void check_port(xp_findings *f, const tt_xml_node *net, const tt_xml_node
   } else if (speed > 3200000) {
     xp_find(f, net, &high_speed, "speed=\"%lld\": %.4g Tbit/s", speed, (double)speed / 1e6);
   } else if (speed > 0 && fastest != NULL && speed < xp_number(fastest, "speed", 0) && same_card(net, fastest)) {
-    xp_find(f, net, &slower_port, "speed=\"%lld\"; the port at line %d of the same sort of card has %lld", speed, fastest->line,
-            xp_number(fastest, "speed", 0));
+    xp_find(f, net, &slower_port, "speed=\"%lld\"; the port at line %d of the same sort of card has %lld", speed,
+            fastest->line, xp_number(fastest, "speed", 0));
   }
   if (latency != NULL && strtod(latency, NULL) > 1000) {
     xp_find(f, net, &odd_latency, "latency=\"%.32s\"", latency);
@@ -201,7 +208,8 @@ static void check_guids(xp_findings *f, const tt_xml *xml)
   }
   for (int i = 1; i < count; i++) {
     const tt_xml_node *a = list[i - 1].net, *b = list[i].net;
-    if (list[i].guid == list[i - 1].guid && a->parent != b->parent && xp_number(a, "port", 0) == xp_number(b, "port", 0)) {
+    if (list[i].guid == list[i - 1].guid && a->parent != b->parent &&
+        xp_number(a, "port", 0) == xp_number(b, "port", 0)) {
       xp_find(f, b, &same_guid, "guid=\"%.32s\" is that of the port at line %d", tt_xml_get(b, "guid"), a->line);
     }
   }

@@ -10,7 +10,8 @@ static const char good[] =
     "<gpu dev=\"0\" sm=\"90\" rank=\"0\" gdr=\"1\">\n"
     "<nvlink target=\"0000:05:00.0\" count=\"18\" tclass=\"0x030200\"/>\n"
     "</gpu></pci>\n"
-    "<pci busid=\"0000:03:00.0\" class=\"0x020700\" device=\"0x1021\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic>\n"
+    "<pci busid=\"0000:03:00.0\" class=\"0x020700\" device=\"0x1021\" link_speed=\"32.0 GT/s PCIe\" "
+    "link_width=\"16\"><nic>\n"
     "<net name=\"mlx5_0\" dev=\"0\" speed=\"400000\" port=\"1\" guid=\"0xa0\" maxconn=\"1024\" gdr=\"1\"/>\n"
     "</nic></pci></pci></cpu>\n"
     "<cpu numaid=\"1\" affinity=\"0000ff00\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
@@ -19,16 +20,18 @@ static const char good[] =
     "<gpu dev=\"1\" sm=\"90\" rank=\"1\" gdr=\"1\">\n"
     "<nvlink target=\"0000:02:00.0\" count=\"18\" tclass=\"0x030200\"/>\n"
     "</gpu></pci>\n"
-    "<pci busid=\"0000:06:00.0\" class=\"0x020700\" device=\"0x1021\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\"><nic>\n"
+    "<pci busid=\"0000:06:00.0\" class=\"0x020700\" device=\"0x1021\" link_speed=\"32.0 GT/s PCIe\" "
+    "link_width=\"16\"><nic>\n"
     "<net name=\"mlx5_1\" dev=\"1\" speed=\"400000\" port=\"1\" guid=\"0xa1\" maxconn=\"1024\" gdr=\"1\"/>\n"
     "</nic></pci></pci></cpu></system>\n";
 
-static const char channels[] = "<graphs version=\"1\">\n"
-                               "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"2\" speedintra=\"20\" speedinter=\"20\" "
-                               "latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">\n"
-                               "<channel><gpu dev=\"0\" rank=\"0\"/><gpu dev=\"0x1\" rank=\"1\"/></channel>\n"
-                               "<channel><gpu dev=\"0x1\" rank=\"1\"/><gpu dev=\"0\" rank=\"0\"/></channel>\n"
-                               "</graph></graphs>\n";
+static const char channels[] =
+    "<graphs version=\"1\">\n"
+    "<graph id=\"0\" pattern=\"4\" crossnic=\"0\" nchannels=\"2\" speedintra=\"20\" speedinter=\"20\" "
+    "latencyinter=\"0\" typeintra=\"NVL\" typeinter=\"PIX\" samechannels=\"0\">\n"
+    "<channel><gpu dev=\"0\" rank=\"0\"/><gpu dev=\"0x1\" rank=\"1\"/></channel>\n"
+    "<channel><gpu dev=\"0x1\" rank=\"1\"/><gpu dev=\"0\" rank=\"0\"/></channel>\n"
+    "</graph></graphs>\n";
 
 // Lints text; *out is what was said, without the file's name.
 static int lint(const char *text, size_t size, rig_out *out)
@@ -61,7 +64,8 @@ static void check_change(const change *c)
     said = what != NULL && what < end;
   }
   if (code != 1 || !said) {
-    fail_msg("'%s' -> '%s': '%s' with '%s' expected (code %d) in:\n%s", c->from, c->to, c->expected[0], c->expected[1], code, out.text);
+    fail_msg("'%s' -> '%s': '%s' with '%s' expected (code %d) in:\n%s", c->from, c->to, c->expected[0], c->expected[1],
+             code, out.text);
   }
   rig_close(&out);
   free(text);
@@ -201,7 +205,10 @@ static void test_graphs(void **state)
       {channels, "speedintra=\"20\"", "speedintra=\"0\"", {"2: warning", "speedintra"}},
       {channels, "speedintra=\"20\"", "speedintra=\"20000\"", {"2: warning", "20000"}},
       {channels, "samechannels=\"0\"", "samechannels=\"1\"", {"2: warning", "orders differ"}},
-      {channels, "<gpu dev=\"0x1\" rank=\"1\"/><gpu", "<gpu dev=\"0\" rank=\"0\"/><gpu", {"4: error", "GPU 0 is in this channel twice"}},
+      {channels,
+       "<gpu dev=\"0x1\" rank=\"1\"/><gpu",
+       "<gpu dev=\"0\" rank=\"0\"/><gpu",
+       {"4: error", "GPU 0 is in this channel twice"}},
       {channels, "<gpu dev=\"0x1\" rank=\"1\"/></channel>", "</channel>", {"4: error", "2 GPUs; not those"}},
       {channels, "<channel><gpu", "<channel><net dev=\"0\"/><gpu", {"3: error", "1 network port"}},
       {channels,
@@ -221,7 +228,8 @@ static void test_report(void **state)
 {
   (void)state;
   rig_out out;
-  char *one = rig_replace(good, "dev=\"0\" sm", "dev=\"x\" sm"), *two = rig_replace(one, "dev=\"1\" sm", "dev=\"y\" sm");
+  char *one = rig_replace(good, "dev=\"0\" sm", "dev=\"x\" sm"),
+       *two = rig_replace(one, "dev=\"1\" sm", "dev=\"y\" sm");
   assert_int_equal(lint(two, strlen(two), &out), 1);
   assert_non_null(strstr(out.text, "dev=\"x\""));
   assert_non_null(strstr(out.text, "dev=\"y\""));
@@ -237,8 +245,8 @@ static void test_report(void **state)
 static void test_unreadable(void **state)
 {
   (void)state;
-  static const char *const texts[] = {"", "no XML", "<system version=\"1\">", "<system version=\"1\"><cpu numaid=\"0\"></system>",
-                                      "\xff\xfe"};
+  static const char *const texts[] = {"", "no XML", "<system version=\"1\">",
+                                      "<system version=\"1\"><cpu numaid=\"0\"></system>", "\xff\xfe"};
   rig_out out;
   for (size_t i = 0; i < TT_COUNT(texts); i++) {
     assert_int_equal(lint(texts[i], strlen(texts[i]), &out), 2);

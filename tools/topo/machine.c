@@ -56,7 +56,9 @@ static ncclResult_t make_groups(xp_machine *m)
   TT_TRY(number_groups(m));
   bool *in_group = tt_calloc((size_t)m->nranks + 1, sizeof(bool));
   m->group = tt_calloc((size_t)m->ngroups, sizeof(*m->group));
-  ncclResult_t res = in_group == NULL || m->group == NULL ? tt_fail(ncclSystemError, "no memory for %d groups", m->ngroups) : ncclSuccess;
+  ncclResult_t res = in_group == NULL || m->group == NULL
+                         ? tt_fail(ncclSystemError, "no memory for %d groups", m->ngroups)
+                         : ncclSuccess;
   for (int g = 0; g < m->ngroups && res == ncclSuccess; g++) {
     res = make_group(m, g, in_group);
   }
@@ -70,11 +72,13 @@ ncclResult_t xp_machine_make(const xp_options *o, const tt_params *params, const
   TT_TRY(tt_topo_build(xml, NULL, NULL, &out->topo));
   out->nranks = tt_topo_count(out->topo, TT_NODE_GPU);
   if (out->nranks == 0) {
-    return tt_fail(ncclInvalidArgument, "%s: there is no GPU in it, so no rank; files of hints for one's own machine often have none",
+    return tt_fail(ncclInvalidArgument,
+                   "%s: there is no GPU in it, so no rank; files of hints for one's own machine often have none",
                    xml->name);
   }
   if (tt_topo_ends(out->topo) > TT_PATHS_MAX_ENDS) {
-    return tt_fail(ncclInvalidArgument, "%s: %d GPUs, network ports, CPUs and NVSwitches; paths are computed for at most %d", xml->name,
+    return tt_fail(ncclInvalidArgument,
+                   "%s: %d GPUs, network ports, CPUs and NVSwitches; paths are computed for at most %d", xml->name,
                    tt_topo_ends(out->topo), TT_PATHS_MAX_ENDS);
   }
   TT_TRY(tt_paths_build(out->topo, &out->rules, &out->paths));
@@ -172,7 +176,8 @@ static ncclResult_t connect_nodes(xp_machine *m, const tt_plan_machine *joined)
 {
   int nodes = m->nodes * m->ngroups, ranks = m->nodes * m->nranks;
   int *node_of = tt_calloc((size_t)ranks + 1, sizeof(int)), *shape_of = tt_calloc((size_t)nodes + 1, sizeof(int));
-  ncclResult_t res = node_of == NULL || shape_of == NULL ? tt_fail(ncclSystemError, "no memory for %d ranks", ranks) : ncclSuccess;
+  ncclResult_t res =
+      node_of == NULL || shape_of == NULL ? tt_fail(ncclSystemError, "no memory for %d ranks", ranks) : ncclSuccess;
   for (int r = 0; r < ranks && res == ncclSuccess; r++) {
     node_of[r] = r / m->nranks * m->ngroups + m->group_of[r % m->nranks];
   }
@@ -259,7 +264,8 @@ int xp_prepare(const xp_options *o, xp_depth depth, xp_work *out)
     fprintf(stderr, "tutti-topo: --collnet: NCCL_COLLNET_ENABLE=%lld decides: the network does not reduce\n",
             (long long)params->collnet_enable);
   }
-  if (xp_document(o, out->name, &out->xml) != ncclSuccess || xp_machine_make(o, params, out->xml, &out->m) != ncclSuccess) {
+  if (xp_document(o, out->name, &out->xml) != ncclSuccess ||
+      xp_machine_make(o, params, out->xml, &out->m) != ncclSuccess) {
     return xp_complain(BAD_INPUT);
   }
   out->m.name = out->name;

@@ -1,4 +1,5 @@
-// machine.h: what the commands work on: a document, the machine that it describes, its channels, and the connection of many such machines.
+// machine.h: what the commands work on: a document, the machine that it describes, its channels, and the connection of
+// many such machines.
 #pragma once
 #include "options.h"
 #include "topo/model.h"
@@ -36,20 +37,22 @@ typedef struct xp_machine {
   tt_p2p_channels p2p;
 } xp_machine;
 
-// Reads a document for the options: FILE (XML, a capture, a folder), "-" (standard input), NCCL_TOPO_FILE, or this computer; `name` says
-// which, for people. Ranks are numbered from 0 and, where nobody has one, given to all GPUs. Free *out with tt_xml_destroy.
+// Reads a document for the options: FILE (XML, a capture, a folder), "-" (standard input), NCCL_TOPO_FILE, or this
+// computer; `name` says which, for people. Ranks are numbered from 0 and, where nobody has one, given to all GPUs. Free
+// *out with tt_xml_destroy.
 ncclResult_t xp_document(const xp_options *o, char name[XP_NAME], tt_xml **out);
 
-// Numbers the ranks of a document from 0; where no GPU has a rank, all get one, and all ports take part. Errors: a rank that is no number, no
-// memory.
+// Numbers the ranks of a document from 0; where no GPU has a rank, all get one, and all ports take part. Errors: a rank
+// that is no number, no memory.
 ncclResult_t xp_number_ranks(tt_xml *xml);
 
-// Reads what lint and diff look at, as it stands: a document of a machine or of channels ("-": standard input). What a capture or a folder with
-// a copy of /sys shows becomes a document first, and *made is true: its lines are those that `show --format xml` writes. Free *out with
-// tt_xml_destroy.
+// Reads what lint and diff look at, as it stands: a document of a machine or of channels ("-": standard input). What a
+// capture or a folder with a copy of /sys shows becomes a document first, and *made is true: its lines are those that
+// `show --format xml` writes. Free *out with tt_xml_destroy.
 ncclResult_t xp_read(const char *file, bool *made, tt_xml **out);
 
-// This computer's or a capture's document: ranks on all its GPUs, or host ranks; every port that it shows. `o->ranks`: 0 chooses.
+// This computer's or a capture's document: ranks on all its GPUs, or host ranks; every port that it shows. `o->ranks`:
+// 0 chooses.
 ncclResult_t xp_detect(const tt_tree *tree, const tt_nvml *nvml, const xp_options *o, tt_xml **out);
 
 // The machine of a document, which must live as long. Free what it has with xp_machine_clear, also after errors.
@@ -63,8 +66,8 @@ ncclResult_t xp_machine_connect(const xp_options *o, const tt_params *params, xp
 
 void xp_machine_clear(xp_machine *m);
 
-// All of that, as far as a command needs it: xml and machine. Returns an exit code; not 0: a message was written. Then as after success
-// xp_release frees.
+// All of that, as far as a command needs it: xml and machine. Returns an exit code; not 0: a message was written. Then
+// as after success xp_release frees.
 typedef struct xp_work {
   tt_xml *xml;
   xp_machine m;

@@ -21,7 +21,8 @@ static const command commands[] = {
     {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show,
      "--format text (default), xml, json, svg (a picture for a slide), html (a page that stands alone)"},
     {"paths", "[FILE]", "type, bandwidth and links of the path between any two ends", XP_PATHS, xp_paths, NULL},
-    {"graphs", "[FILE]", "the channels that the search finds, as NCCL_GRAPH_DUMP_FILE has them", XP_GRAPHS, xp_graphs, NULL},
+    {"graphs", "[FILE]", "the channels that the search finds, as NCCL_GRAPH_DUMP_FILE has them", XP_GRAPHS, xp_graphs,
+     NULL},
     {"channels", "[FILE]", "rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,
      "--format text (default, NCCL's log), json, plain (one ring or rank a line)"},
     {"tuning", "[FILE]", "the cost model, and the choice per size", XP_TUNING, xp_tuning,
@@ -56,31 +57,35 @@ static const command *find_command(const char *name)
 
 static void write_overview(FILE *f)
 {
-  fprintf(f,
-          "usage: tutti-topo COMMAND [FILE] [OPTION]...\n\n"
-          "What the library knows of a machine, and what it makes of it. FILE is a machine in XML (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE),\n"
-          "a capture (tutti-topo gather), a folder with a copy of /sys, or - for standard input; without it: this computer.\n\n");
+  fprintf(f, "usage: tutti-topo COMMAND [FILE] [OPTION]...\n\n"
+             "What the library knows of a machine, and what it makes of it. FILE is a machine in XML (NCCL_TOPO_FILE, "
+             "NCCL_TOPO_DUMP_FILE),\n"
+             "a capture (tutti-topo gather), a folder with a copy of /sys, or - for standard input; without it: this "
+             "computer.\n\n");
   for (size_t i = 0; i < TT_COUNT(commands); i++) {
     fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].help);
   }
-  fprintf(f, "\ntutti-topo COMMAND -h, or help COMMAND, lists a command's options; --version; tutti-topo(1) says more.\n");
+  fprintf(f,
+          "\ntutti-topo COMMAND -h, or help COMMAND, lists a command's options; --version; tutti-topo(1) says more.\n");
 }
 
 static void write_command(const command *c, FILE *f)
 {
   static char text[8192];
   xp_options_help(c->bit, text, sizeof(text));
-  fprintf(f, "usage: tutti-topo %s %s%s[OPTION]...\n\n%s%s%s\n\n%s", c->name, c->arguments, c->arguments[0] != 0 ? " " : "", c->help,
-          c->more != NULL ? "\n" : "", c->more != NULL ? c->more : "", text);
+  fprintf(f, "usage: tutti-topo %s %s%s[OPTION]...\n\n%s%s%s\n\n%s", c->name, c->arguments,
+          c->arguments[0] != 0 ? " " : "", c->help, c->more != NULL ? "\n" : "", c->more != NULL ? c->more : "", text);
 }
 
-// "tutti-topo explain -o dgx.xml" would write over the machine that is meant: it begins as a description does, and no other file is given.
-// What is no regular file (a pipe, a terminal) is not looked into: there is nothing to lose, and reading would wait.
+// "tutti-topo explain -o dgx.xml" would write over the machine that is meant: it begins as a description does, and no
+// other file is given. What is no regular file (a pipe, a terminal) is not looked into: there is nothing to lose, and
+// reading would wait.
 static bool loses_machine(const command *c, const xp_options *o)
 {
   char text[256] = "";
   struct stat st;
-  if (o->output == NULL || o->nfiles > 0 || (c->bit & XP_MACHINE) == 0 || stat(o->output, &st) != 0 || !S_ISREG(st.st_mode)) {
+  if (o->output == NULL || o->nfiles > 0 || (c->bit & XP_MACHINE) == 0 || stat(o->output, &st) != 0 ||
+      !S_ISREG(st.st_mode)) {
     return false;
   }
   FILE *f = fopen(o->output, "rbe");
@@ -91,7 +96,8 @@ static bool loses_machine(const command *c, const xp_options *o)
   text[n] = 0;
   bool machine = strstr(text, "<system") != NULL || strncmp(text, "tutti-machine", strlen("tutti-machine")) == 0;
   if (machine) {
-    fprintf(stderr, "tutti-topo: %s: -o %.200s would write over a machine's description, and no FILE is given\n", c->name, o->output);
+    fprintf(stderr, "tutti-topo: %s: -o %.200s would write over a machine's description, and no FILE is given\n",
+            c->name, o->output);
   }
   return machine;
 }
@@ -99,8 +105,8 @@ static bool loses_machine(const command *c, const xp_options *o)
 static int unknown(const char *name)
 {
   const char *near = xp_nearest(name, command_at, NULL);
-  fprintf(stderr, "tutti-topo: unknown command '%.80s'%s%s; tutti-topo -h lists them\n", name, near != NULL ? "; the nearest is " : "",
-          near != NULL ? near : "");
+  fprintf(stderr, "tutti-topo: unknown command '%.80s'%s%s; tutti-topo -h lists them\n", name,
+          near != NULL ? "; the nearest is " : "", near != NULL ? near : "");
   return BAD_USAGE;
 }
 
@@ -130,7 +136,8 @@ static int write_version(void)
   if (!xp_print_open(&none, &out)) {
     return FAILED;
   }
-  fprintf(out.f, "tutti-topo %s, with the rules and the cost model of NCCL %d.%d.%d\n", TUTTI_VERSION, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+  fprintf(out.f, "tutti-topo %s, with the rules and the cost model of NCCL %d.%d.%d\n", TUTTI_VERSION, NCCL_MAJOR,
+          NCCL_MINOR, NCCL_PATCH);
   return xp_print_close(&out, true) ? 0 : FAILED;
 }
 
@@ -150,8 +157,8 @@ int main(int argc, char **argv)
   }
   bool version = strcmp(argv[1], "--version") == 0;
   if ((version && argc > 2) || (help && argc > 3)) {
-    fprintf(stderr, "tutti-topo: %s: unexpected argument '%.80s': %s is expected behind it\n", argv[1], argv[version ? 2 : 3],
-            version ? "nothing" : "one command");
+    fprintf(stderr, "tutti-topo: %s: unexpected argument '%.80s': %s is expected behind it\n", argv[1],
+            argv[version ? 2 : 3], version ? "nothing" : "one command");
     return BAD_USAGE;
   }
   if (version) {

@@ -42,9 +42,10 @@ static void plain_name(const char *name, char out[32])
 
 // Other names of the same, as NCCL, nccl-tests and people write them.
 static const char *const aliases[][2] = {
-    {"char", "int8"},      {"int", "int32"},         {"float16", "half"},   {"fp16", "half"},        {"float32", "float"},
-    {"fp32", "float"},     {"float64", "double"},    {"fp64", "double"},    {"bf16", "bfloat16"},    {"float8e4m3", "f8e4m3"},
-    {"fp8e4m3", "f8e4m3"}, {"float8e5m2", "f8e5m2"}, {"fp8e5m2", "f8e5m2"}, {"premulsum", "mulsum"},
+    {"char", "int8"},      {"int", "int32"},         {"float16", "half"},   {"fp16", "half"},
+    {"float32", "float"},  {"fp32", "float"},        {"float64", "double"}, {"fp64", "double"},
+    {"bf16", "bfloat16"},  {"float8e4m3", "f8e4m3"}, {"fp8e4m3", "f8e4m3"}, {"float8e5m2", "f8e5m2"},
+    {"fp8e5m2", "f8e5m2"}, {"premulsum", "mulsum"},
 };
 
 static int find(const char *what, const char *name, list l)
@@ -76,7 +77,8 @@ static int find(const char *what, const char *name, list l)
 
 int xp_func_of(const char *name)
 {
-  static const char *const names[] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce", [XP_ALL_TO_ALL] = "alltoall"};
+  static const char *const names[] = {"broadcast",     "reduce",    "allgather",
+                                      "reducescatter", "allreduce", [XP_ALL_TO_ALL] = "alltoall"};
   return find("function", name, (list){names, TT_COUNT(names)});
 }
 
@@ -88,7 +90,9 @@ const char *xp_func_name(int func)
 void xp_say_host(const xp_print *out, const tt_topo *topo, int func)
 {
   if (tt_topo_host_rank(&topo->nodes[0])) {
-    xp_say(out, 4, "  ranks in host memory: this is NCCL's model of GPUs; tutti-topo host --coll %s has the model that communicators use",
+    xp_say(out, 4,
+           "  ranks in host memory: this is NCCL's model of GPUs; tutti-topo host --coll %s has the model that "
+           "communicators use",
            xp_func_name(func));
   }
 }
@@ -103,7 +107,8 @@ static int op_index(const xp_options *o)
   return o->op == NULL ? ncclSum : find("operation", o->op, (list){op_names, TT_COUNT(op_names)});
 }
 
-// NVLink switches add whole numbers and floating point, and compare what has at least 16 bits but is not float or double.
+// NVLink switches add whole numbers and floating point, and compare what has at least 16 bits but is not float or
+// double.
 bool xp_op_of(const xp_options *o, tt_model_op *out)
 {
   int type = type_index(o), op = op_index(o);
@@ -113,7 +118,8 @@ bool xp_op_of(const xp_options *o, tt_model_op *out)
   bool wide = type == ncclFloat32 || type == ncclFloat64, fp8 = type == ncclFloat8e4m3 || type == ncclFloat8e5m2;
   bool small = fp8 || type == ncclInt8 || type == ncclUint8;
   bool compares = op == ncclMin || op == ncclMax;
-  *out = (tt_model_op){.no_nvls = small || !(op == ncclSum || (compares && !wide)), .scaled = op == ncclAvg || op == MULSUM, .fp8 = fp8};
+  *out = (tt_model_op){
+      .no_nvls = small || !(op == ncclSum || (compares && !wide)), .scaled = op == ncclAvg || op == MULSUM, .fp8 = fp8};
   return true;
 }
 
@@ -177,9 +183,9 @@ const char *xp_off_text(tt_model_off off, char *out, size_t size)
 void xp_say_collnet(const xp_print *out, const tt_model *m)
 {
   if (m->collnet) {
-    xp_say(
-        out, 4,
-        "  collnet: NCCL takes it with a network plugin that reduces; communicators of this library too, as their own cost model chooses");
+    xp_say(out, 4,
+           "  collnet: NCCL takes it with a network plugin that reduces; communicators of this library too, as their "
+           "own cost model chooses");
   }
 }
 

@@ -35,17 +35,23 @@ static const char type_help[] = ""
                                 " (default float)";
 
 static const row rows[] = {
-    {'N', "nodes", ARG_INT, AT(nodes), 1, XP_MAX_NODES, XP_SEARCH, "M", "so many of this machine, over the network (default 1)"},
-    {0, "hosts", ARG_INT, AT(hosts), 1, XP_MAX_HOSTS, XP_MACHINE, "H", "so many of this machine in one NVLink domain (default 1)"},
-    {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE | XP_HOST, "N", "without FILE and GPUs: ranks on this computer (host: 2)"},
+    {'N', "nodes", ARG_INT, AT(nodes), 1, XP_MAX_NODES, XP_SEARCH, "M",
+     "so many of this machine, over the network (default 1)"},
+    {0, "hosts", ARG_INT, AT(hosts), 1, XP_MAX_HOSTS, XP_MACHINE, "H",
+     "so many of this machine in one NVLink domain (default 1)"},
+    {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE | XP_HOST, "N",
+     "without FILE and GPUs: ranks on this computer (host: 2)"},
     {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_SEARCH, NULL, "the network reduces, on every port"},
-    {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME", "what is written (see above)"},
+    {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME",
+     "what is written (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write there, not to standard output"},
-    {0, "title", ARG_TEXT, AT(title), 0, 0, XP_SHOW, "TEXT", "svg, html, json: what stands above (default: the file's name)"},
+    {0, "title", ARG_TEXT, AT(title), 0, 0, XP_SHOW, "TEXT",
+     "svg, html, json: what stands above (default: the file's name)"},
     {0, "table", ARG_FLAG, AT(table), 0, 0, XP_GRAPHS, NULL, "a table for people, not XML"},
     {0, "matrix", ARG_FLAG, AT(matrix), 0, 0, XP_PATHS, NULL, "types of all GPUs and network devices as a matrix"},
     {0, "ways", ARG_FLAG, AT(ways), 0, 0, XP_PATHS, NULL, "also what the path leads through"},
-    {0, "from", ARG_TEXT, AT(from), 0, 0, XP_PATHS, "NAME", "paths from there only: GPU3, NET0, CPU/1, NVS; GPU means all of them"},
+    {0, "from", ARG_TEXT, AT(from), 0, 0, XP_PATHS, "NAME",
+     "paths from there only: GPU3, NET0, CPU/1, NVS; GPU means all of them"},
     {0, "to", ARG_TEXT, AT(to), 0, 0, XP_PATHS, "NAME", "paths to there only"},
     {0, "rank", ARG_INT, AT(rank), 0, INT_MAX, XP_GRAPHS | XP_CHANNELS, "R",
      "of this rank: its node's graphs, its trees, rings from it on"},
@@ -53,8 +59,10 @@ static const row rows[] = {
     {0, "coll", ARG_TEXT, AT(coll), 0, 0, XP_TUNING | XP_EXPLAIN | XP_SIMULATE | XP_HOST, "NAME",
      "allreduce (default), allgather, reducescatter, broadcast, reduce, alltoall (not simulate)"},
     {0, "bytes", ARG_SIZE, AT(bytes), 0, 0, XP_EXPLAIN, "SIZE", "of the larger of a rank's two buffers (default 1M)"},
-    {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE", "first size (default 8)"},
-    {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE", "last size (default 8G)"},
+    {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE",
+     "first size (default 8)"},
+    {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE",
+     "last size (default 8G)"},
     {'f', "stepfactor", ARG_INT, AT(factor), 1, INT_MAX, XP_TUNING | XP_SIMULATE | XP_HOST, "FACTOR",
      "from size to size (default 4; simulate 2)"},
     {'i', "stepbytes", ARG_SIZE, AT(step), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE",
@@ -63,7 +71,8 @@ static const row rows[] = {
     {0, "type", ARG_TEXT, AT(type), 0, 0, XP_EXPLAIN | XP_SIMULATE, "TYPE", "the same"},
     {0, "op", ARG_TEXT, AT(op), 0, 0, XP_EXPLAIN | XP_SIMULATE, "OP", "sum (default), prod, min, max, avg, mulsum"},
     {'r', "root", ARG_INT, AT(root), 0, INT_MAX, XP_SIMULATE, "RANK", "of broadcast and reduce (default 0)"},
-    {0, "color", ARG_TEXT, AT(colour), 0, 0, XP_EVERY, "always|never|auto", "auto: on a terminal, unless NO_COLOR is set"},
+    {0, "color", ARG_TEXT, AT(colour), 0, 0, XP_EVERY, "always|never|auto",
+     "auto: on a terminal, unless NO_COLOR is set"},
     {0, "ascii", ARG_FLAG, AT(ascii), 0, 0, XP_EVERY, NULL, "no lines and arrows beyond ASCII"},
     {0, "width", ARG_INT, AT(width), 20, 10000, XP_SHOW | XP_TUNING | XP_EXPLAIN, "COLUMNS",
      "no longer lines than that (default: the terminal's width)"},
@@ -123,8 +132,8 @@ static const struct {
     {"befi", " minbytes maxbytes stepfactor stepbytes ", XP_EXPLAIN,
      "one size is explained, --bytes SIZE; tuning and simulate go from -b to -e"},
     {"gtP", " ngpus procs ", XP_CONNECT, "each GPU of the machine is a rank; --nodes M takes M machines"},
-    {"nmwczapTCJGDRxyVS", " iters agg_iters warmup_iters check blocking average timeout report_cputime cudagraph ", XP_CONNECT,
-     "an option of the perf programs; nothing is run here"},
+    {"nmwczapTCJGDRxyVS", " iters agg_iters warmup_iters check blocking average timeout report_cputime cudagraph ",
+     XP_CONNECT, "an option of the perf programs; nothing is run here"},
 };
 
 // ---- Names ----
@@ -206,7 +215,8 @@ static int commands_of(const char *name, size_t n)
   return commands;
 }
 
-// Which option `name` (of n letters) means: its place, as name_at counts; -1: none, or several that begin so, or one of another command.
+// Which option `name` (of n letters) means: its place, as name_at counts; -1: none, or several that begin so, or one of
+// another command.
 static int find_name(int command, const char *name, size_t n)
 {
   lookup l = {.command = command};
@@ -286,7 +296,8 @@ static bool set_row(const row *r, bool letter, const char *value, xp_options *o,
     return value[0] != 0 || bad(why, name, value, "empty");
   }
   if (r->kind == ARG_SIZE) {
-    return parse_size(value, (size_t *)at) || bad(why, name, value, "a size is expected: a number up to 2^50, with K, M, G or T behind it");
+    return parse_size(value, (size_t *)at) ||
+           bad(why, name, value, "a size is expected: a number up to 2^50, with K, M, G or T behind it");
   }
   errno = 0;
   long v = strtol(value, &end, strncmp(value, "0x", 2) == 0 ? 16 : 10);
@@ -318,7 +329,9 @@ static const char *wanted(const tt_param_row *p, const char *value, char room[64
 {
   int64_t number = 0;
   if (strstr(p->name, "_LEVEL") != NULL) {
-    return tt_topo_level(value) >= 0 ? NULL : "LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected, or a number from 0 to 4";
+    return tt_topo_level(value) >= 0
+               ? NULL
+               : "LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB or SYS is expected, or a number from 0 to 4";
   }
   if (strcmp(p->name, "NCCL_NETDEVS_POLICY") == 0) {
     bool most = strncasecmp(value, "MAX:", 4) == 0 && value[4] != 0 && value[4 + strspn(value + 4, "0123456789")] == 0;
@@ -332,7 +345,8 @@ static const char *wanted(const tt_param_row *p, const char *value, char room[64
   for (size_t i = 0; i < TT_COUNT(ranges); i++) {
     bool fits = number >= ranges[i].lo && number <= ranges[i].hi && number % ranges[i].step == 0;
     if (strcmp(ranges[i].variable, p->name) == 0 && !fits) {
-      int n = ranges[i].step > 1 ? snprintf(room, 64, "a multiple of %d", ranges[i].step) : snprintf(room, 64, "a whole number");
+      int n = ranges[i].step > 1 ? snprintf(room, 64, "a multiple of %d", ranges[i].step)
+                                 : snprintf(room, 64, "a whole number");
       snprintf(room + n, 64 - (size_t)n, " from %d to %d is expected", ranges[i].lo, ranges[i].hi);
       return room;
     }
@@ -469,7 +483,8 @@ static bool take_long(reader *r, const char *arg)
   if (found != NULL && found->kind == ARG_FLAG) {
     char name[72];
     snprintf(name, sizeof(name), "--%s", found->name);
-    return attached == NULL ? set_row(found, false, NULL, r->o, r->why) : bad(r->why, name, attached, "this option has no value");
+    return attached == NULL ? set_row(found, false, NULL, r->o, r->why)
+                            : bad(r->why, name, attached, "this option has no value");
   }
   if (!value_of(r, attached, &value)) {
     return false;
@@ -534,7 +549,8 @@ static bool check_together(const xp_options *o, char why[256])
     snprintf(why, 256, "-i %zu from -b %zu to -e %zu: more than a million sizes", o->step, o->min_bytes, o->max_bytes);
     return false;
   }
-  if (o->colour != NULL && strcmp(o->colour, "always") != 0 && strcmp(o->colour, "never") != 0 && strcmp(o->colour, "auto") != 0) {
+  if (o->colour != NULL && strcmp(o->colour, "always") != 0 && strcmp(o->colour, "never") != 0 &&
+      strcmp(o->colour, "auto") != 0) {
     return bad(why, "--color", o->colour, "always, never or auto is expected");
   }
   return true;
@@ -584,9 +600,9 @@ void xp_options_help(int command, char *out, size_t size)
   if ((command & XP_MACHINE) == 0) {
     return;
   }
-  at +=
-      (size_t)snprintf(out + at, size - at,
-                       "\nVariables of NCCL as options (--cross-nic 1 is NCCL_CROSS_NIC=1; tutti-topo(1) and docs/params.md say more):\n");
+  at += (size_t)snprintf(out + at, size - at,
+                         "\nVariables of NCCL as options (--cross-nic 1 is NCCL_CROSS_NIC=1; tutti-topo(1) and "
+                         "docs/params.md say more):\n");
   for (int i = 0, column = 0; xp_variables[i] != NULL && at < size; i++) {
     char name[64];
     option_of(xp_variables[i], name);

@@ -1,4 +1,5 @@
-// options.h: the command line of tutti-topo. Letters and long names with values as the perf programs take them; long names may be shortened.
+// options.h: the command line of tutti-topo. Letters and long names with values as the perf programs take them; long
+// names may be shortened.
 //
 // Beside the options of the table, each variable that matters for a machine is one: --cross-nic 1 is NCCL_CROSS_NIC=1.
 #pragma once
@@ -37,8 +38,9 @@ typedef struct xp_options {
   bool table, matrix, ways, collnet, ascii, help;
 } xp_options;
 
-// Reads the arguments behind the command (argv[0] is not looked at) into *o, defaults first, and gives variables their values in the
-// environment: call it before anything asks for one. False: `why` says what is wrong, with the nearest name for an unknown one.
+// Reads the arguments behind the command (argv[0] is not looked at) into *o, defaults first, and gives variables their
+// values in the environment: call it before anything asks for one. False: `why` says what is wrong, with the nearest
+// name for an unknown one.
 bool xp_options_parse(int command, int argc, char *const *argv, xp_options *o, char why[256]);
 
 // The options of a command, a line each, as text of at most `size` bytes.
@@ -47,5 +49,6 @@ void xp_options_help(int command, char *out, size_t size);
 // The variables that matter for a machine, and may be given as options; NULL behind the last.
 extern const char *const xp_variables[];
 
-// The name nearest to `name`, when it is near enough to be meant; else NULL. names(arg, i) gives the i-th, NULL behind the last.
+// The name nearest to `name`, when it is near enough to be meant; else NULL. names(arg, i) gives the i-th, NULL behind
+// the last.
 const char *xp_nearest(const char *name, const char *(*names)(void *arg, int i), void *arg);

@@ -33,7 +33,8 @@ static void write_way(const xp_machine *m, const tt_path *p, FILE *f)
   char name[NAME];
   for (int i = 0; i < p->count; i++) {
     const tt_topo_link *l = &m->topo->links[m->paths->hops[p->first + i]];
-    fprintf(f, "%s%s %s", i > 0 ? " " : "  ", xp_link_kind(m->topo, l), xp_node_name(m->topo, l->to, name, sizeof(name)));
+    fprintf(f, "%s%s %s", i > 0 ? " " : "  ", xp_link_kind(m->topo, l),
+            xp_node_name(m->topo, l->to, name, sizeof(name)));
   }
 }
 
@@ -49,8 +50,8 @@ static void write_list(const xp_options *o, const xp_machine *m, xp_print *out)
         continue;
       }
       const tt_path *p = tt_path_get(m->paths, from, to);
-      fprintf(out->f, "%-12s %-12s %-4s %9.3f %5d", tt_node_name(t, from, a, sizeof(a)), tt_node_name(t, to, b, sizeof(b)),
-              tt_path_type_name(p->type), (double)p->bw, p->count);
+      fprintf(out->f, "%-12s %-12s %-4s %9.3f %5d", tt_node_name(t, from, a, sizeof(a)),
+              tt_node_name(t, to, b, sizeof(b)), tt_path_type_name(p->type), (double)p->bw, p->count);
       if (o->ways) {
         write_way(m, p, out->f);
       }
@@ -72,7 +73,8 @@ static void write_matrix(const xp_options *o, const xp_machine *m, xp_print *out
   fprintf(out->f, "%-8s", "");
   for (int to = 0; to < tt_topo_ends(t); to++) {
     if (in_matrix(o, t, to, false)) {
-      fprintf(out->f, " %s%-6s%s", xp_ansi(out, XP_BOLD), tt_node_name(t, to, name, sizeof(name)), xp_ansi(out, XP_PLAIN));
+      fprintf(out->f, " %s%-6s%s", xp_ansi(out, XP_BOLD), tt_node_name(t, to, name, sizeof(name)),
+              xp_ansi(out, XP_PLAIN));
     }
   }
   fputc('\n', out->f);
@@ -80,12 +82,14 @@ static void write_matrix(const xp_options *o, const xp_machine *m, xp_print *out
     if (!in_matrix(o, t, from, true)) {
       continue;
     }
-    fprintf(out->f, "%s%-8s%s", xp_ansi(out, XP_BOLD), tt_node_name(t, from, name, sizeof(name)), xp_ansi(out, XP_PLAIN));
+    fprintf(out->f, "%s%-8s%s", xp_ansi(out, XP_BOLD), tt_node_name(t, from, name, sizeof(name)),
+            xp_ansi(out, XP_PLAIN));
     for (int to = 0; to < tt_topo_ends(t); to++) {
       int type = tt_path_get(m->paths, from, to)->type;
       xp_colour c = type <= TT_PATH_NVB ? XP_GOOD : type >= TT_PATH_PHB ? XP_BAD : XP_PLAIN;
       if (in_matrix(o, t, to, false)) {
-        fprintf(out->f, " %s%-6s%s", from == to ? "" : xp_ansi(out, c), from == to ? "X" : tt_path_type_name(type), xp_ansi(out, XP_PLAIN));
+        fprintf(out->f, " %s%-6s%s", from == to ? "" : xp_ansi(out, c), from == to ? "X" : tt_path_type_name(type),
+                xp_ansi(out, XP_PLAIN));
       }
     }
     fputc('\n', out->f);

@@ -24,7 +24,8 @@ static bool wants_colour(const xp_options *o, bool terminal)
   return terminal && (no == NULL || no[0] == 0) && (kind == NULL || strcmp(kind, "dumb") != 0);
 }
 
-// Standard output is for results alone: descriptor 1, where the library's log goes (NCCL_DEBUG), becomes standard error.
+// Standard output is for results alone: descriptor 1, where the library's log goes (NCCL_DEBUG), becomes standard
+// error.
 static FILE *standard_output(void)
 {
   int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -182,7 +183,8 @@ void xp_flow(const xp_print *p, int at, int indent, const char *text)
     at = begin;
   }
   while (*text != 0) {
-    int gap = (int)strspn(text, " "), length = (int)strcspn(text + gap, " "), columns = columns_of(text + gap, (size_t)length);
+    int gap = (int)strspn(text, " "), length = (int)strcspn(text + gap, " "),
+        columns = columns_of(text + gap, (size_t)length);
     bool fits = at + gap + columns <= width || first || at == begin;
     fprintf(p->f, fits ? "%*s%.*s" : "\n%*s%.*s", fits ? gap : begin, "", length, text + gap);
     at = (fits ? at + gap : begin) + columns;

@@ -13,11 +13,12 @@ typedef struct xp_print {
   char *beside;
 } xp_print;
 
-// Opens what the options say: standard output or a file. What the file has stays until the end: it may be what the command reads. False: a
-// message was written.
+// Opens what the options say: standard output or a file. What the file has stays until the end: it may be what the
+// command reads. False: a message was written.
 bool xp_print_open(const xp_options *o, xp_print *out);
 
-// Closes it; unless `good`, a file stays as it was. False when anything could not be written (full disk, closed pipe): a message was written.
+// Closes it; unless `good`, a file stays as it was. False when anything could not be written (full disk, closed pipe):
+// a message was written.
 bool xp_print_close(xp_print *p, bool good);
 
 typedef enum { XP_PLAIN, XP_BOLD, XP_DIM, XP_GPU, XP_NET, XP_CPU, XP_PCI, XP_GOOD, XP_BAD } xp_colour;
@@ -41,8 +42,8 @@ __attribute__((format(printf, 2, 3))) void xp_add(xp_text *t, const char *fmt, .
 // Columns that a text in UTF-8 takes; sequences of xp_ansi take none.
 int xp_columns(const char *text);
 
-// Writes a text's words and ends the line, which has `at` columns so far; two blanks come between. What would pass the width goes to the next
-// line: below where the text began, or where little room is left there, `indent` columns in.
+// Writes a text's words and ends the line, which has `at` columns so far; two blanks come between. What would pass the
+// width goes to the next line: below where the text began, or where little room is left there, `indent` columns in.
 void xp_flow(const xp_print *p, int at, int indent, const char *text);
 
 // The same of a text that is made first, at the begin of a line.

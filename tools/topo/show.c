@@ -48,7 +48,8 @@ static void line(const drawing *d, const char *branch, xp_colour c, const char *
   char whole[PREFIX + 16];
   const char *cut = d->out->utf8 ? "…" : ">";
   snprintf(whole, sizeof(whole), "%s%s", d->prefix, branch);
-  size_t width = d->out->width > 0 ? (size_t)d->out->width : SIZE_MAX, at = (size_t)xp_columns(whole), n = (size_t)xp_columns(name);
+  size_t width = d->out->width > 0 ? (size_t)d->out->width : SIZE_MAX, at = (size_t)xp_columns(whole),
+         n = (size_t)xp_columns(name);
   if (at + n >= width) {
     put(d, XP_DIM, whole, bytes_of(whole, TT_MIN(at, width - 1)));
     put(d, c, name, at < width - 1 ? bytes_of(name, width - 1 - at) : 0);
@@ -70,7 +71,8 @@ static void bus_id(int64_t id, char out[24])
   snprintf(out, 24, "%04llx:%02llx:%02llx.%llx", n >> 20 & 0xffffffff, n >> 12 & 0xff, n >> 4 & 0xff, n & 0xf);
 }
 
-// Values of an attribute ("name") of the network ports, by node; free the list, not the texts, which are the document's. NULL: no memory.
+// Values of an attribute ("name") of the network ports, by node; free the list, not the texts, which are the
+// document's. NULL: no memory.
 static const char **port_texts(const xp_machine *m, const char *attribute)
 {
   const tt_topo *t = m->topo;
@@ -90,7 +92,8 @@ static const char **port_texts(const xp_machine *m, const char *attribute)
   return names;
 }
 
-// Kinds of x86 CPU by the numbers of the file, as makers name them. Family as NCCL writes it (the extended one in front) or as the kernel does.
+// Kinds of x86 CPU by the numbers of the file, as makers name them. Family as NCCL writes it (the extended one in
+// front) or as the kernel does.
 static const struct {
   int vendor, family, kernel_family, first, last;
   const char *name;
@@ -134,7 +137,8 @@ static const char *cpu_name(const drawing *d, const tt_topo_node *n, char *out, 
     }
   }
   for (size_t i = 0; i < TT_COUNT(cpu_kinds); i++) {
-    bool same = cpu_kinds[i].vendor == n->cpu.vendor && (cpu_kinds[i].family == family || cpu_kinds[i].kernel_family == family);
+    bool same =
+        cpu_kinds[i].vendor == n->cpu.vendor && (cpu_kinds[i].family == family || cpu_kinds[i].kernel_family == family);
     if (same && model >= cpu_kinds[i].first && model <= cpu_kinds[i].last) {
       snprintf(out, size, "%s %s", vendors[n->cpu.vendor], cpu_kinds[i].name);
       return out;
@@ -161,7 +165,8 @@ static void add_links(const drawing *d, int node, int type, bool lower, xp_text 
       xp_add(to, "%s  %s %s", bw >= 0 ? "," : "", tt_link_type_name(type), arrow);
     }
     xp_add(to, " %s", tt_node_name(d->t, link->to, name, sizeof(name)));
-    bool last = l + 1 == n->first_link + n->nlinks || d->t->links[l + 1].type != type || d->t->links[l + 1].bw != link->bw;
+    bool last =
+        l + 1 == n->first_link + n->nlinks || d->t->links[l + 1].type != type || d->t->links[l + 1].bw != link->bw;
     if (last) {
       xp_add(to, " %g GB/s", (double)link->bw);
     }
@@ -192,8 +197,8 @@ static xp_colour describe(const drawing *d, int node, float up, char name[128], 
     add_links(d, node, TT_PATH_C2C, false, rest);
     return XP_GPU;
   case TT_NODE_NET:
-    xp_add(rest, "  %s  %g Gbit/s%s%s", d->ports[node] != NULL ? xp_clean(d->ports[node], label, sizeof(label)) : "", (double)n->net.bw * 8,
-           n->net.gdr != 0 ? "  gdr" : "", n->net.coll != 0 ? "  reduces" : "");
+    xp_add(rest, "  %s  %g Gbit/s%s%s", d->ports[node] != NULL ? xp_clean(d->ports[node], label, sizeof(label)) : "",
+           (double)n->net.bw * 8, n->net.gdr != 0 ? "  gdr" : "", n->net.coll != 0 ? "  reduces" : "");
     if (d->parts[node] != NULL) {
       xp_add(rest, "  made of %s", xp_clean(d->parts[node], label, sizeof(label)));
     }
@@ -257,7 +262,8 @@ static void draw_node(drawing *d, int node, float bw, const char *branch, const 
     d->seen[child] = true;
     next = next_child(d, node, &down);
     bool u = d->out->utf8;
-    draw_node(d, child, bw_here, next >= 0 ? (u ? "├─ " : "|- ") : (u ? "└─ " : "`- "), next >= 0 ? (u ? "│  " : "|  ") : "   ");
+    draw_node(d, child, bw_here, next >= 0 ? (u ? "├─ " : "|- ") : (u ? "└─ " : "`- "),
+              next >= 0 ? (u ? "│  " : "|  ") : "   ");
   }
   d->prefix[at] = 0;
 }
@@ -328,8 +334,9 @@ typedef struct form {
 } form;
 
 static const form forms[] = {
-    {"text", XP_TO_MACHINE, show_text, NULL}, {"xml", XP_TO_MACHINE, show_xml, NULL},    {"json", XP_TO_MODEL, NULL, xp_draw_json},
-    {"svg", XP_TO_GRAPHS, NULL, xp_draw_svg}, {"html", XP_TO_MODEL, NULL, xp_draw_html},
+    {"text", XP_TO_MACHINE, show_text, NULL},  {"xml", XP_TO_MACHINE, show_xml, NULL},
+    {"json", XP_TO_MODEL, NULL, xp_draw_json}, {"svg", XP_TO_GRAPHS, NULL, xp_draw_svg},
+    {"html", XP_TO_MODEL, NULL, xp_draw_html},
 };
 
 static const char *form_at(void *arg, int i)
@@ -370,7 +377,8 @@ static ncclResult_t draw(const form *f, const xp_options *o, const xp_machine *m
   if (res == ncclSuccess && f->depth == XP_TO_MODEL) {
     res = xp_curves_make(m, o->file[0] == NULL && tt_params_get()->topo_file == NULL, &curves);
   }
-  xp_drawing d = {title_of(o, m), m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL, ports, &curves, m->nodes};
+  xp_drawing d = {title_of(o, m), m->topo, m->paths, m->ngroups == 1 ? &m->group[0].graphs : NULL,
+                  ports,          &curves, m->nodes};
   res = res == ncclSuccess ? f->draw(&d, out->f) : res;
   xp_curves_clear(&curves);
   tt_free(ports);

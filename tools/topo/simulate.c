@@ -14,7 +14,8 @@ typedef struct run {
   FILE *f;
 } run;
 
-// Each ring passes every rank once; each tree has one root, and a way up to it from every rank. What is printed would mean nothing else.
+// Each ring passes every rank once; each tree has one root, and a way up to it from every rank. What is printed would
+// mean nothing else.
 static ncclResult_t check_channels(const tt_connect *c)
 {
   for (int ch = 0; ch < c->nchannels; ch++) {
@@ -33,8 +34,8 @@ static ncclResult_t check_channels(const tt_connect *c)
       roots += known ? 0 : c->nranks;
     }
     if (rank != 0 || seen != c->nranks || roots != 1) {
-      return tt_fail(ncclInternalError, "channel %d: the ring is back after %d of %d ranks, the tree has %d roots", ch, seen, c->nranks,
-                     roots);
+      return tt_fail(ncclInternalError, "channel %d: the ring is back after %d of %d ranks, the tree has %d roots", ch,
+                     seen, c->nranks, roots);
     }
   }
   return ncclSuccess;
@@ -59,7 +60,8 @@ static int write_line(run *x, size_t size)
   if (tt_model_choose(&x->m->model, &x->op, &c) != ncclSuccess) {
     return xp_complain(1);
   }
-  double algbw = c.us > 0 ? (double)x->op.bytes / (double)c.us / 1e3 : 0, busbw = algbw * xp_bus_factor(x->op.func, x->m->model.nranks);
+  double algbw = c.us > 0 ? (double)x->op.bytes / (double)c.us / 1e3 : 0,
+         busbw = algbw * xp_bus_factor(x->op.func, x->m->model.nranks);
   xp_fixed((double)c.us, 7, us, sizeof(us));
   xp_fixed(algbw, 6, alg, sizeof(alg));
   xp_fixed(busbw, 6, bus, sizeof(bus));
@@ -68,7 +70,8 @@ static int write_line(run *x, size_t size)
   for (int side = 0; side < 2; side++) {
     fprintf(x->f, "  %7s  %6s  %6s  %6s", us, alg, bus, "N/A");
   }
-  fprintf(x->f, "  %-13s %-6s %8d %7d\n", tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels, c.threads);
+  fprintf(x->f, "  %-13s %-6s %8d %7d\n", tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels,
+          c.threads);
   x->busbw += busbw;
   x->lines++;
   return 0;
@@ -83,8 +86,8 @@ static int tree_depth(const tt_connect *c)
 static void write_head(const run *x)
 {
   const tt_connect *c = x->m->connect;
-  fprintf(x->f, "# %s predicted: %d ranks on %d node%s, %d channels, trees about %d deep; no measurement\n", tt_model_func_name(x->op.func),
-          c->nranks, c->nnodes, c->nnodes == 1 ? "" : "s", c->nchannels, tree_depth(c));
+  fprintf(x->f, "# %s predicted: %d ranks on %d node%s, %d channels, trees about %d deep; no measurement\n",
+          tt_model_func_name(x->op.func), c->nranks, c->nnodes, c->nnodes == 1 ? "" : "s", c->nchannels, tree_depth(c));
   fprintf(x->f, "#\n# %10s  %12s  %8s  %6s  %6s%11sout-of-place%23sin-place%10s\n", "", "", "", "", "", "", "", "");
   static const char *const heads[2][8] = {{"size", "count", "type", "redop", "root", "time", "algbw", "busbw"},
                                           {"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)"}};
@@ -126,8 +129,8 @@ int xp_simulate(const xp_options *o, xp_print *out)
   run x = {.o = o, .m = &w.m, .f = out->f};
   int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
   if (func == XP_ALL_TO_ALL) {
-    fprintf(stderr,
-            "tutti-topo: simulate: NCCL has no cost model for all-to-all; tuning and explain say the least time that links allow\n");
+    fprintf(stderr, "tutti-topo: simulate: NCCL has no cost model for all-to-all; tuning and explain say the least "
+                    "time that links allow\n");
     return 2;
   }
   if (func < 0 || !xp_op_of(o, &x.op)) {

@@ -18,7 +18,8 @@ static void fill_costs(const asked *a, tt_tuner_question *q)
 {
   for (int algo = 0; algo < TUTTI_NUM_ALGORITHMS; algo++) {
     for (int proto = 0; proto < NCCL_NUM_PROTOCOLS; proto++) {
-      float us = algo < NCCL_NUM_ALGORITHMS ? tt_model_time(a->model, &a->op, (tt_model_algo)algo, (tt_model_proto)proto) : -1;
+      float us =
+          algo < NCCL_NUM_ALGORITHMS ? tt_model_time(a->model, &a->op, (tt_model_algo)algo, (tt_model_proto)proto) : -1;
       q->costs[algo][proto] = us >= 0 ? us : (float)NCCL_ALGO_PROTO_IGNORE;
     }
   }
@@ -26,8 +27,11 @@ static void fill_costs(const asked *a, tt_tuner_question *q)
 
 static void write_answer(const asked *a, tt_tuner *tuner)
 {
-  tt_tuner_question q = {
-      .func = (ncclFunc_t)a->op.func, .bytes = a->op.bytes, .ops = TT_MAX(a->op.together, 1), .algo = a->own->algo, .proto = a->own->proto};
+  tt_tuner_question q = {.func = (ncclFunc_t)a->op.func,
+                         .bytes = a->op.bytes,
+                         .ops = TT_MAX(a->op.together, 1),
+                         .algo = a->own->algo,
+                         .proto = a->own->proto};
   tt_tuner_answer answer;
   fill_costs(a, &q);
   tt_tuner_query(tuner, &q, &answer);
@@ -43,8 +47,8 @@ static void write_answer(const asked *a, tt_tuner *tuner)
   if (same) {
     fprintf(a->f, "  tuner plugin %s: asked, and leaves the choice as it is\n", tt_tuner_name(tuner));
   } else {
-    fprintf(a->f, "  tuner plugin %s: decided: %s %s, %d channels, predicted %.2f us, in place of the choice above\n", tt_tuner_name(tuner),
-            tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels, (double)us);
+    fprintf(a->f, "  tuner plugin %s: decided: %s %s, %d channels, predicted %.2f us, in place of the choice above\n",
+            tt_tuner_name(tuner), tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels, (double)us);
   }
 }
 
@@ -55,9 +59,10 @@ static void ask_changed(const asked *a, tt_tuner *tuner, const tt_model_constant
   tt_model_input in = {.connect = a->m->connect, .opt = &a->m->model_options, .constants = constants};
   if (tt_model_make(&in, &changed) == ncclSuccess) {
     tt_model_choice own = *a->own;
-    if (tt_model_choose(&changed, &a->op, &own) == ncclSuccess && (own.algo != a->own->algo || own.proto != a->own->proto)) {
-      fprintf(a->f, "  tuner plugin %s: the constants that it changes make it %s %s\n", tt_tuner_name(tuner), tt_model_algo_name(own.algo),
-              tt_model_proto_name(own.proto));
+    if (tt_model_choose(&changed, &a->op, &own) == ncclSuccess &&
+        (own.algo != a->own->algo || own.proto != a->own->proto)) {
+      fprintf(a->f, "  tuner plugin %s: the constants that it changes make it %s %s\n", tt_tuner_name(tuner),
+              tt_model_algo_name(own.algo), tt_model_proto_name(own.proto));
     }
     write_answer(&(asked){.m = a->m, .model = &changed, .op = a->op, .own = &own, .f = a->f}, tuner);
   }

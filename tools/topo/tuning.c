@@ -5,8 +5,8 @@
 #include "base/util.h"
 #include "commands.h"
 
-static const tt_model_func order[] = {TT_MODEL_ALL_REDUCE, TT_MODEL_ALL_GATHER, TT_MODEL_REDUCE_SCATTER, TT_MODEL_BROADCAST,
-                                      TT_MODEL_REDUCE};
+static const tt_model_func order[] = {TT_MODEL_ALL_REDUCE, TT_MODEL_ALL_GATHER, TT_MODEL_REDUCE_SCATTER,
+                                      TT_MODEL_BROADCAST, TT_MODEL_REDUCE};
 
 typedef struct table {
   const xp_options *o;
@@ -61,14 +61,16 @@ static void write_cells(const tt_model *m, tt_model_func f, const xp_print *out)
         fprintf(out->f, " %9s %7s", "-", "-");
       }
     }
-    xp_flow(out, 69, 4, bound != NULL ? bound : xp_off_text((tt_model_off)m->off[f][a][TT_MODEL_SIMPLE], off, sizeof(off)));
+    xp_flow(out, 69, 4,
+            bound != NULL ? bound : xp_off_text((tt_model_off)m->off[f][a][TT_MODEL_SIMPLE], off, sizeof(off)));
   }
 }
 
 static int write_choices(const xp_options *o, const tt_model *m, tt_model_func f, xp_print *out)
 {
   char size[32], us[16], bw[16];
-  fprintf(out->f, "  %12s  %-14s %-7s %12s %9s %8s %7s\n", "size", "algorithm", "proto", "us", "GB/s", "channels", "threads");
+  fprintf(out->f, "  %12s  %-14s %-7s %12s %9s %8s %7s\n", "size", "algorithm", "proto", "us", "GB/s", "channels",
+          "threads");
   for (size_t bytes = o->min_bytes, more = 1; more != 0; more = bytes = xp_next_size(o, bytes)) {
     tt_model_op op = {.func = f, .bytes = bytes};
     tt_model_choice c;
@@ -76,9 +78,9 @@ static int write_choices(const xp_options *o, const tt_model *m, tt_model_func f
       return xp_complain(1);
     }
     double rate = c.us > 0 ? (double)bytes / (double)c.us / 1e3 : 0;
-    fprintf(out->f, "  %12s  %-14s %-7s %s %s %8d %7d\n", xp_bytes(bytes, size, sizeof(size)), tt_model_algo_name(c.algo),
-            tt_model_proto_name(c.proto), xp_fixed((double)c.us, 12, us, sizeof(us)), xp_fixed(rate, 9, bw, sizeof(bw)), c.channels,
-            c.threads);
+    fprintf(out->f, "  %12s  %-14s %-7s %s %s %8d %7d\n", xp_bytes(bytes, size, sizeof(size)),
+            tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), xp_fixed((double)c.us, 12, us, sizeof(us)),
+            xp_fixed(rate, 9, bw, sizeof(bw)), c.channels, c.threads);
   }
   return 0;
 }
@@ -89,8 +91,10 @@ static void write_messages(const table *t)
   const xp_print *out = t->out;
   fprintf(out->f, "\n%s%-15s%s", xp_ansi(out, XP_BOLD), xp_func_name(XP_ALL_TO_ALL), xp_ansi(out, XP_PLAIN));
   xp_text why = {0};
-  xp_add(&why, "messages, for which NCCL has no cost model: the least time that the links allow, without latency; bound by %s",
-         xp_messages_bound(t->m, &t->messages, xp_arrow(out), text));
+  xp_add(
+      &why,
+      "messages, for which NCCL has no cost model: the least time that the links allow, without latency; bound by %s",
+      xp_messages_bound(t->m, &t->messages, xp_arrow(out), text));
   xp_flow(out, 15, 4, why.buf);
   fprintf(out->f, "  %12s  %22s %12s %9s\n", "size", "", "us", "GB/s");
   for (size_t bytes = t->o->min_bytes, more = 1; more != 0; more = bytes = xp_next_size(t->o, bytes)) {
@@ -104,8 +108,8 @@ static int write_text(const table *t)
 {
   int code = 0;
   const tt_model *m = t->model;
-  xp_say(t->out, 2, "%d rank%s on %d node%s: latency and bandwidth of the operation's size; then the choice per size", m->nranks,
-         m->nranks == 1 ? "" : "s", m->nnodes, m->nnodes == 1 ? "" : "s");
+  xp_say(t->out, 2, "%d rank%s on %d node%s: latency and bandwidth of the operation's size; then the choice per size",
+         m->nranks, m->nranks == 1 ? "" : "s", m->nnodes, m->nnodes == 1 ? "" : "s");
   xp_say_collnet(t->out, m);
   xp_say_host(t->out, t->m->topo, t->func < 0 ? TT_MODEL_ALL_REDUCE : t->func);
   for (size_t i = 0; i < TT_COUNT(order) && code == 0; i++) {
@@ -124,11 +128,13 @@ static int write_text(const table *t)
 // ---- For programs ----
 
 // Calls fn for every wanted function and size; `nth` counts them.
-static int each_choice(const table *t, void (*fn)(const table *t, const tt_model_op *op, const tt_model_choice *c, int nth))
+static int each_choice(const table *t,
+                       void (*fn)(const table *t, const tt_model_op *op, const tt_model_choice *c, int nth))
 {
   int nth = 0;
   for (size_t i = 0; i < TT_COUNT(order); i++) {
-    for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && is_wanted(t, order[i]); more = bytes = xp_next_size(t->o, bytes)) {
+    for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && is_wanted(t, order[i]);
+         more = bytes = xp_next_size(t->o, bytes)) {
       tt_model_op op = {.func = order[i], .bytes = bytes};
       tt_model_choice c;
       if (tt_model_choose(t->model, &op, &c) != ncclSuccess) {
@@ -143,8 +149,8 @@ static int each_choice(const table *t, void (*fn)(const table *t, const tt_model
 static void plain_choice(const table *t, const tt_model_op *op, const tt_model_choice *c, int nth)
 {
   (void)nth;
-  fprintf(t->out->f, "choice %s %zu %s %s %.4f %d %d\n", tt_model_func_name(op->func), op->bytes, tt_model_algo_name(c->algo),
-          tt_model_proto_name(c->proto), (double)c->us, c->channels, c->threads);
+  fprintf(t->out->f, "choice %s %zu %s %s %.4f %d %d\n", tt_model_func_name(op->func), op->bytes,
+          tt_model_algo_name(c->algo), tt_model_proto_name(c->proto), (double)c->us, c->channels, c->threads);
 }
 
 // "choice" and "model" lines, in the order of the known results; "least" lines for all-to-all.
@@ -156,21 +162,25 @@ static int write_plain(const table *t)
     float latency = t->model->latency[f][a][p], bw = t->model->bandwidth[f][a][p];
     bool known = latency != 0 || bw != 0;
     if (known && is_wanted(t, f)) {
-      fprintf(t->out->f, "model %s %s %s %.4f %.4f\n", tt_model_func_name((tt_model_func)f), tt_model_algo_name((tt_model_algo)a),
-              tt_model_proto_name((tt_model_proto)p), (double)latency, (double)bw);
+      fprintf(t->out->f, "model %s %s %s %.4f %.4f\n", tt_model_func_name((tt_model_func)f),
+              tt_model_algo_name((tt_model_algo)a), tt_model_proto_name((tt_model_proto)p), (double)latency,
+              (double)bw);
     }
   }
-  for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && has_messages(t) && code == 0; more = bytes = xp_next_size(t->o, bytes)) {
-    fprintf(t->out->f, "least %s %zu %.4f\n", xp_func_name(XP_ALL_TO_ALL), bytes, xp_messages_time(&t->messages, bytes));
+  for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && has_messages(t) && code == 0;
+       more = bytes = xp_next_size(t->o, bytes)) {
+    fprintf(t->out->f, "least %s %zu %.4f\n", xp_func_name(XP_ALL_TO_ALL), bytes,
+            xp_messages_time(&t->messages, bytes));
   }
   return code;
 }
 
 static void json_choice(const table *t, const tt_model_op *op, const tt_model_choice *c, int nth)
 {
-  fprintf(t->out->f, "%s\n    {\"function\": \"%s\", \"bytes\": %zu, \"algorithm\": \"%s\", \"protocol\": \"%s\", \"us\": %.4f, ",
-          nth > 0 ? "," : "", tt_model_func_name(op->func), op->bytes, tt_model_algo_name(c->algo), tt_model_proto_name(c->proto),
-          (double)c->us);
+  fprintf(t->out->f,
+          "%s\n    {\"function\": \"%s\", \"bytes\": %zu, \"algorithm\": \"%s\", \"protocol\": \"%s\", \"us\": %.4f, ",
+          nth > 0 ? "," : "", tt_model_func_name(op->func), op->bytes, tt_model_algo_name(c->algo),
+          tt_model_proto_name(c->proto), (double)c->us);
   fprintf(t->out->f, "\"channels\": %d, \"threads\": %d}", c->channels, c->threads);
 }
 
@@ -181,13 +191,15 @@ static void json_cells(const table *t)
   char text[256];
   FILE *f = t->out->f;
   for (int i = 0; i < TT_MODEL_FUNCS * TT_MODEL_ALGOS * TT_MODEL_PROTOS; i++) {
-    int func = i / (TT_MODEL_ALGOS * TT_MODEL_PROTOS), a = i / TT_MODEL_PROTOS % TT_MODEL_ALGOS, p = i % TT_MODEL_PROTOS;
+    int func = i / (TT_MODEL_ALGOS * TT_MODEL_PROTOS), a = i / TT_MODEL_PROTOS % TT_MODEL_ALGOS,
+        p = i % TT_MODEL_PROTOS;
     tt_model_off off = t->model->off[func][a][p];
     if (off == TT_OFF_NEVER || !is_wanted(t, func)) {
       continue;
     }
     fprintf(f, "%s\n    {\"function\": \"%s\", \"algorithm\": \"%s\", \"protocol\": \"%s\", ", nth++ > 0 ? "," : "",
-            tt_model_func_name((tt_model_func)func), tt_model_algo_name((tt_model_algo)a), tt_model_proto_name((tt_model_proto)p));
+            tt_model_func_name((tt_model_func)func), tt_model_algo_name((tt_model_algo)a),
+            tt_model_proto_name((tt_model_proto)p));
     if (off == TT_OFF_NOT) {
       fprintf(f, "\"latency\": %.4f, \"bandwidth\": %.4f, \"bound\": ", (double)t->model->latency[func][a][p],
               (double)t->model->bandwidth[func][a][p]);
@@ -204,7 +216,8 @@ static void json_messages(const table *t)
 {
   int nth = 0;
   char text[192];
-  for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && has_messages(t); more = bytes = xp_next_size(t->o, bytes)) {
+  for (size_t bytes = t->o->min_bytes, more = 1; more != 0 && has_messages(t);
+       more = bytes = xp_next_size(t->o, bytes)) {
     fprintf(t->out->f, "%s\n    {\"function\": \"%s\", \"bytes\": %zu, \"us\": %.4f, \"bound\": ", nth++ > 0 ? "," : "",
             xp_func_name(XP_ALL_TO_ALL), bytes, xp_messages_time(&t->messages, bytes));
     xp_json_text(t->out->f, xp_messages_bound(t->m, &t->messages, "->", text));

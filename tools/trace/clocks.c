@@ -1,4 +1,5 @@
-// clocks.c: all time lines on one clock. A message arrives after it was sent: each one bounds by how much two clocks differ, from above or from below.
+// clocks.c: all time lines on one clock. A message arrives after it was sent: each one bounds by how much two clocks
+// differ, from above or from below.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ typedef struct hops {
 
 // ---- which clocks there are
 
-// Files of one machine have its clock, if they know by how much theirs is ahead of it; else the same text means the same clock.
+// Files of one machine have its clock, if they know by how much theirs is ahead of it; else the same text means the
+// same clock.
 static size_t name_length(const xt_trace *t)
 {
   return t->knows_ahead ? strcspn(t->clock, " ") : strlen(t->clock);
@@ -50,7 +52,8 @@ double xt_job_shift(const xt_job *job, const xt_job *to)
 static int clock_of(const xt_job *job, const xt_trace *t)
 {
   int i = 0;
-  while (i < job->nclocks && (job->clocks[i].length != name_length(t) || strncmp(job->clocks[i].name, t->clock, name_length(t)) != 0)) {
+  while (i < job->nclocks &&
+         (job->clocks[i].length != name_length(t) || strncmp(job->clocks[i].name, t->clock, name_length(t)) != 0)) {
     i++;
   }
   return i;
@@ -63,11 +66,12 @@ static void name_clocks(xt_job *job)
     t->shift = -t->ahead; // 0 where it is not known
     t->at_clock = clock_of(job, t);
     if (t->at_clock == job->nclocks) {
-      job->clocks[job->nclocks++] = (xt_clock){.name = t->clock,
-                                               .length = name_length(t),
-                                               .host = t->host,
-                                               .how = i == 0 ? XT_CLOCK_FIRST : XT_CLOCK_WALL,
-                                               .shift = (t->skew + t->ahead) - (job->traces[0].skew + job->traces[0].ahead)};
+      job->clocks[job->nclocks++] =
+          (xt_clock){.name = t->clock,
+                     .length = name_length(t),
+                     .host = t->host,
+                     .how = i == 0 ? XT_CLOCK_FIRST : XT_CLOCK_WALL,
+                     .shift = (t->skew + t->ahead) - (job->traces[0].skew + job->traces[0].ahead)};
     }
   }
 }
@@ -149,7 +153,8 @@ static bool is_known(const xt_clock *c)
   return c->how != XT_CLOCK_WALL;
 }
 
-// All bounds that messages between clock k and those that are known give. Returns how many; both[]: how many from below and above.
+// All bounds that messages between clock k and those that are known give. Returns how many; both[]: how many from below
+// and above.
 static size_t collect_bounds(const xt_job *job, const hops *h, int k, bound *out, size_t both[2])
 {
   size_t n = 0;
@@ -181,7 +186,8 @@ static double room(const bound *list, size_t n, double drift, double zero, doubl
   return above - below;
 }
 
-// The drift that leaves most room; a drift has to gain such a share of what it moves the job's ends by, else it is taken for chance.
+// The drift that leaves most room; a drift has to gain such a share of what it moves the job's ends by, else it is
+// taken for chance.
 static double find_drift(const bound *list, size_t n, double zero, double share)
 {
   double first = INFINITY, last = -INFINITY, middle, low = -DRIFT_MOST, high = DRIFT_MOST;
@@ -236,8 +242,8 @@ static double reach(const bound *list, size_t n, double low, double high, double
   return edge(list, n, (low + high) / 2, at, sign);
 }
 
-// Takes the middle of the room. What it may be wrong by is the most that any line between the bounds is away from it while the clock's traces last; lines are
-// farthest apart at an end. False: the bounds contradict each other.
+// Takes the middle of the room. What it may be wrong by is the most that any line between the bounds is away from it
+// while the clock's traces last; lines are farthest apart at an end. False: the bounds contradict each other.
 static bool measure(xt_clock *c, const bound *list, size_t n)
 {
   double zero = list[0].at, middle, drift = find_drift(list, n, zero, 3.0 / 4), best = find_drift(list, n, zero, 0);
@@ -247,7 +253,8 @@ static bool measure(xt_clock *c, const bound *list, size_t n)
   }
   drift = room(list, n, drift, zero, &middle) < 0 ? best : drift;
   room(list, n, drift, zero, &middle);
-  double low = allowed(list, n, best, -DRIFT_MOST), high = allowed(list, n, best, DRIFT_MOST), ends[2] = {c->first, c->last};
+  double low = allowed(list, n, best, -DRIFT_MOST), high = allowed(list, n, best, DRIFT_MOST),
+         ends[2] = {c->first, c->last};
   c->error = 0;
   for (int i = 0; i < 2; i++) {
     double ahead = middle + drift * (ends[i] - zero);
@@ -260,7 +267,8 @@ static bool measure(xt_clock *c, const bound *list, size_t n)
   return true;
 }
 
-// Of the clocks that exchange messages both ways with known ones, the one with most. False: there is none that was not tried.
+// Of the clocks that exchange messages both ways with known ones, the one with most. False: there is none that was not
+// tried.
 static bool measure_next(xt_job *job, const hops *h, bound *list)
 {
   int best = -1;
@@ -281,8 +289,9 @@ static bool measure_next(xt_job *job, const hops *h, bound *list)
 
 // ---- rings: messages go one way only, but come back in the end
 
-// At a moment of the job (`at`, of the first clock) clock k is ahead of i by no more than between[i * n + k]: known clocks have the job's time, and stand at
-// clock 0. How far a message was from that moment is known within `unsure`: so long the clocks may have drifted apart, or else for `span`.
+// At a moment of the job (`at`, of the first clock) clock k is ahead of i by no more than between[i * n + k]: known
+// clocks have the job's time, and stand at clock 0. How far a message was from that moment is known within `unsure`: so
+// long the clocks may have drifted apart, or else for `span`.
 typedef struct moment {
   size_t n;
   double at, unsure, span;
@@ -325,7 +334,8 @@ static void bound_between(const xt_job *job, const hops *h, moment *m)
   }
 }
 
-// The shortest ways from clock 0 to all, or from all to it. False: there is none, as a ring of messages came back before it was sent.
+// The shortest ways from clock 0 to all, or from all to it. False: there is none, as a ring of messages came back
+// before it was sent.
 static bool shortest(const moment *m, bool there, double *out)
 {
   bool changed = true;
@@ -345,7 +355,8 @@ static bool shortest(const moment *m, bool there, double *out)
   return !changed;
 }
 
-// Bounds all clocks at the moment, and knows better from them where messages stand. False: the messages contradict each other.
+// Bounds all clocks at the moment, and knows better from them where messages stand. False: the messages contradict each
+// other.
 static bool bound_ways(const xt_job *job, const hops *h, moment *m)
 {
   bound_between(job, h, m);
@@ -396,7 +407,8 @@ static size_t count_first(const hops *h)
   return n;
 }
 
-// All clocks from which there is a way to clock 0 and back; messages that contradict each other leave the wall clocks. False: no memory.
+// All clocks from which there is a way to clock 0 and back; messages that contradict each other leave the wall clocks.
+// False: no memory.
 static bool measure_rings(xt_job *job, const hops *h)
 {
   size_t n = (size_t)job->nclocks, first = count_first(h), moments = first < MOMENTS ? first : MOMENTS;

@@ -9,8 +9,8 @@ static bool is_twice(const xt_trace *traces, int n)
 {
   for (int i = 0; i < n; i++) {
     if (traces[i].rank == traces[n].rank && strcmp(traces[i].comm, traces[n].comm) == 0) {
-      fprintf(stderr, "tutti-trace: %s and %s are both of rank %d of communicator %s: give one of them\n", traces[i].path, traces[n].path,
-              traces[n].rank, traces[n].comm);
+      fprintf(stderr, "tutti-trace: %s and %s are both of rank %d of communicator %s: give one of them\n",
+              traces[i].path, traces[n].path, traces[n].rank, traces[n].comm);
       return true;
     }
   }
@@ -20,7 +20,8 @@ static bool is_twice(const xt_trace *traces, int n)
 static bool belong_together(const xt_trace *a, const xt_trace *b)
 {
   bool known = a->born != 0 && b->born != 0; // numbers of processes come again
-  bool process = a->pid == b->pid && (!known || a->born == b->born) && strcmp(a->host, b->host) == 0 && strcmp(a->clock, b->clock) == 0;
+  bool process = a->pid == b->pid && (!known || a->born == b->born) && strcmp(a->host, b->host) == 0 &&
+                 strcmp(a->clock, b->clock) == 0;
   return process || strcmp(a->comm, b->comm) == 0;
 }
 

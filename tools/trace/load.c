@@ -56,7 +56,8 @@ static bool check_event(const char *path, size_t i, const json_t *e)
   if (strcmp(ph, "M") == 0) {
     return json_is_object(json_object_get(e, "args")) || bad_event(path, i, "needs args, an object");
   }
-  if (!json_is_integer(json_object_get(e, "pid")) || !json_is_integer(json_object_get(e, "tid")) || !is_time(json_object_get(e, "ts"))) {
+  if (!json_is_integer(json_object_get(e, "pid")) || !json_is_integer(json_object_get(e, "tid")) ||
+      !is_time(json_object_get(e, "ts"))) {
     return bad_event(path, i, "needs pid, tid and ts, numbers");
   }
   if (strcmp(ph, "X") == 0 && (!is_time(json_object_get(e, "dur")) || cat == NULL)) {
@@ -95,8 +96,8 @@ static bool read_head(const char *path, xt_trace *t)
   bool good = get_count(other, "rank", &rank) && get_count(other, "ranks", &ranks) && get_count(other, "pid", &pid) &&
               get_count(other, "realtime_minus_monotonic_ns", &skew) && get_count(other, "lost_ring_full", &full) &&
               get_count(other, "lost_disk", &disk) && get_count(other, "began_us", &began);
-  if (!good || t->comm == NULL || t->host == NULL || t->name == NULL || t->clock == NULL || rank >= ranks || ranks > INT32_MAX ||
-      pid > INT32_MAX) {
+  if (!good || t->comm == NULL || t->host == NULL || t->name == NULL || t->clock == NULL || rank >= ranks ||
+      ranks > INT32_MAX || pid > INT32_MAX) {
     return bad(path, "otherData lacks something, or its rank is not below its number of ranks");
   }
   t->rank = (int)rank;
@@ -135,7 +136,8 @@ static bool check_all(const char *path, xt_trace *t)
 // Bytes of all files together.
 static uint64_t most_bytes(void)
 {
-  uint64_t most = (uint64_t)MOST_MB << 20, memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / PARSED;
+  uint64_t most = (uint64_t)MOST_MB << 20,
+           memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / PARSED;
   return memory < most ? memory : most;
 }
 
@@ -147,7 +149,8 @@ bool xt_fit(char *const *paths, int n)
     sum += stat(paths[i], &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
     if (sum > most_bytes()) {
       fprintf(stderr,
-              "tutti-trace: %s: the files up to this one have %llu MB, more than the %llu MB that this machine has memory for: trace less "
+              "tutti-trace: %s: the files up to this one have %llu MB, more than the %llu MB that this machine has "
+              "memory for: trace less "
               "(TUTTI_TRACE_MASK), or the last events only (TUTTI_TRACE_RING=1), or give fewer files\n",
               paths[i], (unsigned long long)(sum >> 20), (unsigned long long)(most_bytes() >> 20));
       return false;

@@ -7,20 +7,21 @@
 
 #include "trace_tool.h"
 
-static const char help[] = "usage: tutti-trace COMMAND FILE... [-o OUTPUT]\n"
-                           "\n"
-                           "FILE: time lines of ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
-                           "\n"
-                           "commands\n"
-                           "  report    one page of HTML that needs nothing else: time line, who waits for whom, bandwidth over time\n"
-                           "  merge     one time line of all ranks, on one clock, for ui.perfetto.dev or chrome://tracing\n"
-                           "  summary   a table of operations by function and size, with the slowest rank, and who waited for whom\n"
-                           "\n"
-                           "options\n"
-                           "  -o FILE   where to write (default: standard output)\n"
-                           "  -h        this text\n"
-                           "\n"
-                           "exit status: 0 good, 1 the output could not be written, 2 bad usage or a file that is no such time line\n";
+static const char help[] =
+    "usage: tutti-trace COMMAND FILE... [-o OUTPUT]\n"
+    "\n"
+    "FILE: time lines of ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
+    "\n"
+    "commands\n"
+    "  report    one page of HTML that needs nothing else: time line, who waits for whom, bandwidth over time\n"
+    "  merge     one time line of all ranks, on one clock, for ui.perfetto.dev or chrome://tracing\n"
+    "  summary   a table of operations by function and size, with the slowest rank, and who waited for whom\n"
+    "\n"
+    "options\n"
+    "  -o FILE   where to write (default: standard output)\n"
+    "  -h        this text\n"
+    "\n"
+    "exit status: 0 good, 1 the output could not be written, 2 bad usage or a file that is no such time line\n";
 
 typedef struct command {
   const char *name;

@@ -26,7 +26,8 @@ static bool write_event(const xt_jobs *jobs, int i, json_t *e, double zero, FILE
     good = json_object_set_new(e, "ts", json_real(round(at * 1e3) / 1e3)) == 0 && good;
   }
   if (strcmp(json_string_value(json_object_get(e, "name")), "process_sort_index") == 0) {
-    good = json_object_set_new(json_object_get(e, "args"), "sort_index", json_integer(jobs->traces[i].rank)) == 0 && good;
+    good =
+        json_object_set_new(json_object_get(e, "args"), "sort_index", json_integer(jobs->traces[i].rank)) == 0 && good;
   }
   return good && json_dumpf(e, out, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) == 0;
 }

@@ -1,4 +1,5 @@
-// report.c: the page's data. Texts of files go into it as JSON in which no "<" stands, so that nothing in them can be taken for the page.
+// report.c: the page's data. Texts of files go into it as JSON in which no "<" stands, so that nothing in them can be
+// taken for the page.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static int put_safely(const char *text, size_t n, void *arg)
 
 static bool write_json(json_t *v, FILE *out)
 {
-  bool good = v != NULL && json_dump_callback(v, put_safely, out, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) == 0;
+  bool good = v != NULL &&
+              json_dump_callback(v, put_safely, out, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15)) == 0;
   json_decref(v);
   return good;
 }
@@ -53,7 +55,8 @@ static double rounded(double us)
 // Tracks of a rank that the page shows below its operations, with their slices.
 static bool is_shown(const char *cat)
 {
-  return strcmp(cat, "channel") == 0 || strcmp(cat, "message") == 0 || strcmp(cat, "proxy") == 0 || strcmp(cat, "call") == 0;
+  return strcmp(cat, "channel") == 0 || strcmp(cat, "message") == 0 || strcmp(cat, "proxy") == 0 ||
+         strcmp(cat, "call") == 0;
 }
 
 static json_t *thread_names(const xt_trace *t)
@@ -62,7 +65,8 @@ static json_t *thread_names(const xt_trace *t)
   for (size_t k = 0; k < json_array_size(t->events); k++) {
     const json_t *e = json_array_get(t->events, k), *tid = json_object_get(e, "tid");
     const char *title = json_string_value(json_object_get(json_object_get(e, "args"), "name"));
-    if (strcmp(json_string_value(json_object_get(e, "name")), "thread_name") == 0 && title != NULL && json_is_integer(tid)) {
+    if (strcmp(json_string_value(json_object_get(e, "name")), "thread_name") == 0 && title != NULL &&
+        json_is_integer(tid)) {
       char key[32];
       snprintf(key, sizeof key, "%lld", (long long)json_integer_value(tid));
       json_object_set_new(names, key, json_string(title));
@@ -112,12 +116,13 @@ static json_int_t how_of(page *p, const xt_op *op)
 // [start, duration, name, bytes, number, peer, how, queued before]
 static json_t *operation(page *p, const xt_job *job, const xt_op *op)
 {
-  return json_pack("[f,f,I,I,I,i,I,f]", rounded(op->start - job->begin), rounded(op->end - op->start), number_of(p, op->func),
-                   (json_int_t)op->bytes, (json_int_t)op->seq, op->peer, how_of(p, op),
+  return json_pack("[f,f,I,I,I,i,I,f]", rounded(op->start - job->begin), rounded(op->end - op->start),
+                   number_of(p, op->func), (json_int_t)op->bytes, (json_int_t)op->seq, op->peer, how_of(p, op),
                    rounded(json_number_value(json_object_get(op->args, "queued_us"))));
 }
 
-// Each rank's operations, every `stride`th, all ranks' the same ones; and of each function that it used [size, bus] of its bandwidth.
+// Each rank's operations, every `stride`th, all ranks' the same ones; and of each function that it used [size, bus] of
+// its bandwidth.
 static void add_operations(page *p, const xt_job *job, json_t *ranks)
 {
   size_t group = 0;
@@ -167,9 +172,9 @@ static json_t *text_of(const xt_job *job, void (*print)(const xt_job *job, FILE 
 static json_t *rank_of(page *p, const xt_job *job, int at)
 {
   const xt_trace *t = &job->traces[at];
-  return json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:o,s:o,s:o,s:o}", "rank", t->rank, "comm", t->comm, "name", t->name, "host", t->host, "pid",
-                   t->pid, "lost", (json_int_t)t->lost, "names", thread_names(t), "factors", json_object(), "ops", json_array(), "slices",
-                   slices(p, job, t));
+  return json_pack("{s:i,s:s,s:s,s:s,s:i,s:I,s:o,s:o,s:o,s:o}", "rank", t->rank, "comm", t->comm, "name", t->name,
+                   "host", t->host, "pid", t->pid, "lost", (json_int_t)t->lost, "names", thread_names(t), "factors",
+                   json_object(), "ops", json_array(), "slices", slices(p, job, t));
 }
 
 static json_t *job_of(page *p, const xt_job *job)
@@ -180,8 +185,9 @@ static json_t *job_of(page *p, const xt_job *job)
     json_array_append_new(ranks, rank_of(p, job, i));
   }
   add_operations(p, job, ranks);
-  return json_pack("{s:o,s:f,s:i,s:o,s:o,s:o}", "title", text_of(job, xt_job_title), "length", job->end - job->begin, "width",
-                   xt_job_ranks(job, &comm), "ranks", ranks, "waited", waits(job), "summary", text_of(job, xt_job_summary));
+  return json_pack("{s:o,s:f,s:i,s:o,s:o,s:o}", "title", text_of(job, xt_job_title), "length", job->end - job->begin,
+                   "width", xt_job_ranks(job, &comm), "ranks", ranks, "waited", waits(job), "summary",
+                   text_of(job, xt_job_summary));
 }
 
 static size_t stride_of(size_t n)
@@ -204,18 +210,20 @@ static bool write_data(const xt_jobs *jobs, FILE *out)
     json_array_append_new(list, job_of(&p, &jobs->list[i]));
   }
   json_decref(p.numbers);
-  return write_json(
-      json_pack("{s:I,s:I,s:o,s:o}", "opStride", (json_int_t)p.op_stride, "stride", (json_int_t)p.stride, "texts", p.texts, "jobs", list),
-      out);
+  return write_json(json_pack("{s:I,s:I,s:o,s:o}", "opStride", (json_int_t)p.op_stride, "stride", (json_int_t)p.stride,
+                              "texts", p.texts, "jobs", list),
+                    out);
 }
 
 bool xt_report(xt_jobs *jobs, FILE *out)
 {
-  fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n"
-        "<title>Tutti: time lines</title>\n<style>\n",
-        out);
-  fprintf(out, "%s</style>\n</head>\n<body>\n%s<script type=\"application/json\" id=\"data\">", xt_page_css, xt_page_html);
+  fputs(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n"
+      "<title>Tutti: time lines</title>\n<style>\n",
+      out);
+  fprintf(out, "%s</style>\n</head>\n<body>\n%s<script type=\"application/json\" id=\"data\">", xt_page_css,
+          xt_page_html);
   bool good = write_data(jobs, out);
   fprintf(out, "</script>\n<script>\n%s</script>\n</body>\n</html>\n", xt_page_js);
   return good && ferror(out) == 0;

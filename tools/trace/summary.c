@@ -39,16 +39,17 @@ static void print_row(const xt_job *job, const xt_op *const *ops, size_t n, doub
   const xt_op *p50 = ops[(n - 1) / 2], *p99 = ops[(size_t)(ceil(0.99 * (double)n)) - 1];
   xt_factors factors = xt_bandwidth(ops[0]->func, ops[0]->trace->ranks);
   double algbw = mean > 0 ? (double)ops[0]->bytes * factors.size / mean / 1e3 : 0;
-  fprintf(out, "%-16s %14llu %10zu %12.2f %12.2f %12.2f %10.3f %10.3f %6d %8d\n", ops[0]->func, (unsigned long long)ops[0]->bytes, n, mean,
-          p50->end - p50->start, p99->end - p99->start, algbw, algbw * factors.bus, ops[0]->trace->ranks, job->traces[slowest].rank);
+  fprintf(out, "%-16s %14llu %10zu %12.2f %12.2f %12.2f %10.3f %10.3f %6d %8d\n", ops[0]->func,
+          (unsigned long long)ops[0]->bytes, n, mean, p50->end - p50->start, p99->end - p99->start, algbw,
+          algbw * factors.bus, ops[0]->trace->ranks, job->traces[slowest].rank);
 }
 
 static void print_table(const xt_job *job, FILE *out)
 {
   const xt_op **sorted = malloc((job->nops + 1) * sizeof *sorted);
   double *sums = malloc((size_t)job->n * sizeof *sums);
-  fprintf(out, "%-16s %14s %10s %12s %12s %12s %10s %10s %6s %8s\n", "operation", "bytes", "count", "mean us", "p50 us", "p99 us",
-          "algbw GB/s", "busbw GB/s", "ranks", "slowest");
+  fprintf(out, "%-16s %14s %10s %12s %12s %12s %10s %10s %6s %8s\n", "operation", "bytes", "count", "mean us", "p50 us",
+          "p99 us", "algbw GB/s", "busbw GB/s", "ranks", "slowest");
   for (size_t i = 0; sorted != NULL && i < job->nops; i++) {
     sorted[i] = &job->ops[i];
   }
@@ -75,8 +76,8 @@ static void print_waits(const xt_job *job, FILE *out)
       sum += row[k];
     }
     if (sum > 0) {
-      fprintf(out, "rank %d of %s waited %.3f ms for others to come, most for rank %d: %.3f ms\n", job->traces[i].rank, job->traces[i].comm,
-              sum / 1e3, job->traces[most].rank, row[most] / 1e3);
+      fprintf(out, "rank %d of %s waited %.3f ms for others to come, most for rank %d: %.3f ms\n", job->traces[i].rank,
+              job->traces[i].comm, sum / 1e3, job->traces[most].rank, row[most] / 1e3);
     }
   }
 }
@@ -107,8 +108,9 @@ static void print_late(const xt_job *job, FILE *out)
   }
   for (int i = 0; all > 0 && i < MOST_LATE && i < job->n && list[i].sum > 0; i++) {
     const xt_trace *t = &job->traces[list[i].at];
-    fprintf(out, "%s rank %d of %s: %.3f ms, %.1f %% of all waiting\n", i == 0 ? "most waited for:" : "           then:", t->rank, t->comm,
-            list[i].sum / 1e3, 100 * list[i].sum / all);
+    fprintf(out, "%s rank %d of %s: %.3f ms, %.1f %% of all waiting\n",
+            i == 0 ? "most waited for:" : "           then:", t->rank, t->comm, list[i].sum / 1e3,
+            100 * list[i].sum / all);
   }
   free(list);
 }
@@ -134,8 +136,8 @@ void xt_job_summary(const xt_job *job, FILE *out)
   for (int i = 0; i < job->n; i++) {
     lost += job->traces[i].lost;
   }
-  fprintf(out, "%d time lines, %zu operations in %.3f s; %llu events were lost\n", job->n, job->nops, (job->end - job->begin) / 1e6,
-          (unsigned long long)lost);
+  fprintf(out, "%d time lines, %zu operations in %.3f s; %llu events were lost\n", job->n, job->nops,
+          (job->end - job->begin) / 1e6, (unsigned long long)lost);
   for (int i = 1; i < job->nclocks; i++) {
     const xt_clock *c = &job->clocks[i];
     print_clock(job, c, out);

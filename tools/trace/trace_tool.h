@@ -69,7 +69,8 @@ typedef struct xt_jobs {
   int n;
 } xt_jobs;
 
-// How the bandwidth of an operation is counted, as the perf programs do: its bytes times `size` by its time is algbw, times `bus` is busbw.
+// How the bandwidth of an operation is counted, as the perf programs do: its bytes times `size` by its time is algbw,
+// times `bus` is busbw.
 typedef struct xt_factors {
   double size, bus;
 } xt_factors;

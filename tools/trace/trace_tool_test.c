@@ -30,10 +30,10 @@ static const char *write_file(int i, const char *fmt, ...)
   return paths[i];
 }
 
-#define OTHER(rank, clock, skew)                                                                                                       \
-  "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank                                                                                    \
-  ",\"ranks\":4,\"comm\":\"0x1\",\"name\":\"\",\"host\":\"h\",\"pid\":7,\"clock\":\"" clock "\",\"realtime_minus_monotonic_ns\":" skew \
-  ",\"began_us\":0,\"lost_ring_full\":2,\"lost_disk\":0}"
+#define OTHER(rank, clock, skew)                                                            \
+  "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank                                         \
+  ",\"ranks\":4,\"comm\":\"0x1\",\"name\":\"\",\"host\":\"h\",\"pid\":7,\"clock\":\"" clock \
+  "\",\"realtime_minus_monotonic_ns\":" skew ",\"began_us\":0,\"lost_ring_full\":2,\"lost_disk\":0}"
 #define OP(ts, dur, seq)                                                                               \
   "{\"name\":\"AllReduce\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":" ts ",\"dur\":" dur \
   ",\"args\":{\"bytes\":1000,\"seq\":" seq "}}"
@@ -92,10 +92,10 @@ static void operations_are_slices(void **state)
 {
   (void)state;
   xt_job job;
-  write_file(
-      0, "%s",
-      "{\"traceEvents\":[{\"name\":\"n\",\"cat\":\"op\",\"ph\":\"M\",\"args\":{}},{\"name\":\"message\",\"cat\":\"op\",\"ph\":\"s\",\"id\":\"a\","
-      "\"pid\":0,\"tid\":1,\"ts\":1}," OP("1", "1", "5") "]," OTHER("0", "a", "0") "}");
+  write_file(0, "%s",
+             "{\"traceEvents\":[{\"name\":\"n\",\"cat\":\"op\",\"ph\":\"M\",\"args\":{}},{\"name\":\"message\",\"cat\":"
+             "\"op\",\"ph\":\"s\",\"id\":\"a\","
+             "\"pid\":0,\"tid\":1,\"ts\":1}," OP("1", "1", "5") "]," OTHER("0", "a", "0") "}");
   assert_true(open_job(&job, 1));
   assert_int_equal(job.nops, 1);
   xt_jobs_close(&opened);
@@ -131,11 +131,11 @@ static void messages_bring_clocks_together(void **state)
   (void)state;
   xt_job job;
   write_file(0, "%s",
-             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("s", "m2", "2000") "," ARROW("f", "m3", "3000") "," OP(
-                 "1000", "100", "0") "]," OTHER("0", "a", "0") "}");
+             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("s", "m2", "2000") "," ARROW(
+                 "f", "m3", "3000") "," OP("1000", "100", "0") "]," OTHER("0", "a", "0") "}");
   write_file(1, "%s",
-             "{\"traceEvents\":[" ARROW("f", "m1", "1590") "," ARROW("f", "m2", "2510") "," ARROW("s", "m3", "3470") "," OP(
-                 "1540", "60", "0") "]," OTHER("1", "b", "9000000") "}");
+             "{\"traceEvents\":[" ARROW("f", "m1", "1590") "," ARROW("f", "m2", "2510") "," ARROW(
+                 "s", "m3", "3470") "," OP("1540", "60", "0") "]," OTHER("1", "b", "9000000") "}");
   assert_true(open_job(&job, 2));
   assert_int_equal(job.nclocks, 2);
   assert_int_equal(job.clocks[1].how, XT_CLOCK_MEASURED);
@@ -147,7 +147,8 @@ static void messages_bring_clocks_together(void **state)
   xt_jobs_close(&opened);
 }
 
-// Many messages between clock a and clock b, which is 1 s ahead and gains 50 us a second: in both directions some are as fast as 15 us, others late.
+// Many messages between clock a and clock b, which is 1 s ahead and gains 50 us a second: in both directions some are
+// as fast as 15 us, others late.
 static void a_clock_that_drifts(void **state)
 {
   (void)state;
@@ -164,8 +165,8 @@ static void a_clock_that_drifts(void **state)
     for (int end = 0; end < 2; end++) {
       int rank = end == 0 ? from : 1 - from;
       double t = rank == 0 ? at[end] : at[end] + 1e6 + 50e-6 * at[end];
-      fprintf(files[rank], ",{\"name\":\"message\",\"ph\":\"%s\",\"id\":\"m%d\",\"pid\":0,\"tid\":1,\"ts\":%.3f}", end == 0 ? "s" : "f", i,
-              t);
+      fprintf(files[rank], ",{\"name\":\"message\",\"ph\":\"%s\",\"id\":\"m%d\",\"pid\":0,\"tid\":1,\"ts\":%.3f}",
+              end == 0 ? "s" : "f", i, t);
     }
   }
   fprintf(files[0], "]," OTHER("0", "a", "0") "}");
@@ -189,13 +190,17 @@ static void messages_that_go_round(void **state)
 {
   (void)state;
   xt_job job;
-  write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m3", "1400") "]," OTHER("0", "a", "0") "}");
-  write_file(1, "%s", "{\"traceEvents\":[" ARROW("f", "m1", "2100") "," ARROW("s", "m2", "2150") "]," OTHER("1", "b", "0") "}");
-  write_file(2, "%s", "{\"traceEvents\":[" ARROW("f", "m2", "6250") "," ARROW("s", "m3", "6300") "]," OTHER("2", "c", "0") "}");
+  write_file(0, "%s",
+             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m3", "1400") "]," OTHER("0", "a", "0") "}");
+  write_file(1, "%s",
+             "{\"traceEvents\":[" ARROW("f", "m1", "2100") "," ARROW("s", "m2", "2150") "]," OTHER("1", "b", "0") "}");
+  write_file(2, "%s",
+             "{\"traceEvents\":[" ARROW("f", "m2", "6250") "," ARROW("s", "m3", "6300") "]," OTHER("2", "c", "0") "}");
   assert_true(open_job(&job, 3));
   for (int i = 1; i < 3; i++) {
     assert_int_equal(job.clocks[i].how, XT_CLOCK_MEASURED);
-    assert_true(job.clocks[i].error >= 150 && job.clocks[i].error < 151); // what clocks may drift apart in a ms stands besides
+    // What clocks may drift apart in a ms stands besides.
+    assert_true(job.clocks[i].error >= 150 && job.clocks[i].error < 151);
   }
   // The middle of what is possible.
   assert_true(fabs(xt_time(&job.traces[1], 2100) - (2100 - 1000 + 50)) < 0.5);
@@ -205,7 +210,8 @@ static void messages_that_go_round(void **state)
 
 enum { ROUNDS = 200 };
 
-// A job of `seconds`: messages go round four clocks, each of which runs at a pace of its own; at half-time the last one is put forward by `step` microseconds.
+// A job of `seconds`: messages go round four clocks, each of which runs at a pace of its own; at half-time the last one
+// is put forward by `step` microseconds.
 typedef struct ring_job {
   double seconds, step, ahead[FILES], drift[FILES];
 } ring_job;
@@ -218,7 +224,8 @@ static double shown(const ring_job *r, int k, double t)
 
 static void write_ring(const ring_job *r)
 {
-  static const char *const ends[FILES] = {OTHER("0", "a", "0"), OTHER("1", "b", "0"), OTHER("2", "c", "0"), OTHER("3", "d", "0")};
+  static const char *const ends[FILES] = {OTHER("0", "a", "0"), OTHER("1", "b", "0"), OTHER("2", "c", "0"),
+                                          OTHER("3", "d", "0")};
   unsigned seed = 1;
   FILE *files[FILES];
   for (int k = 0; k < FILES; k++) {
@@ -239,7 +246,8 @@ static void write_ring(const ring_job *r)
   }
 }
 
-// Messages go one way round. How far the clocks drift apart meanwhile is much more than what is said that they may be wrong by, and that is true.
+// Messages go one way round. How far the clocks drift apart meanwhile is much more than what is said that they may be
+// wrong by, and that is true.
 static void drifting_clocks_in_a_ring(void **state)
 {
   (void)state;
@@ -285,11 +293,11 @@ static void two_clocks_that_contradict_each_other(void **state)
   (void)state;
   xt_job job;
   write_file(0, "%s",
-             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m2", "1100") "," ARROW("s", "m3", "2000") "," ARROW(
-                 "f", "m4", "2100") "]," OTHER("0", "a", "5000000") "}");
+             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m2", "1100") "," ARROW(
+                 "s", "m3", "2000") "," ARROW("f", "m4", "2100") "]," OTHER("0", "a", "5000000") "}");
   write_file(1, "%s",
-             "{\"traceEvents\":[" ARROW("f", "m1", "1040") "," ARROW("s", "m2", "1060") "," ARROW("f", "m3", "3040") "," ARROW(
-                 "s", "m4", "3060") "]," OTHER("1", "b", "9000000") "}");
+             "{\"traceEvents\":[" ARROW("f", "m1", "1040") "," ARROW("s", "m2", "1060") "," ARROW(
+                 "f", "m3", "3040") "," ARROW("s", "m4", "3060") "]," OTHER("1", "b", "9000000") "}");
   assert_true(open_job(&job, 2));
   assert_int_equal(job.clocks[1].how, XT_CLOCK_WALL);
   assert_true(job.traces[1].shift == 4000);
@@ -301,11 +309,13 @@ static void errors_add_up(void **state)
 {
   (void)state;
   xt_job job;
-  write_file(0, "%s", "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m2", "1100") "]," OTHER("0", "a", "0") "}");
+  write_file(0, "%s",
+             "{\"traceEvents\":[" ARROW("s", "m1", "1000") "," ARROW("f", "m2", "1100") "]," OTHER("0", "a", "0") "}");
   write_file(1, "%s",
-             "{\"traceEvents\":[" ARROW("f", "m1", "1050") "," ARROW("s", "m2", "1050") "," ARROW("s", "m3", "1200") "," ARROW(
-                 "f", "m4", "1240") "]," OTHER("1", "b", "0") "}");
-  write_file(2, "%s", "{\"traceEvents\":[" ARROW("f", "m3", "1220") "," ARROW("s", "m4", "1220") "]," OTHER("2", "c", "0") "}");
+             "{\"traceEvents\":[" ARROW("f", "m1", "1050") "," ARROW("s", "m2", "1050") "," ARROW(
+                 "s", "m3", "1200") "," ARROW("f", "m4", "1240") "]," OTHER("1", "b", "0") "}");
+  write_file(2, "%s",
+             "{\"traceEvents\":[" ARROW("f", "m3", "1220") "," ARROW("s", "m4", "1220") "]," OTHER("2", "c", "0") "}");
   assert_true(open_job(&job, 3));
   assert_true(job.clocks[1].error >= 50 && job.clocks[1].error < 51);
   assert_true(job.clocks[2].error >= 70 && job.clocks[2].error < 71);
@@ -318,11 +328,15 @@ static void one_machine_has_one_clock(void **state)
   (void)state;
   xt_job job;
   write_file(0, "%s",
-             "{\"traceEvents\":[" OP("1000", "100",
-                                     "0") "," ARROW("s", "m1", "1000") "]," OTHER("0", "boot time:[1]\",\"clock_ahead_ns\":\"x", "0") "}");
+             "{\"traceEvents\":[" OP("1000", "100", "0") "," ARROW("s", "m1", "1000") "]," OTHER(
+                 "0", "boot time:[1]\",\"clock_ahead_ns\":\"x", "0") "}");
   assert_false(open_job(&job, 1));
-  write_file(0, "%s", "{\"traceEvents\":[" OP("1000", "100", "0") "]," OTHER("0", "boot time:[1]", "0,\"clock_ahead_ns\":-7000") "}");
-  write_file(1, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("1", "boot time:[2]", "0,\"clock_ahead_ns\":1993000") "}");
+  write_file(
+      0, "%s",
+      "{\"traceEvents\":[" OP("1000", "100", "0") "]," OTHER("0", "boot time:[1]", "0,\"clock_ahead_ns\":-7000") "}");
+  write_file(
+      1, "%s",
+      "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("1", "boot time:[2]", "0,\"clock_ahead_ns\":1993000") "}");
   write_file(2, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("2", "boot time:[3]", "-1") "}");
   assert_false(open_job(&job, 3)); // no such difference to the wall clock
   write_file(2, "%s", "{\"traceEvents\":[" OP("3000", "100", "0") "]," OTHER("2", "boot time:[3]", "0") "}");
@@ -352,7 +366,8 @@ static void ranks_are_sorted_as_numbers(void **state)
   xt_job job;
   static const char other[] =
       "{\"traceEvents\":[],\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":16,\"comm\":\"0x1\",\"name\":\"\","
-      "\"host\":\"h\",\"pid\":7,\"clock\":\"a\",\"realtime_minus_monotonic_ns\":0,\"began_us\":0,\"lost_ring_full\":0,\"lost_disk\":0}}";
+      "\"host\":\"h\",\"pid\":7,\"clock\":\"a\",\"realtime_minus_monotonic_ns\":0,\"began_us\":0,\"lost_ring_full\":0,"
+      "\"lost_disk\":0}}";
   static const int ranks[] = {0, 10, 2};
   for (int i = 0; i < 3; i++) {
     FILE *f = fopen(paths[i], "w");
@@ -373,9 +388,12 @@ static void the_last_one_is_waited_for(void **state)
   xt_job job;
   char *text = NULL;
   size_t size;
-  write_file(0, "%s", "{\"traceEvents\":[" OP("100", "400", "0") "," OP("1000", "10", "1") "]," OTHER("0", "a", "0") "}");
-  write_file(1, "%s", "{\"traceEvents\":[" OP("300", "200", "0") "," OP("1000", "10", "1") "]," OTHER("1", "a", "0") "}");
-  write_file(2, "%s", "{\"traceEvents\":[" OP("450", "50", "0") "," OP("1000", "10", "1") "]," OTHER("2", "a", "0") "}");
+  write_file(0, "%s",
+             "{\"traceEvents\":[" OP("100", "400", "0") "," OP("1000", "10", "1") "]," OTHER("0", "a", "0") "}");
+  write_file(1, "%s",
+             "{\"traceEvents\":[" OP("300", "200", "0") "," OP("1000", "10", "1") "]," OTHER("1", "a", "0") "}");
+  write_file(2, "%s",
+             "{\"traceEvents\":[" OP("450", "50", "0") "," OP("1000", "10", "1") "]," OTHER("2", "a", "0") "}");
   assert_true(open_job(&job, 3));
   assert_int_equal(job.nops, 6);
   assert_true(job.waited[0 * 3 + 2] == 350);
@@ -393,15 +411,18 @@ static void the_last_one_is_waited_for(void **state)
   json_t *merged = json_loads(text, 0, NULL);
   assert_int_equal(json_array_size(json_object_get(merged, "traceEvents")), 6);
   assert_true(json_number_value(json_object_get(json_array_get(json_object_get(merged, "traceEvents"), 0), "ts")) == 0);
-  assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(merged, "traceEvents"), 5), "pid")), 2);
+  assert_int_equal(
+      json_integer_value(json_object_get(json_array_get(json_object_get(merged, "traceEvents"), 5), "pid")), 2);
   json_decref(merged);
   free(text);
   xt_jobs_close(&opened);
 }
 
-#define RUN(comm, rank, pid, seconds)                                                                                              \
-  "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank ",\"ranks\":2,\"comm\":\"" comm "\",\"name\":\"\",\"host\":\"h\",\"pid\":" pid \
-  ",\"clock\":\"a\",\"realtime_minus_monotonic_ns\":1000000000,\"began_us\":" seconds "000000,\"lost_ring_full\":0,\"lost_disk\":0}"
+#define RUN(comm, rank, pid, seconds)                                                 \
+  "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank ",\"ranks\":2,\"comm\":\"" comm   \
+  "\",\"name\":\"\",\"host\":\"h\",\"pid\":" pid                                      \
+  ",\"clock\":\"a\",\"realtime_minus_monotonic_ns\":1000000000,\"began_us\":" seconds \
+  "000000,\"lost_ring_full\":0,\"lost_disk\":0}"
 
 // The text that a command writes; free it.
 static char *text_of(bool (*run)(xt_jobs *jobs, FILE *out))
@@ -427,7 +448,8 @@ static void two_runs_are_two_jobs(void **state)
   assert_true(opened.list[0].end - opened.list[0].begin == 500 && opened.list[0].waited[0 * 2 + 1] == 200);
   assert_true(opened.list[1].end - opened.list[1].begin == 100 && opened.list[1].began == 91e6);
   char *text = text_of(xt_summary);
-  assert_non_null(strstr(text, "job 1 of 2: 2 ranks on h, pids 7 to 8, 1970-01-01 00:00:10 UTC\n2 time lines, 2 operations in 0.001 s"));
+  assert_non_null(strstr(
+      text, "job 1 of 2: 2 ranks on h, pids 7 to 8, 1970-01-01 00:00:10 UTC\n2 time lines, 2 operations in 0.001 s"));
   assert_non_null(strstr(text, "job 2 of 2: 1 of 2 ranks on h, pid 9, 1970-01-01 00:01:31 UTC\n1 time lines"));
   free(text);
   text = text_of(xt_merge);
@@ -440,9 +462,12 @@ static void two_runs_are_two_jobs(void **state)
 static void numbers_come_again(void **state)
 {
   (void)state;
-  write_file(0, "%s", "{\"traceEvents\":[" OP("10000000", "100", "0") "]," RUN("0x1", "0", "1,\"process_start\":500", "9") "}");
-  write_file(1, "%s", "{\"traceEvents\":[" OP("90000000", "100", "0") "]," RUN("0x2", "0", "1,\"process_start\":700", "90") "}");
-  write_file(2, "%s", "{\"traceEvents\":[" OP("95000000", "100", "0") "]," RUN("0x3", "0", "1,\"process_start\":700", "95") "}");
+  write_file(0, "%s",
+             "{\"traceEvents\":[" OP("10000000", "100", "0") "]," RUN("0x1", "0", "1,\"process_start\":500", "9") "}");
+  write_file(1, "%s",
+             "{\"traceEvents\":[" OP("90000000", "100", "0") "]," RUN("0x2", "0", "1,\"process_start\":700", "90") "}");
+  write_file(2, "%s",
+             "{\"traceEvents\":[" OP("95000000", "100", "0") "]," RUN("0x3", "0", "1,\"process_start\":700", "95") "}");
   assert_true(xt_jobs_open(&opened, names, 3));
   assert_int_equal(opened.n, 2);
   assert_int_equal(opened.list[1].n, 2);
@@ -479,21 +504,23 @@ static void bandwidth_is_that_of_the_perf_programs(void **state)
 {
   (void)state;
   static const char gather[] =
-      "{\"traceEvents\":[{\"name\":\"AllGather\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":5,\"dur\":2,\"args\":{\"bytes\":1000,"
+      "{\"traceEvents\":[{\"name\":\"AllGather\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":5,\"dur\":2,"
+      "\"args\":{\"bytes\":1000,"
       "\"seq\":0,\"algo\":\"RING\",\"proto\":\"LL\",\"type\":\"<b>\",\"channels\":1,\"queued_us\":3}}],";
   write_file(0, "%s%s", gather, RUN("0x1", "0", "7", "1") "}");
   write_file(1, "%s%s", gather, RUN("0x1", "1", "8", "1") "}");
   assert_true(xt_jobs_open(&opened, names, 2));
   char *text = text_of(xt_summary);
-  assert_non_null(strstr(
-      text, "AllGather                  1000          2         2.00         2.00         2.00      1.000      0.500      2        0\n"));
+  assert_non_null(strstr(text, "AllGather                  1000          2         2.00         2.00         2.00      "
+                               "1.000      0.500      2        0\n"));
   free(text);
   text = text_of(xt_report);
   assert_null(strstr(text, "<b>"));
   json_t *data = data_of(text), *rank, *op, *factors;
   assert_int_equal(json_unpack(data, "{s:[{s:[o]}]}", "jobs", "ranks", &rank), 0);
   assert_int_equal(json_unpack(rank, "{s:[o],s:{s:o}}", "ops", &op, "factors", "AllGather", &factors), 0);
-  assert_true(json_number_value(json_array_get(factors, 0)) == 2 && json_number_value(json_array_get(factors, 1)) == 0.5);
+  assert_true(json_number_value(json_array_get(factors, 0)) == 2 &&
+              json_number_value(json_array_get(factors, 1)) == 0.5);
   assert_true(json_number_value(json_array_get(op, 1)) == 2 && json_number_value(json_array_get(op, 7)) == 3);
   const json_t *how = json_array_get(json_object_get(data, "texts"), (size_t)json_integer_value(json_array_get(op, 6)));
   assert_string_equal(json_string_value(how), "RING, LL, <b>, 1 channel");

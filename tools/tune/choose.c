@@ -70,7 +70,8 @@ int tn_write_choices(FILE *f, const tn_times *t)
       }
       size_t from = s == 0 ? 0 : between(t->bytes[func][s - 1], t->bytes[func][s]) + 1;
       size_t to = last + 1 == t->nsizes ? SIZE_MAX : between(t->bytes[func][last], t->bytes[func][last + 1]);
-      fprintf(f, "# %zu bytes: %.1f us, by itself %.1f us\n", t->bytes[func][s], t->us[config][func][s], t->us[0][func][s]);
+      fprintf(f, "# %zu bytes: %.1f us, by itself %.1f us\n", t->bytes[func][s], t->us[config][func][s],
+              t->us[0][func][s]);
       fprintf(f, "%s,%zu,%zu,%s,-1,1,%d,-1,-1\n", tn_funcs[func], from, to, tn_configs[config].name, t->ranks);
       lines++;
     }

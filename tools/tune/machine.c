@@ -1,6 +1,8 @@
-// machine.c: measures this machine's figures (figures/figures.h): two processes, a core each, a tenth of a second for all.
+// machine.c: measures this machine's figures (figures/figures.h): two processes, a core each, a tenth of a second for
+// all.
 //
-// Both go through the same list, several times. Of each figure the best counts, since whatever else runs only makes it slower, once it came out so twice.
+// Both go through the same list, several times. Of each figure the best counts, since whatever else runs only makes it
+// slower, once it came out so twice.
 #define _GNU_SOURCE // cpu_set_t
 #include <errno.h>
 #include <netinet/in.h>
@@ -70,7 +72,8 @@ typedef struct side {
   cpu_set_t may; // the cores they may use
 } side;
 
-// Waits until *word is no longer `old`. The peer has a core of its own; where it has none it gets this one now and then.
+// Waits until *word is no longer `old`. The peer has a core of its own; where it has none it gets this one now and
+// then.
 static void await_change(side *s, const _Atomic int *word, int old)
 {
   uint64_t end = 0;
@@ -286,7 +289,18 @@ static uint64_t net_round(side *s)
 
 // ---- the list ----
 
-typedef enum { ADDING, LINES, PASSING, STARTING, READING, NET_CALLS, NET_BYTES, NET_WAYS, SWITCHING, ROUNDS } round_name;
+typedef enum {
+  ADDING,
+  LINES,
+  PASSING,
+  STARTING,
+  READING,
+  NET_CALLS,
+  NET_BYTES,
+  NET_WAYS,
+  SWITCHING,
+  ROUNDS
+} round_name;
 
 // One kind of round: what it needs, and for how many of what a figure is in it its time is.
 typedef struct round_kind {
@@ -374,7 +388,8 @@ static bool pin_to_core(int nth)
   return false;
 }
 
-// Puts the process on its core; for `together`, both on one. What it may use is set anew each time: a binding only ever narrows it.
+// Puts the process on its core; for `together`, both on one. What it may use is set anew each time: a binding only ever
+// narrows it.
 static bool place_side(side *s, bool together)
 {
   return sched_setaffinity(0, sizeof s->may, &s->may) == 0 && pin_to_core(together || !s->two ? 0 : s->rank);
@@ -414,7 +429,8 @@ static void measure_all(side *s, result r[ROUNDS])
   for (int pass = 0;; pass++) {
     if (s->rank == 0) {
       uint64_t ns = tt_now_ns() - start;
-      atomic_store(&s->b->more, pass < LEAST_PASSES || (ns < USUAL_NS && pass < USUAL_PASSES) || (ns < MOST_NS && !all_agree(s, r)));
+      atomic_store(&s->b->more,
+                   pass < LEAST_PASSES || (ns < USUAL_NS && pass < USUAL_PASSES) || (ns < MOST_NS && !all_agree(s, r)));
     }
     meet(s);
     bool more = atomic_load(&s->b->more);
@@ -434,15 +450,16 @@ static double one_of(const result r[ROUNDS], round_name n)
   return agrees(&r[n]) ? r[n].best / kinds[n].count : 0;
 }
 
-// Puts a measured figure in its place. What cannot be done here is of no account to choices, and the library's own stands for it.
+// Puts a measured figure in its place. What cannot be done here is of no account to choices, and the library's own
+// stands for it.
 static void put(tt_figures *f, tt_figure which, double x)
 {
   const tt_figure_row *row = tt_figure_row_at(which);
   if (x > 0) {
     f->value[which] = (uint32_t)TT_CLAMP(x + 0.5, (double)row->least, (double)row->most);
   } else {
-    fprintf(stderr, "tutti-tune: %s cannot be measured here, or not twice the same: the library's own %u %s stays\n", row->name, row->own,
-            row->unit);
+    fprintf(stderr, "tutti-tune: %s cannot be measured here, or not twice the same: the library's own %u %s stays\n",
+            row->name, row->own, row->unit);
   }
 }
 
@@ -452,20 +469,22 @@ static double rate(double bytes, double ns, double besides)
   return ns > besides ? bytes * 1e3 / (ns - besides) : 0;
 }
 
-// How the cores speak to each other is known, all of it. Half of it, and half of the library's own, another machine's, would make choices that are right on
-// neither. What a change of thread and the network take stands for itself.
+// How the cores speak to each other is known, all of it. Half of it, and half of the library's own, another machine's,
+// would make choices that are right on neither. What a change of thread and the network take stands for itself.
 static bool is_whole(const side *s, const result r[ROUNDS])
 {
   static const char *const needed[ROUNDS] = {
       [ADDING] = "sums", [LINES] = "cache lines", [PASSING] = "messages", [STARTING] = "calls", [READING] = "copies"};
   if (!s->two) {
-    fprintf(stderr, "tutti-tune: this process may use one core only: how fast two speak to each other cannot be measured\n");
+    fprintf(stderr,
+            "tutti-tune: this process may use one core only: how fast two speak to each other cannot be measured\n");
     return false;
   }
   for (int i = 0; i < ROUNDS; i++) {
     if (needed[i] != NULL && can(s, &kinds[i]) && !agrees(&r[i])) {
-      fprintf(stderr, "tutti-tune: too much else runs: %s did not take the same time twice (best %.0f ns, next %.0f ns)\n", needed[i],
-              r[i].best, r[i].second);
+      fprintf(stderr,
+              "tutti-tune: too much else runs: %s did not take the same time twice (best %.0f ns, next %.0f ns)\n",
+              needed[i], r[i].best, r[i].second);
       return false;
     }
   }

@@ -19,16 +19,20 @@ enum { FINE = 0, FAILED = 1, BAD_USAGE = 2, BAR = 30 };
 
 static const char usage[] =
     "usage: tutti-tune [OPTION]...\n\n"
-    "Measures broadcast, reduce, all-gather, reduce-scatter and all-reduce on this machine with every algorithm and protocol, and writes those\n"
-    "that beat the library's own choice by 5% or more. The library reads the file by itself (NCCL_TUNER_PLUGIN=none does without).\n\n"
+    "Measures broadcast, reduce, all-gather, reduce-scatter and all-reduce on this machine with every algorithm and "
+    "protocol, and writes those\n"
+    "that beat the library's own choice by 5% or more. The library reads the file by itself (NCCL_TUNER_PLUGIN=none "
+    "does without).\n\n"
     "  -n, --ranks N,N...   numbers of ranks, each a process (default: 2, and the number of cores)\n"
     "  -s, --seconds N      how long all of it may take (default 60)\n"
     "  -m, --max-bytes N    largest message (default 16777216)\n"
     "  -o, --output FILE    where to, - is standard output (default ~/.nccl/tuner.csv)\n"
-    "  -M, --machine        measures only how fast this machine is, in a tenth of a second, and writes it where the library looks for it\n"
+    "  -M, --machine        measures only how fast this machine is, in a tenth of a second, and writes it where the "
+    "library looks for it\n"
     "                       (NCCL_HOST_FIGURES, else ~/.cache/tutti), or to --output\n"
     "  -h, --help           this\n\n"
-    "A progress bar shows on a terminal. Exit status: 0 written; 1 it could not be measured or written; 2 wrong usage.\n";
+    "A progress bar shows on a terminal. Exit status: 0 written; 1 it could not be measured or written; 2 wrong "
+    "usage.\n";
 
 static bool number(const char *text, double least, double most, double *out)
 {
@@ -116,7 +120,8 @@ static void show(int done, int all, const tn_times *t, int config)
   }
   int full = done * BAR / all;
   const char *name = tn_configs[config].name;
-  fprintf(stderr, "\r[%.*s%*s] %3d%%  %d ranks, %-20s", full, "##############################", BAR - full, "", done * 100 / all, t->ranks,
+  fprintf(stderr, "\r[%.*s%*s] %3d%%  %d ranks, %-20s", full, "##############################", BAR - full, "",
+          done * 100 / all, t->ranks,
           done == all    ? "done"
           : name != NULL ? name
                          : "by itself");
@@ -161,8 +166,8 @@ static void write_head(FILE *f, const tn_options *o)
 {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  fprintf(f, "# Choices that tutti-tune has measured on %s (%ld cores, %.0f seconds): read by libnccl-tuner-csv.so.\n", host,
-          sysconf(_SC_NPROCESSORS_ONLN), o->seconds);
+  fprintf(f, "# Choices that tutti-tune has measured on %s (%ld cores, %.0f seconds): read by libnccl-tuner-csv.so.\n",
+          host, sysconf(_SC_NPROCESSORS_ONLN), o->seconds);
   fprintf(f, "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff\n");
 }
 
@@ -184,7 +189,8 @@ static bool default_name(char name[PATH_MAX])
 // Where the choices go.
 typedef struct place {
   char name[PATH_MAX];   // "": standard output
-  char beside[PATH_MAX]; // written first, then put in the place of `name`; "": `name` is a pipe, a device or the like, and written as it is
+  char beside[PATH_MAX]; // written first, then put in the place of `name`; "": `name` is a pipe, a device or the like,
+                         // and written as it is
 } place;
 
 // Can a file be made in the folder of this name?

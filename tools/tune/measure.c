@@ -76,7 +76,8 @@ static double repeat(const rank *r, int func, size_t bytes, int repeats)
   return (tn_now() - start) * 1e6 / repeats;
 }
 
-// One size of one function: the better of two rounds, as many calls as fit; one call at least, however late it is. False: this function not so.
+// One size of one function: the better of two rounds, as many calls as fit; one call at least, however late it is.
+// False: this function not so.
 static bool measure_one(const rank *r, int func, int size)
 {
   size_t bytes = r->t->bytes[func][size];
@@ -113,8 +114,9 @@ static void measure_all(const rank *r)
   }
 }
 
-// Takes out of the environment what would change the choice: a tuner, an environment plugin, files of a machine that this is not. The rest of it (networks,
-// buffers, what is logged) holds, as it will in jobs, and so do files of parameters. Logs go to standard error: standard output may be where the choices go.
+// Takes out of the environment what would change the choice: a tuner, an environment plugin, files of a machine that
+// this is not. The rest of it (networks, buffers, what is logged) holds, as it will in jobs, and so do files of
+// parameters. Logs go to standard error: standard output may be where the choices go.
 static void set_environment(const tn_config *c)
 {
   setenv("NCCL_TUNER_PLUGIN", "none", 1);

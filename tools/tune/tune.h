@@ -36,16 +36,17 @@ typedef struct tn_options {
 // Sets ranks and sizes, from 64 bytes on in steps of four.
 void tn_times_begin(tn_times *t, int ranks, size_t max_bytes);
 
-// Measures every size of every function with configuration `config`, each for about `slot` seconds, until `end` (CLOCK_MONOTONIC seconds). `t` is shared
-// memory. False: a process failed.
+// Measures every size of every function with configuration `config`, each for about `slot` seconds, until `end`
+// (CLOCK_MONOTONIC seconds). `t` is shared memory. False: a process failed.
 bool tn_measure(tn_times *t, int config, double slot, double end);
 
-// Writes the lines for these times, where something is at least 5% faster than the library's own choice. Returns their number.
+// Writes the lines for these times, where something is at least 5% faster than the library's own choice. Returns their
+// number.
 int tn_write_choices(FILE *f, const tn_times *t);
 
-// Measures this machine's figures, in a tenth of a second, and within two seconds where much else runs. What is not possible here (the kernel does not let a
-// process read another, no loopback) stays the library's own, and standard error says so. False: one core only, or too much else runs, and standard error
-// says so; or no second process.
+// Measures this machine's figures, in a tenth of a second, and within two seconds where much else runs. What is not
+// possible here (the kernel does not let a process read another, no loopback) stays the library's own, and standard
+// error says so. False: one core only, or too much else runs, and standard error says so; or no second process.
 bool tn_measure_machine(tt_figures *f);
 
 double tn_now(void);

@@ -13,7 +13,8 @@ struct tt_member {
   tt_stream *stream; // NULL: was destroyed
   uint32_t home;
   tt_nodes tail;
-  tt_span by_device, by_legacy; // of members that have a stream; the latter of those that are ordered with a legacy stream
+  // Of members that have a stream; the latter of those that are ordered with a legacy stream.
+  tt_span by_device, by_legacy;
 };
 typedef struct tt_member member;
 
@@ -111,8 +112,8 @@ static ncclResult_t capture_no_memory(void)
 
 static ncclResult_t capture_broken(const char *what)
 {
-  return FAULT(tuttiCaptureFaultInvalidated, "%s: the capture was invalidated by an earlier call that is not allowed during a capture",
-               what);
+  return FAULT(tuttiCaptureFaultInvalidated,
+               "%s: the capture was invalidated by an earlier call that is not allowed during a capture", what);
 }
 
 // The stream belongs to the capture, with room for `n` nodes in its tail.
@@ -184,7 +185,8 @@ static ncclResult_t add_nodes(tt_nodes *to, const tt_nodes *nodes)
   return ncclSuccess;
 }
 
-// The home of a stream that begins behind these nodes, in a graph that was there before: one that goes on where the last of them is.
+// The home of a stream that begins behind these nodes, in a graph that was there before: one that goes on where the
+// last of them is.
 static uint32_t home_behind(tt_graph *g, const tt_nodes *deps)
 {
   return deps != NULL && deps->n > 0 ? deps->at[deps->n - 1]->home : g->homes++;
@@ -251,9 +253,9 @@ static ncclResult_t check_joined(const capture *c)
     res = add_nodes(&tails, &m->tail);
   }
   if (res == ncclSuccess && !tt_graph_covers(c->graph, &c->origin->tail, &tails)) {
-    res = FAULT(tuttiCaptureFaultUnjoined,
-                "the end of a capture: work of another stream that takes part is not joined: record an event behind it, and let the "
-                "stream where the capture began wait for it");
+    res = FAULT(tuttiCaptureFaultUnjoined, "the end of a capture: work of another stream that takes part is not "
+                                           "joined: record an event behind it, and let the "
+                                           "stream where the capture began wait for it");
   }
   tt_nodes_free(&tails);
   return res;
@@ -322,7 +324,8 @@ static ncclResult_t capture_common(tt_stream *const *streams, size_t n, capture 
   capture *c = streams[0]->member == NULL ? NULL : streams[0]->member->of;
   for (size_t i = 0; i < n; i++) {
     if (streams[i]->member == NULL || streams[i]->member->of != c) {
-      return FAULT(tuttiCaptureFaultMerge, "%s: its streams must be captured in the same graph, or none of them be captured", what);
+      return FAULT(tuttiCaptureFaultMerge,
+                   "%s: its streams must be captured in the same graph, or none of them be captured", what);
     }
   }
   *out = c;
@@ -426,11 +429,13 @@ void tt_mark_free(tt_mark *mark)
   }
 }
 
-// A stream that is captured waits for an event that is not: only what is recorded in the same graph can go before its nodes.
+// A stream that is captured waits for an event that is not: only what is recorded in the same graph can go before its
+// nodes.
 static ncclResult_t capture_isolated(const tt_stream *s)
 {
   s->member->of->broken = true;
-  return FAULT(tuttiCaptureFaultIsolation, "a captured stream cannot wait for an event that was not recorded in the same capture");
+  return FAULT(tuttiCaptureFaultIsolation,
+               "a captured stream cannot wait for an event that was not recorded in the same capture");
 }
 
 static ncclResult_t capture_wait(tt_stream *s, const tt_mark *mark)
@@ -484,10 +489,12 @@ ncclResult_t tt_capture_refuse(tt_stream *s, const char *what)
   }
   pthread_mutex_unlock(&lock);
   return before ? capture_broken(what)
-                : FAULT(tuttiCaptureFaultUnsupported, "%s: not allowed on a stream that is captured; the capture is invalid now", what);
+                : FAULT(tuttiCaptureFaultUnsupported,
+                        "%s: not allowed on a stream that is captured; the capture is invalid now", what);
 }
 
-// Breaks the captures that have a stream with `hits`. Returns whether there are any: only then a member stands in the tree at the number.
+// Breaks the captures that have a stream with `hits`. Returns whether there are any: only then a member stands in the
+// tree at the number.
 static bool break_where(tt_span **root, uintptr_t number, bool (*hits)(const tt_stream *s, uintptr_t number))
 {
   pthread_mutex_lock(&lock);
@@ -509,7 +516,8 @@ static bool is_of_device(const tt_stream *s, uintptr_t device)
 ncclResult_t tt_capture_refuse_device(int device, const char *what)
 {
   return tt_capturing() && break_where(&members_by_device, (uintptr_t)device, is_of_device)
-             ? FAULT(tuttiCaptureFaultUnsupported, "%s: a stream of device %d is captured; the capture is invalid now", what, device)
+             ? FAULT(tuttiCaptureFaultUnsupported, "%s: a stream of device %d is captured; the capture is invalid now",
+                     what, device)
              : ncclSuccess;
 }
 
@@ -522,7 +530,8 @@ ncclResult_t tt_capture_refuse_legacy(const tt_stream *s, const char *what)
 {
   return s->is_legacy && break_where(&members_by_legacy, (uintptr_t)s, is_ordered_with)
              ? FAULT(tuttiCaptureFaultImplicit,
-                     "%s: on the legacy default stream it would wait for a blocking stream that is captured; the capture is invalid now",
+                     "%s: on the legacy default stream it would wait for a blocking stream that is captured; the "
+                     "capture is invalid now",
                      what)
              : ncclSuccess;
 }
@@ -545,7 +554,8 @@ ncclResult_t tt_capture_allows(const char *what)
     c->broken = c->broken || mine || (all && c->mode == tuttiCaptureGlobal);
   }
   pthread_mutex_unlock(&lock);
-  return conflict ? FAULT(tuttiCaptureFaultUnsupported, "%s: not allowed in this thread's mode while a stream is captured", what)
+  return conflict ? FAULT(tuttiCaptureFaultUnsupported,
+                          "%s: not allowed in this thread's mode while a stream is captured", what)
                   : ncclSuccess;
 }
 

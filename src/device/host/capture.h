@@ -1,14 +1,17 @@
 // capture.h: recording what is queued to a stream in a graph instead of running it.
 //
-// A capture begins with one stream, its origin. Streams that wait for an event recorded in it belong to it from then on. Each of them has a
-// tail: the nodes that its next node comes after. The capture ends at its origin, whose tail must then cover those of all others.
+// A capture begins with one stream, its origin. Streams that wait for an event recorded in it belong to it from then
+// on. Each of them has a tail: the nodes that its next node comes after. The capture ends at its origin, whose tail
+// must then cover those of all others.
 //
-// A stream that captures is not found by tt_stream_get and tt_stream_find, so nothing runs on it by accident; who can record asks here first.
+// A stream that captures is not found by tt_stream_get and tt_stream_find, so nothing runs on it by accident; who can
+// record asks here first.
 //
-// What breaks CUDA's rules for captures breaks the capture: everything but its end is refused from then on, and the end gives no graph.
+// What breaks CUDA's rules for captures breaks the capture: everything but its end is refused from then on, and the end
+// gives no graph.
 //
-// Threads: any; a lock of this module guards all captures. Errors: ncclInvalidUsage with a tuttiCaptureFault_t for broken rules,
-// ncclSystemError (no memory).
+// Threads: any; a lock of this module guards all captures. Errors: ncclInvalidUsage with a tuttiCaptureFault_t for
+// broken rules, ncclSystemError (no memory).
 #pragma once
 #include "device/host/graph.h"
 
@@ -23,8 +26,8 @@ void tt_capture_info(const tt_stream *s, tuttiCaptureInfo_t *out);
 // The stream's next node comes after these, and, if not `set`, after its tail as well.
 ncclResult_t tt_capture_update(tt_stream *s, const tt_nodes *deps, bool set);
 
-// Records a node behind the tails of all these streams, whose only tail it becomes. NULL: there was no memory for it. Takes it over, on an error drops it.
-// Errors: also ncclInvalidUsage when not all of them belong to one capture.
+// Records a node behind the tails of all these streams, whose only tail it becomes. NULL: there was no memory for it.
+// Takes it over, on an error drops it. Errors: also ncclInvalidUsage when not all of them belong to one capture.
 ncclResult_t tt_capture_add(tt_stream *const *streams, size_t n, tt_node *node);
 // Records calls of a layer above: tt_device_ops.record.
 ncclResult_t tt_capture_calls(const tt_stream_use *uses, size_t n, int device, tt_recorded *r, bool *captured);

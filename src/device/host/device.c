@@ -34,8 +34,8 @@ int tt_host_device(void)
 ncclResult_t tt_host_device_set(int device)
 {
   if (device < 0 || device >= tt_host_device_count()) {
-    return tt_fail(ncclInvalidArgument, "device %d does not exist; there are %d host devices (NCCL_HOST_DEVICES)", device,
-                   tt_host_device_count());
+    return tt_fail(ncclInvalidArgument, "device %d does not exist; there are %d host devices (NCCL_HOST_DEVICES)",
+                   device, tt_host_device_count());
   }
   current = device;
   tt_log_device(device);

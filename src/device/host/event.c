@@ -4,7 +4,8 @@
 #include "base/result.h"
 #include "os/clock.h"
 
-// A record or a wait in a queue. A record outlives its place in the queue while it is the event's newest or somebody waits for it.
+// A record or a wait in a queue. A record outlives its place in the queue while it is the event's newest or somebody
+// waits for it.
 typedef struct tt_event_entry {
   tt_work work;
   _Atomic uint32_t refs;
@@ -100,7 +101,8 @@ ncclResult_t tt_event_check(const tt_event *e)
   }
   tt_proc_id who = {.pid = atomic_load(&s->pid), .start = atomic_load(&s->start)};
   if (who.pid != 0 && !tt_proc_alive(&who) && !tt_event_complete(e)) {
-    return tt_fail(ncclRemoteError, "process %d recorded a shared event and ended before the record was reached", who.pid);
+    return tt_fail(ncclRemoteError, "process %d recorded a shared event and ended before the record was reached",
+                   who.pid);
   }
   return ncclSuccess;
 }
@@ -108,9 +110,11 @@ ncclResult_t tt_event_check(const tt_event *e)
 bool tt_event_complete(const tt_event *e)
 {
   if (TT_UNLIKELY(e->slot != NULL)) {
-    return atomic_load_explicit(&e->slot->reached, memory_order_acquire) >= atomic_load_explicit(&e->slot->recorded, memory_order_acquire);
+    return atomic_load_explicit(&e->slot->reached, memory_order_acquire) >=
+           atomic_load_explicit(&e->slot->recorded, memory_order_acquire);
   }
-  return atomic_load_explicit(&e->reached, memory_order_acquire) >= atomic_load_explicit(&e->recorded, memory_order_acquire);
+  return atomic_load_explicit(&e->reached, memory_order_acquire) >=
+         atomic_load_explicit(&e->recorded, memory_order_acquire);
 }
 
 bool tt_event_reached(void *e)
@@ -136,8 +140,8 @@ static tt_run run_record(tt_work *w, size_t *budget, ncclResult_t *result)
     atomic_store_explicit(&e->time, tt_now_ns(), memory_order_relaxed);
   }
   uint64_t seen = atomic_load_explicit(reached, memory_order_relaxed);
-  while (seen < n->number &&
-         !atomic_compare_exchange_weak_explicit(reached, &seen, n->number, memory_order_release, memory_order_relaxed)) {
+  while (seen < n->number && !atomic_compare_exchange_weak_explicit(reached, &seen, n->number, memory_order_release,
+                                                                    memory_order_relaxed)) {
   }
   atomic_store_explicit(&n->reached, true, memory_order_release);
   if (e->slot != NULL) {
@@ -178,8 +182,11 @@ static tt_run event_run_wait(tt_work *w, size_t *budget, ncclResult_t *result)
 
 static const tt_work_ops record_ops = {.name = "event record", .run = run_record, .done = event_entry_done};
 static const tt_work_ops wait_ops = {.name = "event wait", .run = event_run_wait, .done = event_entry_done};
-static const tt_work_ops shared_wait_ops = {
-    .name = "shared event wait", .run = run_shared_wait, .done = event_entry_done, .bell = shared_bell, .check = check_shared_wait};
+static const tt_work_ops shared_wait_ops = {.name = "shared event wait",
+                                            .run = run_shared_wait,
+                                            .done = event_entry_done,
+                                            .bell = shared_bell,
+                                            .check = check_shared_wait};
 
 static entry *event_entry_new(tt_event *e, const tt_work_ops *ops)
 {

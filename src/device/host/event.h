@@ -12,13 +12,15 @@
 
 typedef struct tt_mark tt_mark; // capture.c's
 
-// An event counts how often it has been recorded and how often a record has been reached. Kept alive by its user and by queued entries.
-// The state of an event that several processes share is in its slot instead, and a wait there is for a count, not for a certain record:
-// where two streams record one shared event, the wait ends with the record that is reached first.
+// An event counts how often it has been recorded and how often a record has been reached. Kept alive by its user and by
+// queued entries. The state of an event that several processes share is in its slot instead, and a wait there is for a
+// count, not for a certain record: where two streams record one shared event, the wait ends with the record that is
+// reached first.
 typedef struct tt_event {
   _Atomic uint32_t refs;
-  unsigned flags;                // TUTTI_EVENT_…
-  _Atomic(tt_stream *) stream;   // where this process recorded it last, NULL: nowhere. Relaxed: whoever waits runs that stream first
+  unsigned flags; // TUTTI_EVENT_…
+  // Where this process recorded it last, NULL: nowhere. Relaxed: whoever waits runs that stream first.
+  _Atomic(tt_stream *) stream;
   tt_event_slot *slot;           // shared with other processes; NULL: not
   uint32_t generation;           // of the slot, when the event was made or opened
   bool imported;                 // the slot is another process's
@@ -27,7 +29,7 @@ typedef struct tt_event {
   _Atomic uint64_t time;         // when, tt_now_ns
   pthread_mutex_t lock;          // of `newest`, and of what `mark` points to
   struct tt_event_entry *newest; // newest record; waits hold on to the one they are for
-  _Atomic(tt_mark *) mark;       // was last recorded in a captured stream, behind these nodes (capture.h); NULL: was not
+  _Atomic(tt_mark *) mark; // was last recorded in a captured stream, behind these nodes (capture.h); NULL: was not
 } tt_event;
 
 // One reference for the caller. Errors: ncclSystemError.
@@ -41,8 +43,8 @@ void tt_event_destroy(tt_event *e);
 bool tt_event_complete(const tt_event *e);
 // The same, for arguments of tt_host_wait and tt_host_poll.
 bool tt_event_reached(void *e);
-// A shared event whose newest record will never be reached, because the process that made it has ended or the owner has destroyed it:
-// ncclRemoteError. Costs microseconds. ncclSuccess for all others.
+// A shared event whose newest record will never be reached, because the process that made it has ended or the owner has
+// destroyed it: ncclRemoteError. Costs microseconds. ncclSuccess for all others.
 ncclResult_t tt_event_check(const tt_event *e);
 // Was it ever recorded, and when was the newest record reached (tt_now_ns)?
 bool tt_event_recorded(const tt_event *e);

@@ -446,7 +446,8 @@ ncclResult_t tt_exec_launch(tt_exec *x, tt_stream *s)
 
 static bool nodes_alike(const tt_node *a, const tt_node *b)
 {
-  return a->kind == b->kind && a->home == b->home && a->ndeps == b->ndeps && memcmp(a->deps, b->deps, a->ndeps * sizeof *a->deps) == 0;
+  return a->kind == b->kind && a->home == b->home && a->ndeps == b->ndeps &&
+         memcmp(a->deps, b->deps, a->ndeps * sizeof *a->deps) == 0;
 }
 
 void tt_exec_update(tt_exec *x, const tt_graph *g, uint32_t *changed)

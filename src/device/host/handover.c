@@ -5,13 +5,13 @@
 #include "base/result.h"
 #include "device/host/mem.h"
 
-// Ranks of a communicator up to which each pair has pipes, and up to which they are long: together they hold less than half of the 16384 pages that an ordinary
-// user may have in pipes before all others get short ones.
+// Ranks of a communicator up to which each pair has pipes, and up to which they are long: together they hold less than
+// half of the 16384 pages that an ordinary user may have in pipes before all others get short ones.
 #define PIPE_RANKS 8
 #define LONG_PIPE_RANKS 6
 
-// Where ranks share cores there is no outbox: a second copy would take time from the others, and trials would measure whose turn it was. If memory for
-// the trials is lacking, offers go without copies.
+// Where ranks share cores there is no outbox: a second copy would take time from the others, and trials would measure
+// whose turn it was. If memory for the trials is lacking, offers go without copies.
 static void open_outbox(const tt_port *port, tt_handover *h, const tt_link_env *env)
 {
   int64_t copies = tt_params_get()->host_copies;

@@ -1,7 +1,9 @@
-// handover.h: what the host device keeps for a link whose tokens hand memory over: the peer's last token, copies and pages under way, and trials of both ways.
+// handover.h: what the host device keeps for a link whose tokens hand memory over: the peer's last token, copies and
+// pages under way, and trials of both ways.
 //
-// Private to src/device/host: offer.c, step.c and mem.c use it. It lives from the link's connection to its disconnection. Only the thread that runs the
-// rank's plan uses it. The two words in shared memory (`wants`, `wanted`) are relaxed atomics: hints, which order nothing.
+// Private to src/device/host: offer.c, step.c and mem.c use it. It lives from the link's connection to its
+// disconnection. Only the thread that runs the rank's plan uses it. The two words in shared memory (`wants`, `wanted`)
+// are relaxed atomics: hints, which order nothing.
 #pragma once
 #include "device/host/trial.h"
 #include "device/link.h"
@@ -25,8 +27,9 @@ typedef struct tt_maplist {
   bool logged; // the log has said that something cannot be mapped
 } tt_maplist;
 
-// A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the peer has given its token back. Positions
-// count bytes since the beginning, modulo 2^32. Used by the thread that runs the rank's plan.
+// A ring behind the window to a peer, in which this rank lays copies of what its tokens offer. A copy stays until the
+// peer has given its token back. Positions count bytes since the beginning, modulo 2^32. Used by the thread that runs
+// the rank's plan.
 typedef struct tt_outbox {
   char *base;
   uint32_t size;                    // a power of two; 0: there is none
@@ -48,7 +51,8 @@ typedef struct tt_trials {
 
 // Times of what this rank gets from the peer, where they are measured (offer.c).
 typedef struct tt_offer_timing {
-  uint64_t since; // when this rank had read what the peer offered, or before that began with a call, if that is measured; else 0
+  uint64_t since; // when this rank had read what the peer offered, or before that began with a call, if that is
+                  // measured; else 0
   uint64_t until; // when it last offered something, had read what was offered, or saw that the peer had
   uint64_t waits; // since when what it offers next has no room, if that is measured; else 0
   uint64_t begun; // fingerprint of the call in which it last offered something
@@ -77,7 +81,8 @@ typedef struct tt_handover {
   tt_outbox outbox;  // the other way
   const char *inbox; // the peer's outbox, which it need not use
   uint32_t inbox_size;
-  _Atomic uint32_t *wants; // sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: always all. Only this rank writes there
+  // Sizes (by number) that this rank wants as pages, TT_WANTS_PAGES: always all. Only this rank writes there.
+  _Atomic uint32_t *wants;
   const _Atomic uint32_t *wanted; // the same word of the peer's; an older value does no harm
   tt_trials *trials;              // of what the peer's tokens offer; NULL: there is no outbox
   tt_offer_timing timing;
@@ -85,5 +90,6 @@ typedef struct tt_handover {
 
 // Makes link->handover; tt_device_ops.connect. Errors: ncclSystemError.
 ncclResult_t tt_handover_open(const tt_port *port, tt_link *link, const tt_link_env *env);
-// Frees it, with what the peer's tokens have had mapped; tt_device_ops.disconnect. Nothing of the port runs. Accepts a link without.
+// Frees it, with what the peer's tokens have had mapped; tt_device_ops.disconnect. Nothing of the port runs. Accepts a
+// link without.
 void tt_handover_close(tt_link *link);

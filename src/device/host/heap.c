@@ -46,11 +46,13 @@ static ncclResult_t heap_insert(const tt_block *b)
 {
   heap_entry *other = heap_entry_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
   while (b->owner != TT_BLOCK_REGISTERED && other != NULL && other->block.owner == TT_BLOCK_REGISTERED) {
-    remove_block(&other->block); // the kernel has just given us these addresses: the user has unmapped what was registered there
+    // The kernel has just given us these addresses: the user has unmapped what was registered there.
+    remove_block(&other->block);
     other = heap_entry_of(tt_spans_overlap(blocks, (uintptr_t)b->base, b->size));
   }
   if (other != NULL) {
-    return tt_fail(ncclInvalidArgument, "memory at %p, %zu bytes, overlaps %zu bytes at %p that the device knows already", (void *)b->base,
+    return tt_fail(ncclInvalidArgument,
+                   "memory at %p, %zu bytes, overlaps %zu bytes at %p that the device knows already", (void *)b->base,
                    b->size, other->block.size, (void *)other->block.base);
   }
   heap_entry *k = tt_calloc(1, sizeof *k);
@@ -83,7 +85,8 @@ static void unmap(const tt_block *b)
 
 ncclResult_t tt_heap_alloc(size_t size, tuttiMemory_t kind, int device, unsigned flags, void **out)
 {
-  tt_block b = {.size = TT_MAX(size, 1), .kind = kind, .owner = TT_BLOCK_HEAP, .device = device, .flags = flags, .fd = -1};
+  tt_block b = {
+      .size = TT_MAX(size, 1), .kind = kind, .owner = TT_BLOCK_HEAP, .device = device, .flags = flags, .fd = -1};
   if (size > SIZE_MAX - PAGE) {
     return tt_fail(ncclSystemError, "no memory for %zu bytes", size);
   }
@@ -108,7 +111,8 @@ ncclResult_t tt_heap_free(void *ptr)
   bool found = heap_take_out(ptr, TT_BLOCK_HEAP, &b);
   pthread_mutex_unlock(&lock);
   if (!found) {
-    return tt_fail(ncclInvalidArgument, "%p is not the beginning of memory that was allocated here, or it has been freed", ptr);
+    return tt_fail(ncclInvalidArgument,
+                   "%p is not the beginning of memory that was allocated here, or it has been freed", ptr);
   }
   unmap(&b);
   return ncclSuccess;
@@ -142,7 +146,8 @@ bool tt_heap_find(const void *ptr, tt_block *out)
   return b != NULL;
 }
 
-// Copies the contents, but leaves pages alone that hold only zeros: those of the new memory do so already, and take up no memory.
+// Copies the contents, but leaves pages alone that hold only zeros: those of the new memory do so already, and take up
+// no memory.
 static void copy_pages(char *to, const char *from, size_t size)
 {
   static const char zeros[PAGE];
@@ -179,7 +184,8 @@ ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
   pthread_mutex_lock(&lock);
   tt_block *b = holder(ptr);
   if (b == NULL || b->owner != TT_BLOCK_HEAP) {
-    res = tt_fail(ncclInvalidArgument, "%p does not point into memory that was allocated here: it cannot be shared", (const void *)ptr);
+    res = tt_fail(ncclInvalidArgument, "%p does not point into memory that was allocated here: it cannot be shared",
+                  (const void *)ptr);
   } else if (b->fd < 0) {
     res = heap_share(b);
   }

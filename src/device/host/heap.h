@@ -1,7 +1,8 @@
-// heap.h: what memory of this process the host device knows: allocated here, registered by the user, or opened from another process.
+// heap.h: what memory of this process the host device knows: allocated here, registered by the user, or opened from
+// another process.
 //
-// A pointer into it can be asked for its kind, device and allocation (tuttiPointerGetAttributes). Any other memory is good for
-// communication too; it is only not known.
+// A pointer into it can be asked for its kind, device and allocation (tuttiPointerGetAttributes). Any other memory is
+// good for communication too; it is only not known.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,14 +27,14 @@ typedef struct tt_block {
   int fd;         // of TT_BLOCK_HEAP once it has been shared, else -1
 } tt_block;
 
-// At least `size` bytes on a page of their own, zeroed, for the calling process alone until they are exported. Free with tt_heap_free.
-// Errors: ncclSystemError. Any thread, like all of these.
+// At least `size` bytes on a page of their own, zeroed, for the calling process alone until they are exported. Free
+// with tt_heap_free. Errors: ncclSystemError. Any thread, like all of these.
 ncclResult_t tt_heap_alloc(size_t size, tuttiMemory_t kind, int device, unsigned flags, void **out);
 // Errors: ncclInvalidArgument when `ptr` is not the beginning of a block of tt_heap_alloc.
 ncclResult_t tt_heap_free(void *ptr);
 
-// Makes [b->base, b->base + b->size), which somebody else owns, known. Errors: ncclInvalidArgument (overlaps what is known),
-// ncclSystemError.
+// Makes [b->base, b->base + b->size), which somebody else owns, known. Errors: ncclInvalidArgument (overlaps what is
+// known), ncclSystemError.
 ncclResult_t tt_heap_note(const tt_block *b);
 // Forgets it. Returns false when no block of that owner begins there.
 bool tt_heap_forget(const void *base, tt_block_owner owner);
@@ -41,6 +42,7 @@ bool tt_heap_forget(const void *base, tt_block_owner owner);
 // Copies the block that holds `ptr` to *out. Returns false when the address is not known.
 bool tt_heap_find(const void *ptr, tt_block *out);
 
-// Turns the block of tt_heap_alloc that holds `ptr` into shared memory, in place and with its contents, and gives the descriptor (which
-// stays the block's). Nobody may write to the block meanwhile. Errors: ncclInvalidArgument (not such a block), ncclSystemError.
+// Turns the block of tt_heap_alloc that holds `ptr` into shared memory, in place and with its contents, and gives the
+// descriptor (which stays the block's). Nobody may write to the block meanwhile. Errors: ncclInvalidArgument (not such
+// a block), ncclSystemError.
 ncclResult_t tt_heap_share(const void *ptr, tt_block *out);

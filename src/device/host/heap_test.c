@@ -15,8 +15,9 @@ static void test_blocks_are_found_by_any_address_in_them(void **state)
   tt_block b;
   (void)state;
   for (int i = 0; i < N; i++) {
-    assert_int_equal(tt_heap_alloc((size_t)i * 100, i % 2 ? tuttiMemoryHost : tuttiMemoryDevice, i, (unsigned)i + 1, (void **)&p[i]),
-                     ncclSuccess);
+    assert_int_equal(
+        tt_heap_alloc((size_t)i * 100, i % 2 ? tuttiMemoryHost : tuttiMemoryDevice, i, (unsigned)i + 1, (void **)&p[i]),
+        ncclSuccess);
     assert_int_equal((uintptr_t)p[i] % 4096, 0);
   }
   for (int i = 0; i < N; i++) {
@@ -84,7 +85,8 @@ static void test_stale_registrations_give_way(void **state)
   (void)state;
   assert_int_equal(tt_heap_alloc(4096, tuttiMemoryDevice, 0, 0, (void **)&p), ncclSuccess);
   assert_int_equal(tt_heap_free(p), ncclSuccess);
-  tt_block stale = {.base = p + 100, .size = 1000, .kind = tuttiMemoryHost, .owner = TT_BLOCK_REGISTERED, .fd = -1}, fresh = stale;
+  tt_block stale = {.base = p + 100, .size = 1000, .kind = tuttiMemoryHost, .owner = TT_BLOCK_REGISTERED, .fd = -1},
+           fresh = stale;
   assert_int_equal(tt_heap_note(&stale), ncclSuccess);
   stale.base = p + 2000;
   assert_int_equal(tt_heap_note(&stale), ncclSuccess);
@@ -185,7 +187,8 @@ static void *churn(void *arg)
     char *p[8];
     tt_block b;
     for (int k = 0; k < 8; k++) {
-      if (tt_heap_alloc(5000, tuttiMemoryDevice, k, 0, (void **)&p[k]) != ncclSuccess || !tt_heap_find(p[k] + 4999, &b) || b.device != k) {
+      if (tt_heap_alloc(5000, tuttiMemoryDevice, k, 0, (void **)&p[k]) != ncclSuccess ||
+          !tt_heap_find(p[k] + 4999, &b) || b.device != k) {
         return "not found";
       }
       p[k][4999] = 1;

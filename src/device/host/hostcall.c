@@ -57,7 +57,8 @@ static void *hostcall_main(void *arg)
   return NULL;
 }
 
-// One more thread, if the functions in the queue need one. Caller holds `lock`. Errors: only where no thread is left that would come to it.
+// One more thread, if the functions in the queue need one. Caller holds `lock`. Errors: only where no thread is left
+// that would come to it.
 static ncclResult_t add_thread(void)
 {
   if (queued <= idle || threads >= TT_HOSTCALL_THREADS) {

@@ -27,7 +27,8 @@ typedef struct handle {
   uint32_t generation;
   uint64_t cookie; // of the process
 } handle;
-_Static_assert(sizeof(handle) == sizeof(tuttiIpcMemHandle_t) && sizeof(handle) == sizeof(tuttiIpcEventHandle_t), "64 bytes, as CUDA's");
+_Static_assert(sizeof(handle) == sizeof(tuttiIpcMemHandle_t) && sizeof(handle) == sizeof(tuttiIpcEventHandle_t),
+               "64 bytes, as CUDA's");
 
 // Another process's memory that is mapped here.
 typedef struct import {
@@ -85,14 +86,15 @@ static ncclResult_t open_handle(const handle *h, int *fd)
 {
   tt_proc_id owner = {.pid = h->pid, .start = h->start};
   if (h->space != tt_proc_pid_space()) {
-    return tt_fail(ncclSystemError, "the handle of process %d comes from another pid name space (container): its memory is out of reach",
+    return tt_fail(ncclSystemError,
+                   "the handle of process %d comes from another pid name space (container): its memory is out of reach",
                    h->pid);
   }
   TT_TRY(tt_proc_open_fd(&owner, h->fd, h->inode, fd));
   if (tt_shm_size(*fd) < h->size) {
     tt_fd_close(*fd);
-    return tt_fail(ncclInvalidArgument, "the handle says %llu bytes, the memory of process %d has %zu", (unsigned long long)h->size, h->pid,
-                   tt_shm_size(*fd));
+    return tt_fail(ncclInvalidArgument, "the handle says %llu bytes, the memory of process %d has %zu",
+                   (unsigned long long)h->size, h->pid, tt_shm_size(*fd));
   }
   return ncclSuccess;
 }
@@ -101,7 +103,8 @@ ncclResult_t tt_ipc_export(const void *ptr, tuttiIpcMemHandle_t *out)
 {
   tt_block b;
   if (!tt_heap_find(ptr, &b) || b.kind != tuttiMemoryDevice || b.owner == TT_BLOCK_IMPORTED) {
-    return tt_fail(ncclInvalidArgument, "%p is no device memory that was allocated by this process: it has no handle", ptr);
+    return tt_fail(ncclInvalidArgument, "%p is no device memory that was allocated by this process: it has no handle",
+                   ptr);
   }
   if (b.owner == TT_BLOCK_NCCL) {
     b.fd = tt_mem_descriptor(b.base);
@@ -129,7 +132,12 @@ static ncclResult_t import_new(const handle *h, import **out)
     tt_fd_close(fd);
   }
   if (res == ncclSuccess) {
-    tt_block b = {.base = m->base, .size = m->size, .kind = tuttiMemoryDevice, .owner = TT_BLOCK_IMPORTED, .device = h->device, .fd = -1};
+    tt_block b = {.base = m->base,
+                  .size = m->size,
+                  .kind = tuttiMemoryDevice,
+                  .owner = TT_BLOCK_IMPORTED,
+                  .device = h->device,
+                  .fd = -1};
     res = tt_heap_note(&b);
   }
   if (res != ncclSuccess) {
@@ -199,7 +207,8 @@ ncclResult_t tt_ipc_close(void *ptr)
   }
   pthread_mutex_unlock(&lock);
   tt_free(gone);
-  return found != NULL ? ncclSuccess : tt_fail(ncclInvalidArgument, "%p was not opened by a handle, or has been closed", ptr);
+  return found != NULL ? ncclSuccess
+                       : tt_fail(ncclInvalidArgument, "%p was not opened by a handle, or has been closed", ptr);
 }
 
 // ---- Events ----
@@ -209,8 +218,8 @@ static ncclResult_t add_chunk(int fd, bool own, chunk **out)
 {
   void *p = NULL;
   chunk *c = tt_calloc(1, sizeof *c);
-  ncclResult_t res =
-      c == NULL ? tt_fail(ncclSystemError, "no memory for events between processes") : tt_shm_map(fd, SLOTS * sizeof(tt_event_slot), &p);
+  ncclResult_t res = c == NULL ? tt_fail(ncclSystemError, "no memory for events between processes")
+                               : tt_shm_map(fd, SLOTS * sizeof(tt_event_slot), &p);
   if (res == ncclSuccess) {
     c->fd = own ? fd : -1;
     c->slots = p;

@@ -1,8 +1,8 @@
 // ipc.h: memory and events that other processes of the same machine and user open by a handle of 64 bytes.
 //
 // What is shared is a memfd. The handle says whose it is and which number it has there; whoever opens the handle opens
-// /proc/<pid>/fd/<number> anew and compares the inode, so no thread serves the handles and nothing has a name that could be left behind.
-// The owner must live when a handle is opened, not afterwards.
+// /proc/<pid>/fd/<number> anew and compares the inode, so no thread serves the handles and nothing has a name that
+// could be left behind. The owner must live when a handle is opened, not afterwards.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,21 +12,21 @@
 #include "os/bell.h"
 #include "os/proc.h"
 
-// Writes the handle of the allocation that holds `ptr` (tt_heap_alloc's or ncclMemAlloc's), which becomes shared memory if it is not yet.
-// Errors: ncclInvalidArgument, ncclSystemError.
+// Writes the handle of the allocation that holds `ptr` (tt_heap_alloc's or ncclMemAlloc's), which becomes shared memory
+// if it is not yet. Errors: ncclInvalidArgument, ncclSystemError.
 ncclResult_t tt_ipc_export(const void *ptr, tuttiIpcMemHandle_t *out);
-// Maps what a handle names and returns the beginning of the allocation. The same handle gives the same address, and counts.
-// Errors: ncclInvalidArgument (no handle, gone), ncclInvalidUsage (of this process), ncclSystemError.
+// Maps what a handle names and returns the beginning of the allocation. The same handle gives the same address, and
+// counts. Errors: ncclInvalidArgument (no handle, gone), ncclInvalidUsage (of this process), ncclSystemError.
 ncclResult_t tt_ipc_open(const tuttiIpcMemHandle_t *handle, void **ptr);
 // Undoes one tt_ipc_open; unmaps with the last. Errors: ncclInvalidArgument.
 ncclResult_t tt_ipc_close(void *ptr);
 
-// An event's state in memory that several processes map. Stays mapped until the process ends, and is used again for other events:
-// `generation` tells them apart.
+// An event's state in memory that several processes map. Stays mapped until the process ends, and is used again for
+// other events: `generation` tells them apart.
 typedef struct tt_event_slot {
   tt_bell bell;                            // rung when a record is reached
   _Alignas(8) _Atomic uint32_t generation; // written by the owner, when it gives the slot up
-  _Atomic int32_t pid;                     // the process that recorded last, and its start time: whoever waits looks whether it lives
+  _Atomic int32_t pid; // the process that recorded last, and its start time: whoever waits looks whether it lives
   _Atomic uint64_t start;
   _Atomic uint64_t recorded, reached, time; // as in tt_event
 } tt_event_slot;

@@ -100,7 +100,8 @@ static void parent_memory(void)
   tuttiIpcMemHandle_t h, twice;
   char *p, x;
   for (int round = 0; round < 2; round++) {
-    assert_int_equal(round == 0 ? tt_heap_alloc(10000, tuttiMemoryDevice, 3, 0, (void **)&p) : tt_mem_alloc(10000, (void **)&p),
+    assert_int_equal(round == 0 ? tt_heap_alloc(10000, tuttiMemoryDevice, 3, 0, (void **)&p)
+                                : tt_mem_alloc(10000, (void **)&p),
                      ncclSuccess);
     strcpy(p + 5000, "from the parent");
     WANT((tt_ipc_export(p + 7000, &h)) == (ncclSuccess));

@@ -1,4 +1,5 @@
-// lane.c: the host executor: runs a strand's steps on CPU memory as a resumable state machine (schedule.h has the semantics).
+// lane.c: the host executor: runs a strand's steps on CPU memory as a resumable state machine (schedule.h has the
+// semantics).
 #include "device/lane.h"
 
 #include "base/result.h"
@@ -129,7 +130,8 @@ static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_
   for (int i = 0; i < step->ndst; i++) {
     if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
       tt_fifo_publish(&port->links[dst[i].peer]->send[fifo_of(l, &dst[i])],
-                      dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->sent_bytes, c->sig, c->sig_count);
+                      dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->sent_bytes, c->sig,
+                      c->sig_count);
       posted = true;
     }
   }
@@ -220,8 +222,8 @@ void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *
   l->done = l->pc == l->stop;
 }
 
-// After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that other steps use too
-// is asked for no more than this lane has put in.
+// After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that
+// other steps use too is asked for no more than this lane has put in.
 static bool drained(const tt_port *port, tt_lane *l)
 {
   for (; l->pc < l->strand->count; l->pc++) {

@@ -1,5 +1,5 @@
-// lane_test.c: how a lane cuts a message into chunks, when it stops, and what its tokens carry. tests/executor_test.c runs whole
-// algorithms.
+// lane_test.c: how a lane cuts a message into chunks, when it stops, and what its tokens carry. tests/executor_test.c
+// runs whole algorithms.
 #include "device/host/rig.h"
 
 static rig *r;
@@ -171,13 +171,15 @@ static void test_marks_of_choices(void **state)
   const uint64_t count = (UINT64_C(1) << TT_SIG_COUNT_BITS) - 3;
   (void)state;
   for (int bit = 0; bit < 20; bit++) { // each of them tells two choices apart
-    uint64_t a = tt_sig_count_mark(count, 0x5a5a5, false), b = tt_sig_count_mark(count, 0x5a5a5 ^ UINT64_C(1) << bit, false);
+    uint64_t a = tt_sig_count_mark(count, 0x5a5a5, false),
+             b = tt_sig_count_mark(count, 0x5a5a5 ^ UINT64_C(1) << bit, false);
     assert_false(tt_sig_count_same(a, b));
     assert_true(TT_SIG_COUNT(a) == count && TT_SIG_COUNT(b) == count);
   }
   // Who has chosen is told, and makes no difference.
   uint64_t own = tt_sig_count_mark(count, UINT64_MAX, false), told = tt_sig_count_mark(count, UINT64_MAX, true);
-  assert_true(tt_sig_count_same(own, told) && own != told && (own & TT_SIG_DECIDED) == 0 && (told & TT_SIG_DECIDED) != 0);
+  assert_true(tt_sig_count_same(own, told) && own != told && (own & TT_SIG_DECIDED) == 0 &&
+              (told & TT_SIG_DECIDED) != 0);
   assert_false(tt_sig_count_same(own, tt_sig_count_mark(count - 1, UINT64_MAX, false)));
 }
 
@@ -212,7 +214,8 @@ static void test_tokens_carry_addresses_and_scalars(void **state)
 {
   static const rig_step give[] = {{-1, -1, TT_TOKEN, 1, 0}, {TT_DRAIN, 1, -1, -1, 0}};
   rig_schedule reader = {0};
-  tt_call a = {.in = in, .out = out + 1000, .count = 64, .esize = 1, .op.scalar = 4711}, b = {.out = out, .count = 64, .esize = 1};
+  tt_call a = {.in = in, .out = out + 1000, .count = 64, .esize = 1, .op.scalar = 4711},
+          b = {.out = out, .count = 64, .esize = 1};
   tt_lane l, m;
   (void)state;
   rig_write(&reader, 1, &(rig_step){TT_TOKEN, 0, -1, -1, 0}, 1);
@@ -258,7 +261,8 @@ static void test_choices_that_differ(void **state)
     bool here, there; // has the plugin decided at the receiver, at the sender?
     const char *error;
   } list[] = {
-      {6, true, true, "the tuner plugin (none here) answers differently on rank 1 and rank 0 for operation 7 AllReduce"},
+      {6, true, true,
+       "the tuner plugin (none here) answers differently on rank 1 and rank 0 for operation 7 AllReduce"},
       {6, true, false, "decides on rank 1, and on rank 0 leaves alone, operation 7"},
       {6, false, true, "decides on rank 0, and on rank 1 leaves alone, operation 7"},
       {6, false, false, "rank 1 and rank 0 choose differently for operation 7 AllReduce"},
@@ -346,7 +350,8 @@ static void check_lender(const rig_step *steps, unsigned flags, const tt_redop *
 // The output if there is one, else the source, unless the step changes it.
 static void test_who_lends(void **state)
 {
-  static const rig_step send = {TT_IN, -1, TT_FIFO, 1, 0}, both = {TT_IN, -1, TT_OUT, -1, 0}, again = {TT_OUT, -1, TT_FIFO, 1, 0};
+  static const rig_step send = {TT_IN, -1, TT_FIFO, 1, 0}, both = {TT_IN, -1, TT_OUT, -1, 0},
+                        again = {TT_OUT, -1, TT_FIFO, 1, 0};
   const tt_redop plain = {.type = ncclUint8, .kind = TT_RED_SUM};
   (void)state;
   memset(large, 3, sizeof large);
@@ -446,7 +451,8 @@ static void test_a_placed_message(void **state)
   assert_int_equal(copy[TT_LEND_MIN - 1], 9);
 }
 
-// Links that no reference needs are not read at all, for another thread may be making them: the own one lies on a page here that cannot be read.
+// Links that no reference needs are not read at all, for another thread may be making them: the own one lies on a page
+// here that cannot be read.
 static void test_links_that_are_not_needed(void **state)
 {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -42,8 +42,9 @@ static ncclResult_t mem_make(alloc *a)
   TT_TRY(tt_shm_create(NAME, a->size + sizeof(record), &a->fd));
   TT_TRY(tt_shm_map(a->fd, a->size, (void **)&a->base));
   record r = {.cookie = tt_proc_self().cookie, .base = (uint64_t)(uintptr_t)a->base, .size = a->size};
-  return tt_shm_put(a->fd, a->size, &r, sizeof r) ? ncclSuccess
-                                                  : tt_fail(ncclSystemError, "cannot write behind %zu bytes of shared memory", a->size);
+  return tt_shm_put(a->fd, a->size, &r, sizeof r)
+             ? ncclSuccess
+             : tt_fail(ncclSystemError, "cannot write behind %zu bytes of shared memory", a->size);
 }
 
 ncclResult_t tt_mem_alloc(size_t size, void **ptr)
@@ -56,7 +57,12 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
   a->size = TT_ROUND_UP(TT_MAX(size, 1), 4096);
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(mem_make(a), res);
-  tt_block b = {.base = a->base, .size = a->size, .kind = tuttiMemoryDevice, .owner = TT_BLOCK_NCCL, .device = tt_host_device(), .fd = -1};
+  tt_block b = {.base = a->base,
+                .size = a->size,
+                .kind = tuttiMemoryDevice,
+                .owner = TT_BLOCK_NCCL,
+                .device = tt_host_device(),
+                .fd = -1};
   TT_TRY_GOTO(tt_heap_note(&b), res);
   pthread_mutex_lock(&lock);
   a->span = (tt_span){.start = (uintptr_t)a->base, .size = a->size};
@@ -214,7 +220,8 @@ static bool map_record(int fd, uint64_t cookie, tt_map *m)
   return true;
 }
 
-// Opens and maps the peer's allocation. Where that cannot be done the entry says so, so that the next token does not try it again.
+// Opens and maps the peer's allocation. Where that cannot be done the entry says so, so that the next token does not
+// try it again.
 static void mem_pull(tt_link *link, tt_map *m)
 {
   int fd = -1, e = tt_proc_open_shm(link->proc.pid, (int)m->handle - 1, NAME, 0, &fd);
@@ -224,8 +231,8 @@ static void mem_pull(tt_link *link, tt_map *m)
   tt_fd_close(fd);
   if (e != 0 && !link->handover->mapped.logged) {
     link->handover->mapped.logged = true;
-    tt_info(TT_SHM, "rank %d reads memory of rank %d by address: /proc/%d/fd/%u cannot be mapped: %s (said once)", link->rank, link->peer,
-            link->proc.pid, m->handle - 1, strerror(e));
+    tt_info(TT_SHM, "rank %d reads memory of rank %d by address: /proc/%d/fd/%u cannot be mapped: %s (said once)",
+            link->rank, link->peer, link->proc.pid, m->handle - 1, strerror(e));
   }
 }
 

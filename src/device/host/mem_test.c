@@ -153,7 +153,8 @@ static unsigned rnd(unsigned below)
 static void open_play(void)
 {
   memset(&p, 0, sizeof p);
-  p.receiver = (tt_link){.rank = 1, .peer = 0, .access = TT_ACCESS_COPY, .proc = tt_proc_self(), .handover = &p.handover};
+  p.receiver =
+      (tt_link){.rank = 1, .peer = 0, .access = TT_ACCESS_COPY, .proc = tt_proc_self(), .handover = &p.handover};
 }
 
 static void renew(int i)
@@ -206,8 +207,11 @@ static void token(int in, int out)
   char ordinary[2];
   size_t in_at = in < 0 ? 0 : rnd((unsigned)p.size[in]), out_at = out < 0 ? 0 : rnd((unsigned)p.size[out]);
   char *from = in < 0 ? ordinary : p.pool[in] + in_at, *to = out < 0 ? ordinary + 1 : p.pool[out] + out_at;
-  tt_desc d = {
-      .in = (uintptr_t)from, .out = (uintptr_t)to, .in_mem = tt_mem_find(from, 1), .out_mem = tt_mem_find(to, 1), .freed = tt_mem_freed()};
+  tt_desc d = {.in = (uintptr_t)from,
+               .out = (uintptr_t)to,
+               .in_mem = tt_mem_find(from, 1),
+               .out_mem = tt_mem_find(to, 1),
+               .freed = tt_mem_freed()};
   assert_int_equal(d.in_mem != 0, in >= 0);
   p.hits += in >= 0 && p.receiver.handover->mapped.freed == d.freed && knows(in);
   p.named += in >= 0;
@@ -224,7 +228,8 @@ static void token(int in, int out)
   }
 }
 
-// One allocation after the other until the list is full and beyond, two per token: the output never throws out the input.
+// One allocation after the other until the list is full and beyond, two per token: the output never throws out the
+// input.
 static void test_the_oldest_goes_first_but_not_the_other_of_the_pair(void **state)
 {
   (void)state;
@@ -278,7 +283,8 @@ static void test_a_new_allocation_at_the_old_address(void **state)
   close_play();
 }
 
-// A handle whose descriptor is closed, another file, or another process's allocation: the address has to do. Nothing is mapped, or left open.
+// A handle whose descriptor is closed, another file, or another process's allocation: the address has to do. Nothing is
+// mapped, or left open.
 static void test_handles_that_lead_elsewhere(void **state)
 {
   (void)state;
@@ -286,8 +292,11 @@ static void test_handles_that_lead_elsewhere(void **state)
   renew(0);
   int fd = -1, before = open_descriptors();
   assert_int_equal(tt_shm_create("tutti-comm", 1 << 20, &fd), ncclSuccess);
-  tt_desc d = {
-      .in = (uintptr_t)p.pool[0], .out = (uintptr_t)p.pool[0], .in_mem = (uint32_t)fd + 1, .out_mem = 9999, .freed = tt_mem_freed()};
+  tt_desc d = {.in = (uintptr_t)p.pool[0],
+               .out = (uintptr_t)p.pool[0],
+               .in_mem = (uint32_t)fd + 1,
+               .out_mem = 9999,
+               .freed = tt_mem_freed()};
   tt_mem_import(&p.receiver, &d);
   assert_null(p.receiver.handover->in);
   assert_null(p.receiver.handover->out);
@@ -305,7 +314,8 @@ static void test_handles_that_lead_elsewhere(void **state)
   close_play();
 }
 
-// What cannot be opened costs one attempt, not one per token: the limit is lifted again, and it is still read by address until something is freed.
+// What cannot be opened costs one attempt, not one per token: the limit is lifted again, and it is still read by
+// address until something is freed.
 static void test_a_failed_attempt_is_not_repeated(void **state)
 {
   struct rlimit old, few;

@@ -19,8 +19,8 @@ static int offer_size(const tt_call *c)
   return TT_CLAMP(log2 - LEAST_LOG2, 0, TT_TRIAL_SIZES - 1);
 }
 
-// Offers of one peer that the lane's call takes, up to the longest sample. Of each sub-chunk one; but among more than two ranks only an all-reduce has
-// several, and takes of each peer what it sums, and that peer's sums.
+// Offers of one peer that the lane's call takes, up to the longest sample. Of each sub-chunk one; but among more than
+// two ranks only an all-reduce has several, and takes of each peer what it sums, and that peer's sums.
 static uint8_t offers_of_call(const tt_port *port, const tt_lane *l)
 {
   size_t nsub = (size_t)l->sched->nsub, pass = nsub * l->max_chunk, part = l->end - l->begin;
@@ -30,8 +30,8 @@ static uint8_t offers_of_call(const tt_port *port, const tt_lane *l)
 
 // ---- Taking
 
-// Joins the peer's pipe, at the first token that names it. A peer that has failed may have closed it, so that the number names another file now; its page
-// says so first.
+// Joins the peer's pipe, at the first token that names it. A peer that has failed may have closed it, so that the
+// number names another file now; its page says so first.
 static bool offer_join_pipe(tt_link *link, int fd)
 {
   tt_handover *h = link->handover;
@@ -45,14 +45,16 @@ static bool offer_join_pipe(tt_link *link, int fd)
 }
 
 // Reads the slot once, and checks that it leads to memory that both map.
-static ncclResult_t offer_take_data(const tt_port *port, const tt_lane *l, tt_link *link, const tt_slot *s, size_t bytes)
+static ncclResult_t offer_take_data(const tt_port *port, const tt_lane *l, tt_link *link, const tt_slot *s,
+                                    size_t bytes)
 {
   tt_handover *h = link->handover;
   const tt_desc d = s->desc;
   uint32_t along = s->bytes;
   if (d.along > TT_NWAYS) {
-    return tt_fail(ncclSystemError, "rank %d: rank %d hands over in way %u, which does not exist: different library versions?", port->rank,
-                   link->peer, (unsigned)d.along);
+    return tt_fail(ncclSystemError,
+                   "rank %d: rank %d hands over in way %u, which does not exist: different library versions?",
+                   port->rank, link->peer, (unsigned)d.along);
   }
   h->timing.size = (uint8_t)offer_size(l->call);
   h->timing.chunks = offers_of_call(port, l);
@@ -60,7 +62,8 @@ static ncclResult_t offer_take_data(const tt_port *port, const tt_lane *l, tt_li
   if (d.along == 1 + TT_WAY_COPY) {
     size_t at = (size_t)d.place * TT_CACHE_LINE;
     if (along != bytes || at > h->inbox_size || bytes > h->inbox_size - at) {
-      return tt_fail(ncclSystemError, "rank %d: rank %d says that it has laid %u of %zu bytes at %zu of %u: different library versions?",
+      return tt_fail(ncclSystemError,
+                     "rank %d: rank %d says that it has laid %u of %zu bytes at %zu of %u: different library versions?",
                      port->rank, link->peer, along, bytes, at, h->inbox_size);
     }
     h->copied = h->inbox + at;
@@ -103,7 +106,8 @@ static void offer_log_trial(const tt_link *link, const tt_trial *t)
   uint32_t copy_ns = t->least_ns[TT_WAY_COPY], pages_ns = t->least_ns[TT_WAY_PAGES];
   int size = link->handover->timing.size;
   if (copy_ns > 0 && pages_ns > 0) { // else one of them was unavailable
-    tt_info(TT_TUNING, "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)",
+    tt_info(TT_TUNING,
+            "rank %d: blocks from %u KiB of rank %d: %u us copied, %u us as pages: %s from now on (NCCL_HOST_COPIES)",
             link->rank, size == 0 ? 0 : 1u << (LEAST_LOG2 + size - 10), link->peer, copy_ns / 1000, pages_ns / 1000,
             t->chosen == TT_WAY_COPY ? "copies" : "pages");
   }
@@ -118,7 +122,8 @@ void tt_offer_taken(tt_link *link)
   }
   all->sent[h->timing.size] = 0;
   tt_trial *t = &all->of_size[h->timing.size];
-  uint64_t now_ns = tt_trial_is_on(t) ? tt_now_ns() : 0, ns = h->timing.since != 0 ? now_ns - h->timing.since : UINT32_MAX;
+  uint64_t now_ns = tt_trial_is_on(t) ? tt_now_ns() : 0,
+           ns = h->timing.since != 0 ? now_ns - h->timing.since : UINT32_MAX;
   if (tt_trial_add(t, (tt_way)(h->timing.came - 1), h->timing.chunks, ns) && all->logged < LOGGED_TRIALS) {
     all->logged++;
     offer_log_trial(link, t);
@@ -133,8 +138,8 @@ void tt_offer_taken(tt_link *link)
 
 // ---- Sending
 
-// The peer, which reads, decides. But of two ranks that offer each other something the lower one decides for both, because what each measures depends on
-// what both do.
+// The peer, which reads, decides. But of two ranks that offer each other something the lower one decides for both,
+// because what each measures depends on what both do.
 bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes)
 {
   tt_handover *h = link->handover;
@@ -180,7 +185,8 @@ static char *outbox_tail(const tt_outbox *box)
 // Would the peer need the kernel's help to read what the token offers?
 static bool offer_is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
 {
-  return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY && (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
+  return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY &&
+         (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
 }
 
 // Does this rank time what it gets from the peer in calls of that size? Not where it only sends.
@@ -193,7 +199,8 @@ static bool offers_are_timed(const tt_link *link, int size)
 bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
 {
   tt_handover *h = link->handover;
-  if (h->outbox.laid > 0 || h->put || !offer_is_far(link, c, token) || !tt_offer_copies(link, c, bytes) || outbox_find_room(link, bytes)) {
+  if (h->outbox.laid > 0 || h->put || !offer_is_far(link, c, token) || !tt_offer_copies(link, c, bytes) ||
+      outbox_find_room(link, bytes)) {
     return true;
   }
   if (h->timing.waits == 0 && h->trials != NULL && offers_are_timed(link, offer_size(c))) {
@@ -230,8 +237,9 @@ static void offer_pages(tt_link *link, const void *from, size_t bytes, tt_desc *
   d->place = h->sent_bytes > 0 ? (uint32_t)h->pages.read : 0;
 }
 
-// This rank is about to offer something to the peer. `measured`: what it gets from the peer is timed. A call's time counts from its first offer on, or from
-// when that found no room. Added is what the last call still took after all was read; what the program did in between is not.
+// This rank is about to offer something to the peer. `measured`: what it gets from the peer is timed. A call's time
+// counts from its first offer on, or from when that found no room. Added is what the last call still took after all was
+// read; what the program did in between is not.
 static void offer_begin_timing(const tt_lane *l, tt_link *link, bool measured)
 {
   tt_handover *h = link->handover;
@@ -248,7 +256,8 @@ static void offer_begin_timing(const tt_lane *l, tt_link *link, bool measured)
 }
 
 // Sends what the token offers along, if the peer does not have it yet, and would need the kernel's help to read it.
-static void offer_send_data(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link, tt_desc *d)
+static void offer_send_data(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link,
+                            tt_desc *d)
 {
   tt_handover *h = link->handover;
   const tt_call *c = l->call;
@@ -263,7 +272,8 @@ static void offer_send_data(const tt_lane *l, const tt_step *step, const tt_ref 
   if (h->trials != NULL) {
     int size = offer_size(c);
     uint8_t *sent = &h->trials->sent[size];
-    int before = l->sched->out_blocks > 1 ? 0 : *sent; // a rank that offers in a call with a block for each rank also takes
+    // A rank that offers in a call with a block for each rank also takes.
+    int before = l->sched->out_blocks > 1 ? 0 : *sent;
     *sent = (uint8_t)TT_MIN(before + 1, BOTH_WAYS);
     offer_begin_timing(l, link, offers_are_timed(link, size));
   }

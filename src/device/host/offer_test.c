@@ -1,5 +1,5 @@
-// offer_test.c: what comes along with a token: copies in a ring that wraps, fills and begins anew, sums laid there at once, pages or addresses; who
-// decides which; what is measured for that.
+// offer_test.c: what comes along with a token: copies in a ring that wraps, fills and begins anew, sums laid there at
+// once, pages or addresses; who decides which; what is measured for that.
 #include "device/host/offer.h"
 #include "device/host/rig.h"
 #include "os/clock.h"
@@ -45,7 +45,8 @@ static void actor_to(actor *a, int kind, int peer, int offer)
 // A rank's part with other buffers than before; its steps follow.
 static void actor_begin(actor *a, int rank, const char *input, char *output)
 {
-  *a = (actor){.rank = rank, .call = {.in = input, .out = output, .esize = 1, .op = {.type = ncclUint8, .kind = TT_RED_SUM}}};
+  *a = (actor){.rank = rank,
+               .call = {.in = input, .out = output, .esize = 1, .op = {.type = ncclUint8, .kind = TT_RED_SUM}}};
   rig_write(&a->sch, 1, NULL, 0);
 }
 
@@ -178,8 +179,8 @@ static void test_copies_reach_the_reader(void **state)
   }
 }
 
-// A token waits where the ring has no room for its copy, and goes on when the reader has given back what lies there. What is cut off at the ring's end is
-// not used.
+// A token waits where the ring has no room for its copy, and goes on when the reader has given back what lies there.
+// What is cut off at the ring's end is not used.
 static void test_a_full_ring_blocks(void **state)
 {
   (void)state;
@@ -254,7 +255,8 @@ static void take_oldest(queue *q)
   q->n--;
 }
 
-// Any sizes, taken sooner or later; sent is whatever there is room for. There is always one in the ring, so that its positions grow, beyond 2^32 at last.
+// Any sizes, taken sooner or later; sent is whatever there is room for. There is always one in the ring, so that its
+// positions grow, beyond 2^32 at last.
 static void test_any_sizes(void **state)
 {
   uint64_t rnd = 7;
@@ -287,7 +289,8 @@ static void test_any_sizes(void **state)
 
 // ---- Other ways
 
-// The peer wants pages, there is no outbox, or the copy would not fit: the sender's memory is read, and the sender waits.
+// The peer wants pages, there is no outbox, or the copy would not fit: the sender's memory is read, and the sender
+// waits.
 static void test_a_drain_waits_for_memory_that_is_read(void **state)
 {
   (void)state;
@@ -408,7 +411,8 @@ static void test_places_that_do_not_exist(void **state)
     take_input(100, MOST);
     assert_int_equal(actor_run(&reader), TT_RUN_FAILED);
     assert_int_equal(tt_port_status(&r->ports[1]), ncclSystemError);
-    assert_non_null(strstr(r->ports[1].error, list[i].along > TT_NWAYS ? "rank 1: rank 0 hands over in way 3" : "rank 1: rank 0 says"));
+    assert_non_null(strstr(r->ports[1].error,
+                           list[i].along > TT_NWAYS ? "rank 1: rank 0 hands over in way 3" : "rank 1: rank 0 says"));
     assert_int_equal(out[0], 0);
     offer_teardown(state);
   }
@@ -686,7 +690,8 @@ static void test_waiting_counts(void **state)
   assert_true(link->handover->timing.until >= link->handover->timing.since);
 }
 
-// What is measured is all of a call, also what was still offered when the last one had taken everything, and not what the program does in between.
+// What is measured is all of a call, also what was still offered when the last one had taken everything, and not what
+// the program does in between.
 static void test_what_counts_as_a_calls_time(void **state)
 {
   static const uint64_t second = 1000000000, hour = 3600 * second;
@@ -695,7 +700,8 @@ static void test_what_counts_as_a_calls_time(void **state)
   r->trials[0][1].sent[0] = 0;
   offer_input(128, 64);
   assert_int_equal(actor_run_step(&sender), TT_RUN_MORE);
-  assert_true(link->handover->timing.since != 0 && link->handover->timing.until >= link->handover->timing.since && measured() < hour);
+  assert_true(link->handover->timing.since != 0 && link->handover->timing.until >= link->handover->timing.since &&
+              measured() < hour);
   link->handover->timing.since -= hour;
   assert_int_equal(actor_run(&sender), TT_RUN_DONE); // the second chunk
   assert_true(measured() > hour && link->handover->timing.until - link->handover->timing.since > hour);
@@ -706,7 +712,8 @@ static void test_what_counts_as_a_calls_time(void **state)
   offer_input(64, 64);
   assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_in_range(measured(), 5 * second, 6 * second + hour / 2);
-  for (uint64_t call = 6; call <= 7; call++) { // numbered ones: among several ranks only one peer is offered something in the first step
+  for (uint64_t call = 6; call <= 7;
+       call++) { // numbered ones: among several ranks only one peer is offered something in the first step
     link->handover->timing.since = 3 * second;
     link->handover->timing.until = 8 * second;
     offer_input(64, 64);

@@ -97,7 +97,8 @@ static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
   (void)result;
   while (j->row<j->r.height && * budget> 0) {
     size_t offset, n = job_next_piece(j, *budget, &offset);
-    memmove((char *)j->r.dst + j->row * j->r.dstPitch + offset, (const char *)j->r.src + j->row * j->r.srcPitch + offset, n);
+    memmove((char *)j->r.dst + j->row * j->r.dstPitch + offset,
+            (const char *)j->r.src + j->row * j->r.srcPitch + offset, n);
     *budget -= n;
     job_end_piece(j);
   }
@@ -148,8 +149,10 @@ static tt_work *job_again(const tt_work *w, int device)
   return again == NULL ? NULL : &again->work;
 }
 
-static const tt_work_ops copy_ops = {.name = "copy", .run = run_copy, .done = op_free, .kind = tuttiNodeCopy, .again = job_again};
-static const tt_work_ops fill_ops = {.name = "fill", .run = run_fill, .done = op_free, .kind = tuttiNodeFill, .again = job_again};
+static const tt_work_ops copy_ops = {
+    .name = "copy", .run = run_copy, .done = op_free, .kind = tuttiNodeCopy, .again = job_again};
+static const tt_work_ops fill_ops = {
+    .name = "fill", .run = run_fill, .done = op_free, .kind = tuttiNodeFill, .again = job_again};
 
 static job *job_create(const tt_work_ops *ops, const tuttiRows_t *r, size_t staged)
 {

@@ -1,12 +1,14 @@
-// ops.h: small work on the host device, as entries for tt_stream_push. NULL when there is no memory; the stream frees them.
+// ops.h: small work on the host device, as entries for tt_stream_push. NULL when there is no memory; the stream frees
+// them.
 //
-// Copies and fills move at most the budget at a time, so that a large one neither keeps the thread that queues it nor the one that helps.
+// Copies and fills move at most the budget at a time, so that a large one neither keeps the thread that queues it nor
+// the one that helps.
 #pragma once
 #include "device/work.h"
 #include "tutti.h"
 
-// Calls fn(arg) on a thread of its own kind (hostcall.h), never on one that queues, waits or helps. What follows in the stream waits for
-// it.
+// Calls fn(arg) on a thread of its own kind (hostcall.h), never on one that queues, waits or helps. What follows in the
+// stream waits for it.
 tt_work *tt_host_function(void (*fn)(void *arg), void *arg);
 // The same with a copy of `size` bytes of `arg`, made now; 0: with `arg` itself.
 tt_work *tt_host_function_staged(void (*fn)(void *arg), void *arg, size_t size);

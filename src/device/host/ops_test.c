@@ -117,8 +117,8 @@ static void test_fills_of_elements(void **state)
     uint32_t value = 0x01020304, four = size == 1 ? 0x04040404 : size == 2 ? 0x03040304 : value;
     for (size_t portion = 1; portion < 400; portion = portion * 2 + 1) {
       memset(got, 0xee, sizeof got);
-      tt_work *w =
-          tt_host_fill_rows(&(tuttiRows_t){.dst = got, .dstPitch = sizeof got[0], .width = COUNT * 4, .height = ROWS}, value, size);
+      tt_work *w = tt_host_fill_rows(
+          &(tuttiRows_t){.dst = got, .dstPitch = sizeof got[0], .width = COUNT * 4, .height = ROWS}, value, size);
       run_in_portions(w, portion);
       for (int i = 0; i < ROWS * (COUNT + 1); i++) {
         assert_int_equal(got[i / (COUNT + 1)][i % (COUNT + 1)], i % (COUNT + 1) < COUNT ? four : 0xeeeeeeee);

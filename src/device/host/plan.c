@@ -1,4 +1,5 @@
-// plan.c: a plan in a stream's queue: runs its lanes in turn, keeps the order of the communicator's plans, and looks after its peers.
+// plan.c: a plan in a stream's queue: runs its lanes in turn, keeps the order of the communicator's plans, and looks
+// after its peers.
 #include "base/log.h"
 #include "base/result.h"
 #include "device/lane.h"
@@ -94,7 +95,9 @@ static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *bud
     tt_lane *l = *at;
     tt_run r = TT_RUN_DONE;
     if (!l->done) {
-      r = l->after >= 0 && plan_is_early(p, l) ? TT_RUN_BLOCKED : watched ? watched_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
+      r = l->after >= 0 && plan_is_early(p, l) ? TT_RUN_BLOCKED
+          : watched                            ? watched_turn(p, l, budget)
+                                               : tt_lane_run(p->port, l, budget);
     }
     if (r == TT_RUN_DONE) {
       plan_leave(at);
@@ -107,8 +110,8 @@ static inline __attribute__((always_inline)) tt_run turn(tt_plan *p, size_t *bud
   return p->turns == NULL ? TT_RUN_DONE : TT_RUN_BLOCKED;
 }
 
-// Says whose post the blocked plan waits for. True when that has changed: then the lanes must be looked at once more, because a peer that
-// posted a moment ago may have seen the old value and woken nobody.
+// Says whose post the blocked plan waits for. True when that has changed: then the lanes must be looked at once more,
+// because a peer that posted a moment ago may have seen the old value and woken nobody.
 static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
 {
   uint32_t want = 0;
@@ -130,7 +133,8 @@ static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
 
 static tt_run plan_complete(tt_plan *p)
 {
-  atomic_store_explicit(&p->port->done, p->ticket + 1, memory_order_release); // plans complete in order, so this is the only writer
+  // Plans complete in order, so this is the only writer.
+  atomic_store_explicit(&p->port->done, p->ticket + 1, memory_order_release);
   return TT_RUN_DONE;
 }
 
@@ -141,7 +145,8 @@ static bool plan_move(const tt_plan *p)
   return port->mover != NULL && port->mover->progress(port->mover_self, true);
 }
 
-// The plan ends with the port's code. From here on its buffers are the user's again: so not while a peer is writing into them, which then rings.
+// The plan ends with the port's code. From here on its buffers are the user's again: so not while a peer is writing
+// into them, which then rings.
 static tt_run plan_give_up(const tt_plan *p, ncclResult_t *result)
 {
   if (p->port->mover != NULL) {
@@ -154,7 +159,8 @@ static tt_run plan_give_up(const tt_plan *p, ncclResult_t *result)
   return TT_RUN_FAILED;
 }
 
-static inline __attribute__((always_inline)) tt_run plan_run_lanes(tt_plan *p, size_t *budget, ncclResult_t *result, bool watched)
+static inline __attribute__((always_inline)) tt_run plan_run_lanes(tt_plan *p, size_t *budget, ncclResult_t *result,
+                                                                   bool watched)
 {
   if (TT_UNLIKELY(tt_port_status(p->port) != ncclSuccess)) {
     return plan_give_up(p, result);
@@ -231,8 +237,9 @@ static const char *state_text(uint32_t state)
 {
   return state == TT_RANK_ABORTED ? "has aborted the communicator"
          : state == TT_RANK_GONE  ? "has destroyed the communicator"
-         : state == TT_RANK_LOST  ? "cannot be reached any more: its process has ended, or the network between has failed"
-                                  : "has failed";
+         : state == TT_RANK_LOST
+             ? "cannot be reached any more: its process has ended, or the network between has failed"
+             : "has failed";
 }
 
 // Is the peer in the same operation with other arguments? Then neither will ever get what it waits for.
@@ -241,12 +248,14 @@ static bool differs(const tt_lane *l, const tt_rank_page *page, uint64_t *sig, u
   *sig = atomic_load_explicit(&page->sig, memory_order_acquire);
   *count = atomic_load_explicit(&page->count, memory_order_acquire);
   const tt_call *c = l->call;
-  bool same_number = c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32 && atomic_load_explicit(&page->sig, memory_order_relaxed) == *sig;
+  bool same_number =
+      c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32 && atomic_load_explicit(&page->sig, memory_order_relaxed) == *sig;
   return same_number && (*sig != c->sig || !tt_sig_count_same(*count, c->sig_count));
 }
 
-// Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree about the size.
-// (Messages of a pair are sent in order, so when a later one is there and ours still is not, ours will not come.)
+// Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree
+// about the size. (Messages of a pair are sent in order, so when a later one is there and ours still is not, ours will
+// not come.)
 static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
 {
   if (l->call->sig >> 32 != 0 || !l->receives) {
@@ -254,14 +263,16 @@ static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
   }
   for (int k = 0; k < TT_TINY; k++) { // that one is for collectives
     const tt_slot *s = tt_fifo_slot(&link->recv[k]);
-    if (k != l->fifo && tt_fifo_arrived(&link->recv[k]) && s->sig >> 32 == 0 && !tt_fifo_arrived(&link->recv[l->fifo])) {
+    if (k != l->fifo && tt_fifo_arrived(&link->recv[k]) && s->sig >> 32 == 0 &&
+        !tt_fifo_arrived(&link->recv[l->fifo])) {
       return s;
     }
   }
   return NULL;
 }
 
-// A rank that a lane waits for: the link's, or one of those behind a network that reduces. State and life as they were before the lane's last look.
+// A rank that a lane waits for: the link's, or one of those behind a network that reduces. State and life as they were
+// before the lane's last look.
 typedef struct suspect {
   int rank;
   const tt_rank_page *page;
@@ -302,7 +313,8 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_lin
     return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, s->rank, state_text(s->state));
   }
   if (s->ended) {
-    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, s->rank, link->proc.pid);
+    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, s->rank,
+                   link->proc.pid);
   }
   const tt_slot *stray = link->behind == NULL ? stray_message(l, link) : NULL;
   if (stray != NULL) {
@@ -314,7 +326,8 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_lin
   return ncclSuccess;
 }
 
-// The lane does not move: asks those it waits for, for the next check (is one in another call, does its process still answer?), and says what is wrong.
+// The lane does not move: asks those it waits for, for the next check (is one in another call, does its process still
+// answer?), and says what is wrong.
 static ncclResult_t inquire(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *worst)
 {
   for (int i = 0; i < suspects_of(link) && port->mover != NULL; i++) {
@@ -341,7 +354,8 @@ static void plan_check(tt_work *w)
     if (l->done || peer < 0 || peer == p->port->rank) {
       continue;
     }
-    // State and life are looked at before the lane looks once more: what the peer sent before it stopped or ended still counts.
+    // State and life are looked at before the lane looks once more: what the peer sent before it stopped or ended still
+    // counts.
     const tt_link *link = p->port->links[peer];
     suspect worst = worst_of(link);
     if ((link->networked || link->behind != NULL) && worst.state >= TT_RANK_FAILED) {
@@ -363,5 +377,7 @@ static void plan_check(tt_work *w)
   }
 }
 
-const tt_work_ops tt_plan_ops = {.name = "plan", .run = plan_run, .done = plan_done, .bell = plan_bell, .check = plan_check};
-const tt_work_ops tt_plan_watched_ops = {.name = "plan", .run = watched_run, .done = watched_done, .bell = plan_bell, .check = plan_check};
+const tt_work_ops tt_plan_ops = {
+    .name = "plan", .run = plan_run, .done = plan_done, .bell = plan_bell, .check = plan_check};
+const tt_work_ops tt_plan_watched_ops = {
+    .name = "plan", .run = watched_run, .done = watched_done, .bell = plan_bell, .check = plan_check};

@@ -170,7 +170,8 @@ static void test_plans_of_two_streams_keep_the_order(void **state)
   drop_stream(c);
 }
 
-// Two streams, two threads: whoever waits for the later plan sleeps until the earlier one is complete, and is woken by that.
+// Two streams, two threads: whoever waits for the later plan sleeps until the earlier one is complete, and is woken by
+// that.
 static void *wait_main(void *s)
 {
   return (void *)(intptr_t)tt_stream_wait(s);
@@ -372,7 +373,8 @@ typedef struct fault {
 // A peer that has stopped is noticed when somebody looks; what it has sent before still counts.
 static void test_a_stopped_peer_is_noticed(void **state)
 {
-  static const fault faults[] = {{TT_RANK_FAILED, "has failed"}, {TT_RANK_ABORTED, "has aborted"}, {TT_RANK_GONE, "has destroyed"}};
+  static const fault faults[] = {
+      {TT_RANK_FAILED, "has failed"}, {TT_RANK_ABORTED, "has aborted"}, {TT_RANK_GONE, "has destroyed"}};
   (void)state;
   for (size_t i = 0; i < 2 * TT_COUNT(faults); i++) {
     const fault *f = &faults[i / 2];
@@ -467,7 +469,8 @@ static void test_a_zombie_is_noticed(void **state)
   drop_stream(s);
 }
 
-// The peer is in the same operation with other arguments: told before anything was sent. In another operation: it may still come.
+// The peer is in the same operation with other arguments: told before anything was sent. In another operation: it may
+// still come.
 static void test_another_call_is_noticed_from_the_page(void **state)
 {
   job j;

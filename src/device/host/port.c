@@ -29,7 +29,8 @@ void tt_port_stop(tt_port *port, ncclResult_t code)
   if (tt_port_status(port) == ncclSuccess) {
     snprintf(port->error, sizeof port->error, "%s", why == NULL ? "" : why);
     uint32_t state = __atomic_load_n(&port->abort_flag, __ATOMIC_ACQUIRE) ? TT_RANK_ABORTED : TT_RANK_FAILED;
-    atomic_store_explicit(&port->page->state, state, memory_order_release); // first: who sees the code looks who still writes (owner.h)
+    // First: who sees the code looks who still writes (owner.h).
+    atomic_store_explicit(&port->page->state, state, memory_order_release);
     atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
   }
   atomic_store_explicit(&port->stopping, 0, memory_order_release);
@@ -54,13 +55,14 @@ const tt_link *tt_port_writer(tt_port *port, bool look)
   tt_bell_fence(); // the state was stored before
   for (int i = 0; port->links != NULL && i < port->nranks; i++) {
     const tt_link *link = __atomic_load_n(&port->links[i], __ATOMIC_ACQUIRE);
-    if (link == NULL || link->page == NULL || i == port->rank || !is_named(port, link) || (look && tt_link_ended(link))) {
+    if (link == NULL || link->page == NULL || i == port->rank || !is_named(port, link) ||
+        (look && tt_link_ended(link))) {
       continue;
     }
     if (look && atomic_fetch_add(&port->writer_looks, 1) == SAY_AFTER) {
-      tt_warn(
-          "rank %d has stopped, but rank %d (process %d) is in the middle of writing into its output: waiting for that; is the process suspended?",
-          port->rank, link->peer, link->proc.pid);
+      tt_warn("rank %d has stopped, but rank %d (process %d) is in the middle of writing into its output: waiting for "
+              "that; is the process suspended?",
+              port->rank, link->peer, link->proc.pid);
     }
     return link;
   }

@@ -1,5 +1,6 @@
-// port_test.c: a rank that has stopped, and peers that write into its output: who is waited for, who is not, and that nothing is written afterwards.
-// tests/owner_model_test.c walks the interleavings, tests/owner_test.c does it with real calls.
+// port_test.c: a rank that has stopped, and peers that write into its output: who is waited for, who is not, and that
+// nothing is written afterwards. tests/owner_model_test.c walks the interleavings, tests/owner_test.c does it with real
+// calls.
 #define _GNU_SOURCE
 #include "device/host/rig.h"
 
@@ -189,7 +190,8 @@ static void recycle(tt_plan *p)
   atomic_store(&recycled, 1);
 }
 
-// The stream reports the error when the writer has finished, not before; nobody is kept waiting who only pushes or helps.
+// The stream reports the error when the writer has finished, not before; nobody is kept waiting who only pushes or
+// helps.
 static void test_a_plan_ends_after_its_writers(void **state)
 {
   (void)state;

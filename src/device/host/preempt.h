@@ -1,23 +1,28 @@
-// preempt.h: what a thread learns from having been preempted while it yielded in a wait, and when it had better sleep at once instead.
+// preempt.h: what a thread learns from having been preempted while it yielded in a wait, and when it had better sleep
+// at once instead.
 //
-// A yield that lasts longer than a millisecond lost the core to another task, which keeps it for its whole slice but gives way to a thread that wakes up: so
-// the wait sleeps. After a second loss within eight yields, as many waits sleep at once as the loss pays for at the price of a sleep, and with each further
-// one twice as many for the same loss. That ends with time, or at a wait for work that takes an eighth of the time.
+// A yield that lasts longer than a millisecond lost the core to another task, which keeps it for its whole slice but
+// gives way to a thread that wakes up: so the wait sleeps. After a second loss within eight yields, as many waits sleep
+// at once as the loss pays for at the price of a sleep, and with each further one twice as many for the same loss. That
+// ends with time, or at a wait for work that takes an eighth of the time.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/util.h"
 
-#define TT_PREEMPTED_NS 1000000ull // a yield that takes longer: ranks that wait do not hold a core for so long, and a sleep loses little
-#define TT_TURN_NS 250000ull       // but many ranks may: for each on this core
-#define TT_PREEMPTED_YIELDS 8      // yields within which a second preemption is likely to be the same task's
-#define TT_PREEMPTED_TIMES 16      // how many times the loss sleeps may cost at most
-#define TT_PREEMPTED_WALL 8        // sleeps end after so many times what they may cost: among many ranks each takes longer than TT_SLEEP_NS
-#define TT_PREEMPTED_MOST_NS 10000000ull // that a preemption counts as: a thread that was stopped for a minute need not sleep for hours
-#define TT_SLEEP_NS 20000ull             // what a sleep costs with its wake-up
-#define TT_LONG_US 200                   // work that takes as long: turns of the ranks at it may look like preemptions,
-#define TT_MUCH_LONGER 8                 // which tells nothing about waits for work that takes this part of it
+// A yield that takes longer: ranks that wait do not hold a core for so long, and a sleep loses little.
+#define TT_PREEMPTED_NS 1000000ull
+#define TT_TURN_NS 250000ull  // but many ranks may: for each on this core
+#define TT_PREEMPTED_YIELDS 8 // yields within which a second preemption is likely to be the same task's
+#define TT_PREEMPTED_TIMES 16 // how many times the loss sleeps may cost at most
+// Sleeps end after so many times what they may cost: among many ranks each takes longer than TT_SLEEP_NS.
+#define TT_PREEMPTED_WALL 8
+// That a preemption counts as: a thread that was stopped for a minute need not sleep for hours.
+#define TT_PREEMPTED_MOST_NS 10000000ull
+#define TT_SLEEP_NS 20000ull // what a sleep costs with its wake-up
+#define TT_LONG_US 200       // work that takes as long: turns of the ranks at it may look like preemptions,
+#define TT_MUCH_LONGER 8     // which tells nothing about waits for work that takes this part of it
 
 // A thread's experience. Starts zeroed.
 typedef struct tt_preemption {
@@ -28,8 +33,8 @@ typedef struct tt_preemption {
   uint32_t takes_us; // what was waited for then (tt_work.takes_us)
 } tt_preemption;
 
-// Notes a yield that ended at `now`, in a wait for work that takes peers about `takes_us`. `then`: when the ranks' work was last seen on this core, which
-// `ranks` of them share. Returns whether the thread was preempted meanwhile.
+// Notes a yield that ended at `now`, in a wait for work that takes peers about `takes_us`. `then`: when the ranks' work
+// was last seen on this core, which `ranks` of them share. Returns whether the thread was preempted meanwhile.
 static inline bool tt_preemption_note(tt_preemption *p, uint64_t then, uint64_t now, int ranks, uint32_t takes_us)
 {
   p->yields++;
@@ -45,8 +50,9 @@ static inline bool tt_preemption_note(tt_preemption *p, uint64_t then, uint64_t 
   return true;
 }
 
-// Whether a wait that begins at `now`, for work that takes peers about `takes_us`, should sleep at once. What was learned while peers may have been at much
-// longer work, as ranks of other processes are that copy megabytes, is forgotten.
+// Whether a wait that begins at `now`, for work that takes peers about `takes_us`, should sleep at once. What was
+// learned while peers may have been at much longer work, as ranks of other processes are that copy megabytes, is
+// forgotten.
 static inline bool tt_preemption_sleeps(tt_preemption *p, uint64_t now, uint32_t takes_us)
 {
   if (p->takes_us >= TT_LONG_US && TT_MUCH_LONGER * takes_us < p->takes_us) {

@@ -71,8 +71,8 @@ static bool add_step(draft *d, const pass *p, uint32_t number)
   const tt_lane *l = p->lane;
   const tt_step *step = &l->sched->steps[number];
   size_t bytes = tt_lane_message(l, number, p->number);
-  if (d->p.nsteps == TT_PROGRAM_STEPS || bytes == 0 || bytes > TT_PROGRAM_BYTES || d->nrefs + step->nsrc + step->ndst > TT_PROGRAM_REFS ||
-      step->nsrc == 0 || step->ndst == 0) {
+  if (d->p.nsteps == TT_PROGRAM_STEPS || bytes == 0 || bytes > TT_PROGRAM_BYTES ||
+      d->nrefs + step->nsrc + step->ndst > TT_PROGRAM_REFS || step->nsrc == 0 || step->ndst == 0) {
     return false;
   }
   bool divides = (step->flags & TT_STEP_FINAL) != 0 && l->call->op.divisor > 1;
@@ -126,12 +126,17 @@ static tt_program *program_keep(const draft *d)
   return p;
 }
 
-tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk, tt_proto fifo)
+tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
+                               tt_proto fifo)
 {
   draft d; // most of it is not needed, mostly
   bool fits = sched->nstrands <= TT_PROGRAM_STRANDS && !call->op.prescale && call->scalar == NULL && fifo != TT_TOK;
-  d.p = (tt_program){
-      .nstrands = sched->nstrands, .claims = true, .op = call->op, .fifo = fifo, .sig = call->sig, .sig_count = call->sig_count};
+  d.p = (tt_program){.nstrands = sched->nstrands,
+                     .claims = true,
+                     .op = call->op,
+                     .fifo = fifo,
+                     .sig = call->sig,
+                     .sig_count = call->sig_count};
   d.nrefs = 0;
   for (int i = 0; fits && i < sched->nstrands; i++) {
     tt_lane l;
@@ -146,7 +151,9 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
 // ---- Running it
 
 #if defined(__x86_64__)
-#define PAUSE_LOOKS 8 // looks that one with a pause behind it counts as; it takes as long as 16 to 60: a pause is 40 to 140 cycles, mostly
+// Looks that one with a pause behind it counts as; it takes as long as 16 to 60: a pause is 40 to 140 cycles,.
+#define PAUSE_LOOKS 8
+// mostly
 #else
 #define PAUSE_LOOKS 1
 #endif
@@ -156,9 +163,10 @@ static inline const tt_program_ref *refs_of(const tt_program *q, const tt_progra
   return (const tt_program_ref *)(q + 1) + s->first;
 }
 
-// Waits for the reference's message, if it is one, as long as there are looks left; false: it is not there, or of another call.
-static inline __attribute__((always_inline)) bool arrived(const tt_program *q, const tt_program_ref *r, const tt_program_call *c,
-                                                          unsigned *looks)
+// Waits for the reference's message, if it is one, as long as there are looks left; false: it is not there, or of
+// another call.
+static inline __attribute__((always_inline)) bool arrived(const tt_program *q, const tt_program_ref *r,
+                                                          const tt_program_call *c, unsigned *looks)
 {
   const tt_fifo *f = r->fifo;
   if (f == NULL) {
@@ -194,8 +202,8 @@ static inline void program_copy(void *to, const void *from, size_t bytes)
   }
 }
 
-static __attribute__((noinline)) void move_any(const tt_program *q, const tt_program_step *s, const tt_program_ref *refs,
-                                               const tt_program_call *c)
+static __attribute__((noinline)) void move_any(const tt_program *q, const tt_program_step *s,
+                                               const tt_program_ref *refs, const tt_program_call *c)
 {
   void *at[TT_PROGRAM_REFS];
   int n = s->nsrc + s->ndst;
@@ -211,8 +219,9 @@ static __attribute__((noinline)) void move_any(const tt_program *q, const tt_pro
   }
 }
 
-static inline __attribute__((always_inline)) void move(const tt_program *q, const tt_program_step *s, const tt_program_ref *refs,
-                                                       const tt_program_call *c, tt_program_kind kind)
+static inline __attribute__((always_inline)) void move(const tt_program *q, const tt_program_step *s,
+                                                       const tt_program_ref *refs, const tt_program_call *c,
+                                                       tt_program_kind kind)
 {
   if (kind == TT_PROGRAM_COPY) {
     program_copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
@@ -225,9 +234,11 @@ static inline __attribute__((always_inline)) void move(const tt_program *q, cons
   }
 }
 
-// Runs a step. The numbers of sources and destinations are constants where `kind` tells them. False: it would have to wait.
-static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, const tt_program_step *s, const tt_program_call *c,
-                                                           unsigned looks, tt_program_kind kind)
+// Runs a step. The numbers of sources and destinations are constants where `kind` tells them. False: it would have to
+// wait.
+static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, const tt_program_step *s,
+                                                           const tt_program_call *c, unsigned looks,
+                                                           tt_program_kind kind)
 {
   const int nsrc = kind == TT_PROGRAM_COPY   ? 1
                    : kind == TT_PROGRAM_FOLD ? 2
@@ -261,8 +272,8 @@ static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, 
   return true;
 }
 
-static inline __attribute__((always_inline)) bool program_run_step(const tt_program *q, const tt_program_step *s, const tt_program_call *c,
-                                                                   unsigned looks)
+static inline __attribute__((always_inline)) bool program_run_step(const tt_program *q, const tt_program_step *s,
+                                                                   const tt_program_call *c, unsigned looks)
 {
   switch (s->kind) {
   case TT_PROGRAM_COPY: return run_kind(q, s, c, looks, TT_PROGRAM_COPY);
@@ -272,8 +283,8 @@ static inline __attribute__((always_inline)) bool program_run_step(const tt_prog
 }
 
 // Returns how many steps of a strand were run from number `from` on.
-static inline __attribute__((always_inline)) int run_strand(const tt_program *q, const tt_program_call *c, unsigned looks, int from,
-                                                            int end)
+static inline __attribute__((always_inline)) int run_strand(const tt_program *q, const tt_program_call *c,
+                                                            unsigned looks, int from, int end)
 {
   int i = from;
   while (i < end && program_run_step(q, &q->steps[i], c, looks)) {
@@ -305,9 +316,11 @@ void tt_program_ring(const tt_port *port, const tt_program *const *programs, int
   }
 }
 
-// Most messages, and what roots and others have to do: one step. Functions of their own, because they need few registers.
-static inline __attribute__((always_inline)) bool run_single(const tt_port *port, const tt_program *q, const tt_program_call *c,
-                                                             unsigned looks, tt_program_state *state, tt_program_kind kind)
+// Most messages, and what roots and others have to do: one step. Functions of their own, because they need few
+// registers.
+static inline __attribute__((always_inline)) bool run_single(const tt_port *port, const tt_program *q,
+                                                             const tt_program_call *c, unsigned looks,
+                                                             tt_program_state *state, tt_program_kind kind)
 {
   if (state->steps[0] == 0 && run_kind(q, q->steps, c, looks, kind)) {
     state->steps[0] = 1;
@@ -316,20 +329,21 @@ static inline __attribute__((always_inline)) bool run_single(const tt_port *port
   return state->steps[0] == 1;
 }
 
-static __attribute__((noinline)) bool program_run_copy(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
+static __attribute__((noinline)) bool program_run_copy(const tt_port *port, const tt_program *q,
+                                                       const tt_program_call *c, unsigned looks,
                                                        tt_program_state *state)
 {
   return run_single(port, q, c, looks, state, TT_PROGRAM_COPY);
 }
 
-static __attribute__((noinline)) bool run_fold(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
-                                               tt_program_state *state)
+static __attribute__((noinline)) bool run_fold(const tt_port *port, const tt_program *q, const tt_program_call *c,
+                                               unsigned looks, tt_program_state *state)
 {
   return run_single(port, q, c, looks, state, TT_PROGRAM_FOLD);
 }
 
-static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
-                                                  tt_program_state *state)
+static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_program *q, const tt_program_call *c,
+                                                  unsigned looks, tt_program_state *state)
 {
   int sum = 0, left = 0;
   for (int k = 0; k < q->nstrands; k++) {
@@ -345,7 +359,8 @@ static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_
   return left == 0;
 }
 
-bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks, tt_program_state *state)
+bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
+                    tt_program_state *state)
 {
   switch (q->single) {
   case TT_PROGRAM_COPY: return program_run_copy(port, q, c, looks, state);

@@ -1,4 +1,5 @@
-// program_test.c: programs of small calls: what is compiled, how far the calling thread gets, and lanes that go on from there.
+// program_test.c: programs of small calls: what is compiled, how far the calling thread gets, and lanes that go on from
+// there.
 #include "device/host/rig.h"
 
 #include "device/program.h"
@@ -19,8 +20,12 @@ static int setup(void **state)
     for (int k = 0; k < BYTES; k++) {
       in[i][k] = (char)(10 * i + k);
     }
-    calls[i] =
-        (tt_call){.in = in[i], .out = out[i], .count = BYTES, .esize = 1, .sig = tt_sig_make(0, 4, ncclInt8, 0, 0), .sig_count = BYTES};
+    calls[i] = (tt_call){.in = in[i],
+                         .out = out[i],
+                         .count = BYTES,
+                         .esize = 1,
+                         .sig = tt_sig_make(0, 4, ncclInt8, 0, 0),
+                         .sig_count = BYTES};
   }
   return 0;
 }
@@ -68,7 +73,8 @@ static void test_other_calls_have_none(void **state)
   const rig_step *const steps[] = {&token, &scratch};
   (void)state;
   for (int k = 0; k < 2; k++) {
-    assert_null(tt_program_compile(&r->ports[0], rig_write(&schedules[0], 1, steps[k], 1), &calls[0], CHUNK, TT_SIMPLE));
+    assert_null(
+        tt_program_compile(&r->ports[0], rig_write(&schedules[0], 1, steps[k], 1), &calls[0], CHUNK, TT_SIMPLE));
   }
   const tt_schedule *s = rig_send(&schedules[0], 1);
   tt_free(tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE));

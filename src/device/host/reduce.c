@@ -36,8 +36,8 @@ static const tt_kernels *isa_find(const char *name)
 #ifdef __x86_64__
   __builtin_cpu_init();
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-  bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                __builtin_cpu_supports("avx512vl");
+  bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #ifdef TT_HAVE_AVX512BF16
   bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
   if (bf16 && (!name || strcmp(name, "avx512bf16") == 0)) {
@@ -70,7 +70,8 @@ static __attribute__((cold, noinline)) const tt_kernels *kernels_choose(void)
   const tt_kernels *k = isa_find(want && *want ? want : NULL);
   if (!k) {
     k = isa_find(NULL);
-    tt_advise("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, avx512bf16, or this machine lacks it: using %s", want, k->name);
+    tt_advise("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, avx512bf16, or this machine lacks it: using %s",
+              want, k->name);
   }
   __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
   return k;
@@ -107,8 +108,11 @@ static uint64_t float_bits(ncclDataType_t type, double x)
 
 void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks)
 {
-  static const uint8_t kinds[] = {
-      [ncclSum] = TT_RED_SUM, [ncclProd] = TT_RED_PROD, [ncclMax] = TT_RED_MAX, [ncclMin] = TT_RED_MIN, [ncclAvg] = TT_RED_SUM};
+  static const uint8_t kinds[] = {[ncclSum] = TT_RED_SUM,
+                                  [ncclProd] = TT_RED_PROD,
+                                  [ncclMax] = TT_RED_MAX,
+                                  [ncclMin] = TT_RED_MIN,
+                                  [ncclAvg] = TT_RED_SUM};
   *op = (tt_redop){.type = (uint8_t)type, .kind = kinds[red]};
   if (red != ncclAvg || nranks <= 1) {
     return;
@@ -213,7 +217,8 @@ static void fold2_stream(const tt_job *j, size_t count)
   const tt_kernel_row *row = j->row;
   char *dst = j->dst[0], *dst2 = j->ndst == 2 ? j->dst[1] : NULL;
   const char *a = j->src[0], *b = j->src[1];
-  const size_t bytes = count * row->size, head = -(uintptr_t)dst % TT_CACHE_LINE, body = (bytes - head) / TT_RED_CHUNK * TT_RED_CHUNK;
+  const size_t bytes = count * row->size, head = -(uintptr_t)dst % TT_CACHE_LINE,
+               body = (bytes - head) / TT_RED_CHUNK * TT_RED_CHUNK;
   const size_t tail = head + body;
   row->fold2[j->kind](dst, a, b, head / row->size);
   row->fold2nt[j->kind](dst + head, dst2 == NULL ? NULL : dst2 + head, a + head, b + head, body / row->size);
@@ -235,14 +240,16 @@ static inline bool is_source(const tt_job *j, const void *p)
   return false;
 }
 
-// May fold2_stream do this call? Where the result of one destination would have to pass through a buffer first (scalars, more sources),
-// non-temporal stores were a quarter slower than ordinary ones when measured; the lines of a source are in the cache anyway.
+// May fold2_stream do this call? Where the result of one destination would have to pass through a buffer first
+// (scalars, more sources), non-temporal stores were a quarter slower than ordinary ones when measured; the lines of a
+// source are in the cache anyway.
 static bool is_plain_stream(const tt_job *j)
 {
-  bool plain =
-      j->stream && j->nsrc == 2 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 && !is_source(j, j->dst[0]);
+  bool plain = j->stream && j->nsrc == 2 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 &&
+               !is_source(j, j->dst[0]);
   if (j->ndst == 2) {
-    return plain && !j->keep_first && !is_source(j, j->dst[1]) && ((uintptr_t)j->dst[0] - (uintptr_t)j->dst[1]) % TT_CACHE_LINE == 0;
+    return plain && !j->keep_first && !is_source(j, j->dst[1]) &&
+           ((uintptr_t)j->dst[0] - (uintptr_t)j->dst[1]) % TT_CACHE_LINE == 0;
   }
   return plain && j->ndst == 1;
 }
@@ -259,8 +266,8 @@ static void reduce_copy(const tt_kernels *isa, void *dst, const void *src, size_
   }
 }
 
-// Each block of the result is made in the first destination, or in a buffer when that one is streamed too, finished while it is in the
-// first-level cache, and copied to the others.
+// Each block of the result is made in the first destination, or in a buffer when that one is streamed too, finished
+// while it is in the first-level cache, and copied to the others.
 static void run_blocks(const tt_job *j, size_t count)
 {
   _Alignas(64) char buffer[BLOCK_BYTES];
@@ -298,8 +305,8 @@ static inline bool has_scalar(const tt_redop *op, int nsrc, const uint64_t *cons
   return false;
 }
 
-void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src, const uint64_t *const *scale, size_t count,
-               unsigned flags)
+void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src,
+               const uint64_t *const *scale, size_t count, unsigned flags)
 {
   const tt_kernels *isa = kernels();
   const tt_kernel_row *row = &isa->rows[op->type];
@@ -338,7 +345,8 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
 void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned flags)
 {
   const tt_kernels *isa = kernels();
-  const bool stream = (flags & TT_REDUCE_STREAM) && bytes >= STREAM_MIN, keep_first = (flags & TT_REDUCE_KEEP_FIRST) != 0;
+  const bool stream = (flags & TT_REDUCE_STREAM) && bytes >= STREAM_MIN,
+             keep_first = (flags & TT_REDUCE_KEEP_FIRST) != 0;
   const size_t block = ndst == 1 ? bytes : COPY_BLOCK;
   for (size_t i = 0; i < bytes; i += block) {
     size_t m = TT_MIN(block, bytes - i);

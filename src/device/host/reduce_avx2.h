@@ -1,4 +1,5 @@
-// reduce_avx2.h: the vector vocabulary of the narrow kernels with AVX2 and F16C. reduce_avx512.h says what the words mean.
+// reduce_avx2.h: the vector vocabulary of the narrow kernels with AVX2 and F16C. reduce_avx512.h says what the words
+// mean.
 #pragma once
 #include <immintrin.h>
 
@@ -33,7 +34,8 @@ TT_INLINE __m256 tt_vf_ordered(__m256 x, __m256 y, __m256 r)
   return _mm256_blendv_ps(r, _mm256_set1_ps(TT_NAN_F32), _mm256_cmp_ps(x, y, _CMP_UNORD_Q));
 }
 
-// vmaxps gives its second operand when both are zero. The maximum has a sign only if x has one, which changes no other number; the minimum likewise.
+// vmaxps gives its second operand when both are zero. The maximum has a sign only if x has one, which changes no other
+// number; the minimum likewise.
 TT_INLINE __m256 tt_max_half(__m256 x, __m256 y)
 {
   __m256 sign = _mm256_or_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)));
@@ -147,7 +149,8 @@ TT_INLINE __m256i tt_fp8_half(__m256 x, tt_narrow_spec s)
   __m256i m = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
   __m256i clamped = _mm256_min_epi32(m, _mm256_set1_epi32((int)s.limit));
   __m256i e = _mm256_max_epi32(_mm256_and_si256(clamped, _mm256_set1_epi32(0x7f800000)), least);
-  __m256i offset = _mm256_set1_epi32(((23 - s.mbits) << 23) - (int)((128 - s.bias) << s.mbits)); // the exponent's bias, see tt_narrow
+  // The exponent's bias, see tt_narrow.
+  __m256i offset = _mm256_set1_epi32(((23 - s.mbits) << 23) - (int)((128 - s.bias) << s.mbits));
   __m256i magic = _mm256_add_epi32(_mm256_add_epi32(e, offset), _mm256_srli_epi32(e, 23 - s.mbits));
   __m256i code = _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(clamped), _mm256_castsi256_ps(magic)));
   code = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
@@ -195,7 +198,8 @@ TT_INLINE tt_vf tt_rnd_bf16(tt_vf v)
 TT_INLINE __m256 tt_fp8_round(__m256 x, tt_narrow_spec s)
 {
   __m256i u = _mm256_castps_si256(x), least = _mm256_set1_epi32((int)((128 - s.bias) << 23));
-  __m256i clamped = _mm256_min_epi32(_mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff)), _mm256_set1_epi32((int)s.limit));
+  __m256i clamped =
+      _mm256_min_epi32(_mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff)), _mm256_set1_epi32((int)s.limit));
   __m256i e = _mm256_max_epi32(_mm256_and_si256(clamped, _mm256_set1_epi32(0x7f800000)), least);
   __m256 large = _mm256_castsi256_ps(_mm256_add_epi32(e, _mm256_set1_epi32((23 - s.mbits) << 23)));
   __m256 r = _mm256_sub_ps(_mm256_add_ps(_mm256_castsi256_ps(clamped), large), large);
@@ -213,7 +217,8 @@ TT_INLINE tt_vf tt_rnd_e5m2(tt_vf v)
   return (tt_vf){tt_fp8_round(v.a, TT_SPEC_E5M2), tt_fp8_round(v.b, TT_SPEC_E5M2)};
 }
 
-// ---- The larger or smaller of two codes, for 32 bytes. Codes are compared as signed numbers, of which -0 is -1, and so on ----
+// ---- The larger or smaller of two codes, for 32 bytes. Codes are compared as signed numbers, of which -0 is -1, and
+// so on ----
 
 #define TT_PICK_BYTES(size) 32
 
@@ -231,7 +236,8 @@ TT_INLINE __m256i tt_key8(__m256i x)
 TT_INLINE void tt_pick16(void *d, const void *pa, const void *pb, tt_codes c)
 {
   const __m256i mag = _mm256_set1_epi16(0x7fff), a = _mm256_loadu_si256(pa), b = _mm256_loadu_si256(pb);
-  __m256i ka = tt_key16(a), kb = tt_key16(b), most = _mm256_max_epi16(_mm256_and_si256(a, mag), _mm256_and_si256(b, mag));
+  __m256i ka = tt_key16(a), kb = tt_key16(b),
+          most = _mm256_max_epi16(_mm256_and_si256(a, mag), _mm256_and_si256(b, mag));
   __m256i nan = _mm256_cmpgt_epi16(most, _mm256_set1_epi16((short)c.last));
   __m256i r = tt_key16(c.max ? _mm256_max_epi16(ka, kb) : _mm256_min_epi16(ka, kb));
   _mm256_storeu_si256(d, _mm256_blendv_epi8(r, mag, nan));

@@ -1,8 +1,8 @@
-// reduce_avx512.h: the vector vocabulary of the narrow kernels with AVX-512 F, BW, DQ, VL, and with VBMI and BF16 where the compiler may
-// use them. reduce_avx2.h and reduce_scalar.h say the same words.
+// reduce_avx512.h: the vector vocabulary of the narrow kernels with AVX-512 F, BW, DQ, VL, and with VBMI and BF16 where
+// the compiler may use them. reduce_avx2.h and reduce_scalar.h say the same words.
 //
-// tt_vf is TT_W floats. ld_… and st_… convert TT_W consecutive elements, in any fixed order of lanes, which only has to be the same
-// in both. Infinity, NaN and rounding are as in reduce_convert.h.
+// tt_vf is TT_W floats. ld_… and st_… convert TT_W consecutive elements, in any fixed order of lanes, which only has to
+// be the same in both. Infinity, NaN and rounding are as in reduce_convert.h.
 #pragma once
 #include <immintrin.h>
 
@@ -45,12 +45,14 @@ TT_INLINE __m512 tt_vf_ordered(__m512 x, __m512 y, __m512 r)
 // vrangeps takes -0 as smaller than +0; 4 and 5: the sign is the result's own.
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
-  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_range_ps(x.a, y.a, 5)), tt_vf_ordered(x.b, y.b, _mm512_range_ps(x.b, y.b, 5))};
+  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_range_ps(x.a, y.a, 5)),
+                 tt_vf_ordered(x.b, y.b, _mm512_range_ps(x.b, y.b, 5))};
 }
 
 TT_INLINE tt_vf tt_vf_min(tt_vf x, tt_vf y)
 {
-  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_range_ps(x.a, y.a, 4)), tt_vf_ordered(x.b, y.b, _mm512_range_ps(x.b, y.b, 4))};
+  return (tt_vf){tt_vf_ordered(x.a, y.a, _mm512_range_ps(x.a, y.a, 4)),
+                 tt_vf_ordered(x.b, y.b, _mm512_range_ps(x.b, y.b, 4))};
 }
 
 // Brings n bytes (n < 64) to a buffer that a whole vector can be loaded from, and back.
@@ -107,17 +109,20 @@ TT_INLINE __m512i tt_bf16_half(__m512 x)
   return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), lsb);
 }
 
-// Rounded with integers, which knows subnormals; a NaN keeps all its bits only if it is the one that tt_vf_numbers makes.
+// Rounded with integers, which knows subnormals; a NaN keeps all its bits only if it is the one that tt_vf_numbers
+// makes.
 TT_INLINE __m512i tt_bf16_integer(tt_vf v)
 {
   __mmask16 nan_a = _mm512_cmp_ps_mask(v.a, v.a, _CMP_UNORD_Q), nan_b = _mm512_cmp_ps_mask(v.b, v.b, _CMP_UNORD_Q);
   const __m512i nan = _mm512_set1_epi32(0x7fffffff);
-  __m512i even = _mm512_mask_mov_epi32(tt_bf16_half(v.a), nan_a, nan), odd = _mm512_mask_mov_epi32(tt_bf16_half(v.b), nan_b, nan);
+  __m512i even = _mm512_mask_mov_epi32(tt_bf16_half(v.a), nan_a, nan),
+          odd = _mm512_mask_mov_epi32(tt_bf16_half(v.b), nan_b, nan);
   return _mm512_mask_mov_epi16(_mm512_srli_epi32(even, 16), 0xaaaaaaaa, odd);
 }
 
 #ifdef __AVX512BF16__
-// The instruction rounds to nearest even too, but takes subnormals for zeros and keeps a NaN's bits: for these the long way.
+// The instruction rounds to nearest even too, but takes subnormals for zeros and keeps a NaN's bits: for these the long
+// way.
 TT_INLINE __m512i tt_bf16_of(tt_vf v)
 {
   enum { NAN_OR_SUBNORMAL = 0x01 | 0x20 | 0x80 };
@@ -125,8 +130,9 @@ TT_INLINE __m512i tt_bf16_of(tt_vf v)
   if (TT_UNLIKELY(rare)) {
     return tt_bf16_integer(v);
   }
-  static const uint16_t alternate[32] __attribute__((aligned(64))) = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  static const uint16_t alternate[32]
+      __attribute__((aligned(64))) = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return _mm512_permutexvar_epi16(_mm512_load_si512(alternate), (__m512i)_mm512_cvtne2ps_pbh(v.b, v.a));
 }
 #else
@@ -151,7 +157,8 @@ TT_INLINE void tt_st_bf16(void *p, tt_vf v)
 // Each code is looked up as the two bytes of a bfloat16, but for its sign. Even elements in a, odd ones in b.
 TT_INLINE tt_vf tt_ld_fp8(const void *p, const int8_t *tables)
 {
-  __m512i twice = _mm512_permutexvar_epi8(_mm512_load_si512(tt_fp8_twice), _mm512_castsi256_si512(_mm256_loadu_si256(p)));
+  __m512i twice =
+      _mm512_permutexvar_epi8(_mm512_load_si512(tt_fp8_twice), _mm512_castsi256_si512(_mm256_loadu_si256(p)));
   const __m512i low = _mm512_load_si512(tables), low2 = _mm512_load_si512(tables + 64);
   const __m512i high = _mm512_load_si512(tables + 128), high2 = _mm512_load_si512(tables + 192);
   __m512i x = _mm512_mask2_permutex2var_epi8(high, twice, 0xaaaaaaaaaaaaaaaa, high2);
@@ -193,8 +200,9 @@ TT_INLINE tt_vf tt_ld_e4m3(const void *p)
 }
 #endif
 
-// tt_narrow for 16 lanes, but for NaN and sign, in the low bytes: the power of two has the number's sign, and so has their sum. Its low
-// bits are the mantissa as an integer; the exponent, which stands shift places higher, is added to it.
+// tt_narrow for 16 lanes, but for NaN and sign, in the low bytes: the power of two has the number's sign, and so has
+// their sum. Its low bits are the mantissa as an integer; the exponent, which stands shift places higher, is added to
+// it.
 TT_INLINE __m512i tt_fp8_code(__m512 x, tt_narrow_spec s)
 {
   enum { ABS_MIN = 2, ABS_MAX = 3 }; // with the first one's sign
@@ -232,8 +240,10 @@ TT_INLINE __m128i tt_fp8_half(__m512 x, tt_narrow_spec s)
 {
   __m512i code = _mm512_sub_epi32(tt_fp8_code(x, s), _mm512_set1_epi32(tt_fp8_excess(s)));
   __m512i sign = _mm512_srli_epi32(_mm512_castps_si512(x), 24);
-  code = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x80), sign, code, 0xca); // sign's bit 7, code's others; all above bit 7 is dropped
-  return _mm512_cvtepi32_epi8(_mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7f)));
+  // Sign's bit 7, code's others; all above bit 7 is dropped.
+  code = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x80), sign, code, 0xca);
+  return _mm512_cvtepi32_epi8(
+      _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7f)));
 }
 
 TT_INLINE void tt_st_fp8(void *p, tt_vf v, tt_narrow_spec s)
@@ -285,7 +295,8 @@ TT_INLINE tt_vf tt_rnd_e5m2(tt_vf v)
   return tt_ld_e5m2(codes);
 }
 
-// ---- The larger or smaller of two codes, for 64 bytes. Codes are compared as signed numbers, of which -0 is -1, and so on ----
+// ---- The larger or smaller of two codes, for 64 bytes. Codes are compared as signed numbers, of which -0 is -1, and
+// so on ----
 
 #define TT_PICK_BYTES(size) 64
 

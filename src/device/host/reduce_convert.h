@@ -1,8 +1,9 @@
-// reduce_convert.h: half, bfloat16 and fp8 to float and back, one element at a time, without branches so that loops over them vectorise.
+// reduce_convert.h: half, bfloat16 and fp8 to float and back, one element at a time, without branches so that loops
+// over them vectorise.
 //
 // To float is exact. From float rounds to nearest even; a NaN becomes the type's NaN with all bits but the sign set.
-// e4m3 (no infinity, NaN 0x7f and 0xff) and e5m2 saturate: whatever is too large, infinity too, becomes the largest finite value
-// (448, 57344), as CUDA's __NV_SATFINITE. Half and bfloat16 overflow to infinity.
+// e4m3 (no infinity, NaN 0x7f and 0xff) and e5m2 saturate: whatever is too large, infinity too, becomes the largest
+// finite value (448, 57344), as CUDA's __NV_SATFINITE. Half and bfloat16 overflow to infinity.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,8 +26,8 @@ static inline __attribute__((always_inline)) uint32_t tt_f32_bits(float f)
   return u;
 }
 
-// `a` where `mask` (0 or ~0) is set, else `b`. Selecting with bits keeps the compiler from making a branch around floating arithmetic,
-// which it would not vectorise.
+// `a` where `mask` (0 or ~0) is set, else `b`. Selecting with bits keeps the compiler from making a branch around
+// floating arithmetic, which it would not vectorise.
 static inline __attribute__((always_inline)) uint32_t tt_pick(uint32_t mask, uint32_t a, uint32_t b)
 {
   return (a & mask) | (b & ~mask);
@@ -38,7 +39,8 @@ static inline __attribute__((always_inline)) uint32_t tt_above(uint32_t a, uint3
   return (uint32_t)((int32_t)(b - a) >> 31);
 }
 
-// Exponent and mantissa (`mbits` of it) to the magnitude of a float. Subnormals: give them an implicit one, then subtract it.
+// Exponent and mantissa (`mbits` of it) to the magnitude of a float. Subnormals: give them an implicit one, then
+// subtract it.
 static inline __attribute__((always_inline)) float tt_widen(uint32_t magnitude, int mbits, uint32_t bias)
 {
   uint32_t u = (magnitude << (23 - mbits)) + ((127 - bias) << 23);
@@ -94,13 +96,14 @@ typedef struct tt_narrow_spec {
   uint32_t limit; // bits of the float that larger magnitudes are replaced with
 } tt_narrow_spec;
 
-// Rounds by adding a power of two whose last place is the type's last place at this magnitude: the sum's mantissa then is the rounded
-// value as an integer. Below the smallest normal exponent the last place stays, which is what a subnormal is. What the exponent
-// contributes to the code stands in the mantissa of that power of two already (an even number, so that ties round the same way):
-// the code is the low bits of the sum.
+// Rounds by adding a power of two whose last place is the type's last place at this magnitude: the sum's mantissa then
+// is the rounded value as an integer. Below the smallest normal exponent the last place stays, which is what a
+// subnormal is. What the exponent contributes to the code stands in the mantissa of that power of two already (an even
+// number, so that ties round the same way): the code is the low bits of the sum.
 static inline __attribute__((always_inline)) uint32_t tt_narrow(float f, tt_narrow_spec s, uint32_t nan)
 {
-  const uint32_t least = (128 - s.bias) << 23, shift = 23 - (uint32_t)s.mbits, code_mask = s.mbits == 10 ? 0x7fff : 0x7f;
+  const uint32_t least = (128 - s.bias) << 23, shift = 23 - (uint32_t)s.mbits,
+                 code_mask = s.mbits == 10 ? 0x7fff : 0x7f;
   uint32_t u = tt_f32_bits(f), m = u & 0x7fffffff;
   uint32_t clamped = tt_pick(tt_above(m, s.limit), s.limit, m);
   uint32_t e = clamped & 0x7f800000;
@@ -111,7 +114,8 @@ static inline __attribute__((always_inline)) uint32_t tt_narrow(float f, tt_narr
   return tt_pick(tt_above(m, 0x7f800000), nan, code | sign);
 }
 
-// The same, but gives the rounded value as a float: that power of two, added and subtracted again. A NaN stays one, of any bits.
+// The same, but gives the rounded value as a float: that power of two, added and subtracted again. A NaN stays one, of
+// any bits.
 static inline __attribute__((always_inline)) float tt_narrow_round(float f, tt_narrow_spec s)
 {
   const uint32_t least = (128 - s.bias) << 23, shift = 23 - (uint32_t)s.mbits;
@@ -143,7 +147,8 @@ static inline __attribute__((always_inline)) uint16_t tt_bf16_from_f32(float f)
   return (uint16_t)tt_pick(tt_above(u & 0x7fffffff, 0x7f800000), 0x7fff, r);
 }
 
-// The same as a float, of a product of two such numbers: where that is a NaN its lower half is 0, so rounding leaves it alone.
+// The same as a float, of a product of two such numbers: where that is a NaN its lower half is 0, so rounding leaves it
+// alone.
 static inline __attribute__((always_inline)) float tt_bf16_round(float f)
 {
   uint32_t u = tt_f32_bits(f);

@@ -1,5 +1,5 @@
-// reduce_isa.h: what the kernels of every type share, for the instruction set that is compiled for: its vocabulary (reduce_avx512.h says
-// what the words mean), loops, lines of the cache.
+// reduce_isa.h: what the kernels of every type share, for the instruction set that is compiled for: its vocabulary
+// (reduce_avx512.h says what the words mean), loops, lines of the cache.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -28,9 +28,11 @@
 
 enum {
   TT_LINE = 64,
-  TT_CHUNK = TT_RED_CHUNK, // of the loops with prefetch: long enough that the compiler keeps and vectorises the loop inside
-  TT_AHEAD = 1024,         // bytes by which a long loop prefetches its sources: the hardware's prefetchers stop at the end of a page
-  TT_LONG_LOOP = 4096,     // bytes per buffer from which on it does
+  TT_CHUNK =
+      TT_RED_CHUNK, // of the loops with prefetch: long enough that the compiler keeps and vectorises the loop inside
+  TT_AHEAD =
+      1024, // bytes by which a long loop prefetches its sources: the hardware's prefetchers stop at the end of a page
+  TT_LONG_LOOP = 4096, // bytes per buffer from which on it does
 };
 
 // A whole aligned line, around the caches.

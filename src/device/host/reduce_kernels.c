@@ -1,9 +1,9 @@
-// reduce_kernels.c: compiled once per instruction set, with -DTT_ISA=plain|avx2|avx512|avx512bf16 and that set's compiler flags, always with
-// -ffp-contract=off. Gives one table, tt_kernels_<isa>.
+// reduce_kernels.c: compiled once per instruction set, with -DTT_ISA=plain|avx2|avx512|avx512bf16 and that set's
+// compiler flags, always with -ffp-contract=off. Gives one table, tt_kernels_<isa>.
 //
-// Plain loops that compilers vectorise well serve the wide types; the narrow ones are in reduce_narrow.h. Every result that is a NaN
-// becomes the NaN with all bits but the sign set: which of two NaNs an addition passes on would otherwise depend on how the compiler
-// ordered its operands.
+// Plain loops that compilers vectorise well serve the wide types; the narrow ones are in reduce_narrow.h. Every result
+// that is a NaN becomes the NaN with all bits but the sign set: which of two NaNs an addition passes on would otherwise
+// depend on how the compiler ordered its operands.
 #include <string.h>
 
 #include "device/host/reduce_isa.h"
@@ -21,7 +21,8 @@ typedef uint64_t tt_u64 TT_ELEMENT;
 typedef float tt_f32 TT_ELEMENT;
 typedef double tt_f64 TT_ELEMENT;
 
-// ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), scalar_<type>(s). What max and min give needs no finish ----
+// ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), scalar_<type>(s). What max and min give
+// needs no finish ----
 
 #define INT_OPS(T, UNSIGNED)                \
   TT_INLINE T sum_##T(T a, T b)             \
@@ -49,8 +50,9 @@ typedef double tt_f64 TT_ELEMENT;
     return s ? (T)*s : (T)1;                \
   }
 
-// What compilers make of `a > b ? a : b` takes `b` of two zeros. The maximum has a sign only if `a` has one, the minimum has one if `a` has one: that is so of
-// all other numbers anyway. So two operations on bits make +0 the larger zero, in any order.
+// What compilers make of `a > b ? a : b` takes `b` of two zeros. The maximum has a sign only if `a` has one, the
+// minimum has one if `a` has one: that is so of all other numbers anyway. So two operations on bits make +0 the larger
+// zero, in any order.
 #define SIGN_OPS(T, BITS)            \
   TT_INLINE T max_sign_##T(T r, T a) \
   {                                  \
@@ -119,8 +121,9 @@ TT_INLINE double scalar_double(const uint64_t *s)
   return d;
 }
 
-// ---- Division by a number known only at run time, as a multiplication (Granlund and Montgomery, "Division by invariant integers
-// using multiplication", 1994, figure 4.1). `shift` is ceil(log2 d) - 1; exact for every numerator ----
+// ---- Division by a number known only at run time, as a multiplication (Granlund and Montgomery, "Division by
+// invariant integers using multiplication", 1994, figure 4.1). `shift` is ceil(log2 d) - 1; exact for every numerator
+// ----
 
 typedef struct tt_div {
   uint64_t mul;
@@ -170,78 +173,79 @@ TT_INLINE int64_t div_i64(int64_t x, tt_div d)
 
 // ---- Kernels of the wide types ----
 
-#define WIDE_OP(T, ELEM, OP)                                                                                               \
-  TT_INLINE void chunks_##OP##_##T(ELEM *r, ELEM *r2, const ELEM *x, const ELEM *y, size_t n, bool nt)                     \
-  {                                                                                                                        \
-    enum { L = TT_CHUNK / sizeof(T) };                                                                                     \
-    for (size_t i = 0; i < n; i += L) {                                                                                    \
-      _Alignas(TT_LINE) T chunk[L];                                                                                        \
-      ELEM *to = nt ? chunk : r + i;                                                                                       \
-      chunk_ahead(x + i, y + i);                                                                                           \
-      TT_VECTOR_LOOP                                                                                                       \
-      for (size_t k = 0; k < L; k++) {                                                                                     \
-        to[k] = RESULT_##OP(T, x[i + k], y[i + k]);                                                                        \
-      }                                                                                                                    \
-      if (nt) {                                                                                                            \
-        stream_chunk(r + i, chunk);                                                                                        \
-      }                                                                                                                    \
-      if (r2 != NULL) {                                                                                                    \
-        stream_chunk(r2 + i, chunk);                                                                                       \
-      }                                                                                                                    \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                          \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b;                                                                                             \
-    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                                         \
-    chunks_##OP##_##T(r, NULL, x, y, i, false);                                                                            \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (; i < n; i++) {                                                                                                   \
-      r[i] = RESULT_##OP(T, x[i], y[i]);                                                                                   \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                            \
-  {                                                                                                                        \
-    chunks_##OP##_##T(dst, dst2, a, b, n, true);                                                                           \
-  }                                                                                                                        \
-  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n) \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b;                                                                                             \
-    const T p = scalar_##T(sa), q = scalar_##T(sb);                                                                        \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = RESULT_##OP(T, prod_##T(x[i], p), prod_##T(y[i], q));                                                         \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)                           \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b, *z = c;                                                                                     \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = RESULT_##OP(T, OP##_##T(x[i], y[i]), z[i]);                                                                   \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n)            \
-  {                                                                                                                        \
-    ELEM *r = dst;                                                                                                         \
-    const ELEM *x = a, *y = b, *z = c, *w = d;                                                                             \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = RESULT_##OP(T, OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]);                                                   \
-    }                                                                                                                      \
-  }                                                                                                                        \
-  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                                     \
-  {                                                                                                                        \
-    ELEM *r = acc;                                                                                                         \
-    const ELEM *x = src;                                                                                                   \
-    const T p = scalar_##T(s);                                                                                             \
-    TT_VECTOR_LOOP                                                                                                         \
-    for (size_t i = 0; i < n; i++) {                                                                                       \
-      r[i] = OP##_##T(r[i], prod_##T(x[i], p));                                                                            \
-    }                                                                                                                      \
+#define WIDE_OP(T, ELEM, OP)                                                                                     \
+  TT_INLINE void chunks_##OP##_##T(ELEM *r, ELEM *r2, const ELEM *x, const ELEM *y, size_t n, bool nt)           \
+  {                                                                                                              \
+    enum { L = TT_CHUNK / sizeof(T) };                                                                           \
+    for (size_t i = 0; i < n; i += L) {                                                                          \
+      _Alignas(TT_LINE) T chunk[L];                                                                              \
+      ELEM *to = nt ? chunk : r + i;                                                                             \
+      chunk_ahead(x + i, y + i);                                                                                 \
+      TT_VECTOR_LOOP                                                                                             \
+      for (size_t k = 0; k < L; k++) {                                                                           \
+        to[k] = RESULT_##OP(T, x[i + k], y[i + k]);                                                              \
+      }                                                                                                          \
+      if (nt) {                                                                                                  \
+        stream_chunk(r + i, chunk);                                                                              \
+      }                                                                                                          \
+      if (r2 != NULL) {                                                                                          \
+        stream_chunk(r2 + i, chunk);                                                                             \
+      }                                                                                                          \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void fold2_##OP##_##T(void *dst, const void *a, const void *b, size_t n)                                \
+  {                                                                                                              \
+    ELEM *r = dst;                                                                                               \
+    const ELEM *x = a, *y = b;                                                                                   \
+    size_t i = n < TT_LONG_LOOP / sizeof(T) ? 0 : n & ~(TT_CHUNK / sizeof(T) - 1);                               \
+    chunks_##OP##_##T(r, NULL, x, y, i, false);                                                                  \
+    TT_VECTOR_LOOP                                                                                               \
+    for (; i < n; i++) {                                                                                         \
+      r[i] = RESULT_##OP(T, x[i], y[i]);                                                                         \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void fold2nt_##OP##_##T(void *dst, void *dst2, const void *a, const void *b, size_t n)                  \
+  {                                                                                                              \
+    chunks_##OP##_##T(dst, dst2, a, b, n, true);                                                                 \
+  }                                                                                                              \
+  static void fold2s_##OP##_##T(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, \
+                                size_t n)                                                                        \
+  {                                                                                                              \
+    ELEM *r = dst;                                                                                               \
+    const ELEM *x = a, *y = b;                                                                                   \
+    const T p = scalar_##T(sa), q = scalar_##T(sb);                                                              \
+    TT_VECTOR_LOOP                                                                                               \
+    for (size_t i = 0; i < n; i++) {                                                                             \
+      r[i] = RESULT_##OP(T, prod_##T(x[i], p), prod_##T(y[i], q));                                               \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void fold3_##OP##_##T(void *dst, const void *a, const void *b, const void *c, size_t n)                 \
+  {                                                                                                              \
+    ELEM *r = dst;                                                                                               \
+    const ELEM *x = a, *y = b, *z = c;                                                                           \
+    TT_VECTOR_LOOP                                                                                               \
+    for (size_t i = 0; i < n; i++) {                                                                             \
+      r[i] = RESULT_##OP(T, OP##_##T(x[i], y[i]), z[i]);                                                         \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void fold4_##OP##_##T(void *dst, const void *a, const void *b, const void *c, const void *d, size_t n)  \
+  {                                                                                                              \
+    ELEM *r = dst;                                                                                               \
+    const ELEM *x = a, *y = b, *z = c, *w = d;                                                                   \
+    TT_VECTOR_LOOP                                                                                               \
+    for (size_t i = 0; i < n; i++) {                                                                             \
+      r[i] = RESULT_##OP(T, OP##_##T(OP##_##T(x[i], y[i]), z[i]), w[i]);                                         \
+    }                                                                                                            \
+  }                                                                                                              \
+  static void step_##OP##_##T(void *acc, const void *src, const uint64_t *s, size_t n)                           \
+  {                                                                                                              \
+    ELEM *r = acc;                                                                                               \
+    const ELEM *x = src;                                                                                         \
+    const T p = scalar_##T(s);                                                                                   \
+    TT_VECTOR_LOOP                                                                                               \
+    for (size_t i = 0; i < n; i++) {                                                                             \
+      r[i] = OP##_##T(r[i], prod_##T(x[i], p));                                                                  \
+    }                                                                                                            \
   }
 
 #define WIDE_TYPE(T, ELEM)                                                      \

@@ -1,7 +1,9 @@
-// reduce_narrow.h: the kernels of half, bfloat16 and fp8, in the vocabulary of reduce_{avx512,avx2,scalar}.h. Part of reduce_kernels.c.
+// reduce_narrow.h: the kernels of half, bfloat16 and fp8, in the vocabulary of reduce_{avx512,avx2,scalar}.h. Part of
+// reduce_kernels.c.
 //
-// What is common to all is here: chunks with prefetch, tails, several sources. The conversions and operations come as constants, which
-// inlining removes. Sums and products go through float; the maximum and minimum of two codes are found among the codes.
+// What is common to all is here: chunks with prefetch, tails, several sources. The conversions and operations come as
+// constants, which inlining removes. Sums and products go through float; the maximum and minimum of two codes are found
+// among the codes.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,7 +84,8 @@ TT_INLINE void narrow_fold2(tt_pair op, void *dst, const void *a, const void *b,
 
 enum { TT_MANY = TT_W > 1 ? 4 : 64 }; // vectors that are folded side by side
 
-// Elements times their factor, rounded as if they had been stored: an input that a peer scaled and sent is equal to one that is scaled here.
+// Elements times their factor, rounded as if they had been stored: an input that a peer scaled and sent is equal to one
+// that is scaled here.
 TT_INLINE tt_vf narrow_scaled(tt_narrow_type t, tt_vf factor, const void *p)
 {
   return t.rnd(tt_vf_prod(t.ld(p), factor));
@@ -170,7 +173,8 @@ TT_INLINE void narrow_two(tt_narrow_type t, tt_op_fn *op, uint8_t *r, const tt_m
 {
   const size_t bytes = n * t.size, step = TT_W * t.size;
   const uint8_t *x = (const uint8_t *)m->src[0] + m->first, *y = (const uint8_t *)m->src[1] + m->first;
-  const tt_vf fx = tt_vf_set(scaled & 1 ? t.scalar(m->scale[0]) : 1), fy = tt_vf_set(scaled & 2 ? t.scalar(m->scale[1]) : 1);
+  const tt_vf fx = tt_vf_set(scaled & 1 ? t.scalar(m->scale[0]) : 1),
+              fy = tt_vf_set(scaled & 2 ? t.scalar(m->scale[1]) : 1);
   size_t i = 0;
   TT_VECTOR_LOOP
   for (; i + (step - 1) < bytes; i += step) {

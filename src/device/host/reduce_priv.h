@@ -1,10 +1,11 @@
-// reduce_priv.h: the table that reduce_kernels.c gives once per instruction set, and how reduce.c, its test and its benchmark pick one.
+// reduce_priv.h: the table that reduce_kernels.c gives once per instruction set, and how reduce.c, its test and its
+// benchmark pick one.
 //
-// A kernel works on one contiguous run of elements and knows nothing of blocks, several destinations or streaming: reduce.c does that.
-// No pointer has to be aligned. A destination may be identical to a source, or else not overlap it.
+// A kernel works on one contiguous run of elements and knows nothing of blocks, several destinations or streaming:
+// reduce.c does that. No pointer has to be aligned. A destination may be identical to a source, or else not overlap it.
 //
-// "Narrow" types (half, bfloat16, fp8) give what folding in float and rounding once gives; all others are folded in their own type.
-// A scaled source is rounded to the type before it is folded, in every kernel.
+// "Narrow" types (half, bfloat16, fp8) give what folding in float and rounding once gives; all others are folded in
+// their own type. A scaled source is rounded to the type before it is folded, in every kernel.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +17,8 @@ enum { TT_RED_TYPES = ncclNumTypes, TT_RED_KINDS = 4 };
 
 // dst = a op b.
 typedef void tt_fold2_fn(void *dst, const void *a, const void *b, size_t n);
-// The same with non-temporal stores, to two destinations (dst2 NULL: one): aligned to a cache line, n elements are whole TT_RED_CHUNKs.
+// The same with non-temporal stores, to two destinations (dst2 NULL: one): aligned to a cache line, n elements are
+// whole TT_RED_CHUNKs.
 typedef void tt_fold2nt_fn(void *dst, void *dst2, const void *a, const void *b, size_t n);
 // dst = a * *sa op b * *sb; a NULL scalar is one.
 typedef void tt_fold2s_fn(void *dst, const void *a, const void *b, const uint64_t *sa, const uint64_t *sb, size_t n);
@@ -65,6 +67,6 @@ extern const tt_kernels tt_kernels_plain;
 extern const tt_kernels tt_kernels_avx2, tt_kernels_avx512, tt_kernels_avx512bf16;
 #endif
 
-// Makes the named set the process's; NULL: the best that the machine has. False, and nothing changed, when the name is unknown or the
-// machine lacks it. For tests and benchmarks: no reduction may be running.
+// Makes the named set the process's; NULL: the best that the machine has. False, and nothing changed, when the name is
+// unknown or the machine lacks it. For tests and benchmarks: no reduction may be running.
 bool tt_reduce_select(const char *name);

@@ -1,5 +1,5 @@
-// reduce_scalar.h: the vector vocabulary of the narrow kernels for any machine: one element at a time, in loops that the compiler
-// vectorises. reduce_avx512.h says what the words mean.
+// reduce_scalar.h: the vector vocabulary of the narrow kernels for any machine: one element at a time, in loops that
+// the compiler vectorises. reduce_avx512.h says what the words mean.
 #pragma once
 #include "device/host/reduce_convert.h"
 
@@ -26,7 +26,8 @@ TT_INLINE tt_vf tt_vf_prod(tt_vf x, tt_vf y)
   return x * y;
 }
 
-// Of two zeros both have the sign that the rule wants: the maximum's stays only if x has one, which changes no other number; the minimum likewise.
+// Of two zeros both have the sign that the rule wants: the maximum's stays only if x has one, which changes no other
+// number; the minimum likewise.
 TT_INLINE tt_vf tt_vf_max(tt_vf x, tt_vf y)
 {
   uint32_t a = tt_f32_bits(x), b = tt_f32_bits(y), nan = 0u - (uint32_t)((x != x) | (y != y));

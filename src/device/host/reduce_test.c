@@ -1,5 +1,5 @@
-// reduce_test.c: every instruction set that this machine has, against a scalar reference that shares no code with the kernels: it
-// decodes with ldexp and encodes by searching a sorted table of the type's values.
+// reduce_test.c: every instruction set that this machine has, against a scalar reference that shares no code with the
+// kernels: it decodes with ldexp and encodes by searching a sorted table of the type's values.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -69,7 +69,8 @@ static int is_floating(int type)
 static double decode(int type, uint64_t code)
 {
   const format *f = &formats[type];
-  unsigned mag = (unsigned)code & ((1U << (f->ebits + f->mbits)) - 1), man = mag & ((1U << f->mbits) - 1), exp = mag >> f->mbits;
+  unsigned mag = (unsigned)code & ((1U << (f->ebits + f->mbits)) - 1), man = mag & ((1U << f->mbits) - 1),
+           exp = mag >> f->mbits;
   int bias = (1 << (f->ebits - 1)) - 1;
   unsigned top = (1U << f->ebits) - 1;
   double sign = code >> (f->ebits + f->mbits) & 1 ? -1 : 1;
@@ -136,7 +137,8 @@ static double fold_double(int kind, double a, double b)
   }
 }
 
-// Sums and products of two floats, rounded once to double and once more to float, are the correctly rounded floats (53 >= 2 * 24 + 2).
+// Sums and products of two floats, rounded once to double and once more to float, are the correctly rounded floats (53
+// >= 2 * 24 + 2).
 static double fold_floating(int type, int kind, double a, double b)
 {
   double r = fold_double(kind, a, b);
@@ -294,12 +296,14 @@ static void check_bytes(const call *c, const char *isa, int d, const char *p)
   while (i < c->count && get(p, c->op.type, i) == get(expected, c->op.type, i)) {
     i++;
   }
-  print_error("%s: type %d kind %d nsrc %d dst %d/%d in-place %d count %zu skew %u scaled %d divisor %u flags %u\n", isa, c->op.type,
-              c->op.kind, c->nsrc, d, c->ndst, c->inplace, c->count, c->skew, c->scale != NULL, c->op.divisor, c->flags);
+  print_error("%s: type %d kind %d nsrc %d dst %d/%d in-place %d count %zu skew %u scaled %d divisor %u flags %u\n",
+              isa, c->op.type, c->op.kind, c->nsrc, d, c->ndst, c->inplace, c->count, c->skew, c->scale != NULL,
+              c->op.divisor, c->flags);
   if (i == c->count) {
     fail_msg("bytes beside the destination changed");
   }
-  fail_msg("element %zu is %llx not %llx", i, (unsigned long long)get(p, c->op.type, i), (unsigned long long)get(expected, c->op.type, i));
+  fail_msg("element %zu is %llx not %llx", i, (unsigned long long)get(p, c->op.type, i),
+           (unsigned long long)get(expected, c->op.type, i));
 }
 
 static void run_call(const call *c, const char *isa)
@@ -461,7 +465,8 @@ static void check_codes(int type, const void *x, const void *y, const uint64_t *
   }
 }
 
-// With factors: ordinary ones, the ends of the range in which bfloat16's products are known to be exact, far outside it, zeros, NaN.
+// With factors: ordinary ones, the ends of the range in which bfloat16's products are known to be exact, far outside
+// it, zeros, NaN.
 static void check_scaled_codes(int type, const void *x, const void *y)
 {
   static const double factors[] = {0.5, 1.0 / 3, 1, 0x1p-9, 0x1p-10, 1.5, -0.75, 0x1p120, 0x1p-120, 0.0, -0.0, NAN};
@@ -473,7 +478,8 @@ static void check_scaled_codes(int type, const void *x, const void *y)
   }
 }
 
-// All codes of the two-byte types: with random ones, themselves, their opposites, and what is special. All pairs of the one-byte types.
+// All codes of the two-byte types: with random ones, themselves, their opposites, and what is special. All pairs of the
+// one-byte types.
 static void test_codes(void **state)
 {
   (void)state;
@@ -502,7 +508,8 @@ static void test_codes(void **state)
       check_codes(wide, z, x, NULL);
     }
     for (unsigned i = 0; i < 65536; i++) {
-      z[i] = 0x4380; // bfloat16: 256, which 2^120 takes out of float's range, though not its sum with a large negative number
+      z[i] = 0x4380; // bfloat16: 256, which 2^120 takes out of float's range, though not its sum with a large negative
+                     // number
     }
     check_scaled_codes(wide, x, z);
   }
@@ -559,7 +566,8 @@ static void test_stream(void **state)
       check_stream(ncclFloat64, 1, ndst, -1, 20, flags);
     }
     static const ncclDataType_t types[] = {ncclFloat32, ncclFloat16, ncclFloat8e4m3, ncclInt64};
-    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) { // two outputs: from the sum to both, where they lie alike
+    for (size_t k = 0; k < sizeof types / sizeof types[0];
+         k++) { // two outputs: from the sum to both, where they lie alike
       check_stream(types[k], 2, 2, -1, 0, 0);
       check_stream(types[k], 2, 2, -1, 64, TT_REDUCE_KEEP_FIRST);
       check_stream(types[k], 2, 2, 0, 0, 0);

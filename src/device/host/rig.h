@@ -1,4 +1,5 @@
-// rig.h: ports and links made by hand for the tests of this folder: up to four ranks in shared memory, FIFOs of four slots, small outboxes, tiny schedules.
+// rig.h: ports and links made by hand for the tests of this folder: up to four ranks in shared memory, FIFOs of four
+// slots, small outboxes, tiny schedules.
 #pragma once
 #include "device/host/work_rig.h"
 
@@ -55,13 +56,18 @@ DUMMY rig *rig_open(void)
   assert_true(r != MAP_FAILED);
   assert_int_equal(tt_shm_create("rig", 4096, &r->life), ncclSuccess);
   for (int i = 0; i < RIG_RANKS; i++) {
-    r->ports[i] = (tt_port){.rank = i, .nranks = RIG_RANKS, .page = &r->pages[i], .links = r->tables[i], .operands = r->operands[i]};
+    r->ports[i] = (tt_port){
+        .rank = i, .nranks = RIG_RANKS, .page = &r->pages[i], .links = r->tables[i], .operands = r->operands[i]};
     r->ports[i].bounce = r->bounce[i];
     atomic_store(&r->pages[i].state, TT_RANK_RUNNING);
     for (int k = 0; k < RIG_RANKS; k++) {
       tt_link *link = r->tables[i][k] = &r->links[i][k];
-      *link = (tt_link){
-          .rank = i, .peer = k, .access = TT_ACCESS_LOCAL, .page = &r->pages[k], .proc = tt_proc_self(), .handover = &r->handovers[i][k]};
+      *link = (tt_link){.rank = i,
+                        .peer = k,
+                        .access = TT_ACCESS_LOCAL,
+                        .page = &r->pages[k],
+                        .proc = tt_proc_self(),
+                        .handover = &r->handovers[i][k]};
       rig_fifos(&r->windows[i][k], link->send);
       rig_fifos(&r->windows[k][i], link->recv);
     }

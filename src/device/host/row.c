@@ -108,8 +108,10 @@ static bool row_spin(cudaStream_t stream, int device, bool (*ready)(void *arg), 
   return tt_host_spin(tt_stream_find(stream, device), ready, arg);
 }
 
-static const tt_shortcut_ops shortcut = {
-    .is_free = tt_stream_is_free, .take_synchronized = row_take_synchronized, .spin = row_spin, .queue = tt_stream_queue};
+static const tt_shortcut_ops shortcut = {.is_free = tt_stream_is_free,
+                                         .take_synchronized = row_take_synchronized,
+                                         .spin = row_spin,
+                                         .queue = tt_stream_queue};
 
 const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,

@@ -1,7 +1,8 @@
 // sleep.c: how a waiting thread sleeps: on which bells, and how no wake-up is lost.
 //
-// Sleeping is safe because a thread first announces itself on the bells of its own stream and of all streams for which no other thread waits, and looks at all
-// of them once more. Whatever makes one of them runnable afterwards rings its bell.
+// Sleeping is safe because a thread first announces itself on the bells of its own stream and of all streams for which
+// no other thread waits, and looks at all of them once more. Whatever makes one of them runnable afterwards rings its
+// bell.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -9,7 +10,8 @@
 #include "base/param.h"
 #include "device/host/wait_priv.h"
 
-// Held while a thread picks bells from streams and announces itself. A thread that frees a bell takes it once in between (tt_bell_retire).
+// Held while a thread picks bells from streams and announces itself. A thread that frees a bell takes it once in
+// between (tt_bell_retire).
 static pthread_mutex_t pick_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void tt_bell_retire(tt_bell *bell)

@@ -1,4 +1,5 @@
-// spin.c: busy waiting on the host device: how long, whether the core is given to other threads meanwhile, and when a thread should sleep at once.
+// spin.c: busy waiting on the host device: how long, whether the core is given to other threads meanwhile, and when a
+// thread should sleep at once.
 #define _GNU_SOURCE
 #include <sched.h>
 
@@ -36,8 +37,9 @@ bool tt_host_crowded(void)
 
 static _Thread_local tt_preemption preemption;
 
-// When a waiting thread of this process last moved something on a core: a thread whose stream others ran, for long, was not preempted by strangers. Written by the
-// thread on the core, relaxed: nothing is published by it. (A thread that is moved to another core meanwhile writes a wrong one, which costs a sleep or a yield.)
+// When a waiting thread of this process last moved something on a core: a thread whose stream others ran, for long, was
+// not preempted by strangers. Written by the thread on the core, relaxed: nothing is published by it. (A thread that is
+// moved to another core meanwhile writes a wrong one, which costs a sleep or a yield.)
 #define CORES 256 // more share what is noted
 static struct {
   _Alignas(TT_CACHE_LINE) _Atomic uint64_t worked;
@@ -61,18 +63,20 @@ static uint32_t spin_takes_us(const tt_stream *s)
   return s != NULL ? atomic_load_explicit(&s->takes_us, memory_order_relaxed) : 0;
 }
 
-// Gives the core to others. *now: the last reading of the clock, and the new one. Returns whether the thread was preempted.
+// Gives the core to others. *now: the last reading of the clock, and the new one. Returns whether the thread was
+// preempted.
 static bool spin_yield(const tt_stream *s, uint64_t *now)
 {
   uint64_t then = *now;
   sched_yield();
   *now = tt_now_ns();
   then = TT_MAX(then, atomic_load_explicit(spin_worked_here(), memory_order_relaxed));
-  return tt_preemption_note(&preemption, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed), spin_takes_us(s));
+  return tt_preemption_note(&preemption, then, *now, atomic_load_explicit(&per_core, memory_order_relaxed),
+                            spin_takes_us(s));
 }
 
-// Microseconds of busy waiting for the stream's current entry. A thread that sleeps while a peer is at work wakes up late, so it waits for about as long as
-// that work takes. Where cores are short, the peer may need this one.
+// Microseconds of busy waiting for the stream's current entry. A thread that sleeps while a peer is at work wakes up
+// late, so it waits for about as long as that work takes. Where cores are short, the peer may need this one.
 static int64_t spin_us(const tt_stream *s, bool tight)
 {
   int64_t us = tt_params_get()->host_spin_us;

@@ -10,7 +10,8 @@
 #include "device/host/offer.h"
 #include "device/owner.h"
 
-// Operands of a step: one entry per data source and destination. A remote one has `link` set and an address in the peer's process.
+// Operands of a step: one entry per data source and destination. A remote one has `link` set and an address in the
+// peer's process.
 typedef struct operands {
   int nsrc, ndst;
   bool remote;
@@ -32,8 +33,8 @@ static const char message[] = "Send/Recv";
 static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
                                            "AlltoAll",  "Gather", "Scatter",   message,         message};
 
-// "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12". Messages match by their bytes alone, and their fingerprint says no more: "Send/Recv with
-// rank 1 of 12 bytes". `with`: the other rank.
+// "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12". Messages match by their bytes alone, and their
+// fingerprint says no more: "Send/Recv with rank 1 of 12 bytes". `with`: the other rank.
 static void step_describe(char *text, size_t size, uint64_t sig, uint64_t count, int with)
 {
   static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
@@ -42,11 +43,13 @@ static void step_describe(char *text, size_t size, uint64_t sig, uint64_t count,
     snprintf(text, size, "%s with rank %d of %llu bytes", message, with, (unsigned long long)TT_SIG_COUNT(count));
     return;
   }
-  snprintf(text, size, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32), func == NULL ? "?" : func,
-           tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op, (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
+  snprintf(text, size, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32),
+           func == NULL ? "?" : func, tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op,
+           (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
 }
 
-// The same call, but not the same algorithm, protocol, channels or chunks. Whose doing it is: the plugin's, unless it has left both choices alone.
+// The same call, but not the same algorithm, protocol, channels or chunks. Whose doing it is: the plugin's, unless it
+// has left both choices alone.
 static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
 {
   char what[160], who[96];
@@ -54,22 +57,23 @@ static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int
   bool here = (call->sig_count & TT_SIG_DECIDED) != 0, there = (count & TT_SIG_DECIDED) != 0;
   step_describe(what, sizeof what, sig, count, port->rank);
   if (!here && !there) {
-    return tt_fail(
-        ncclInvalidUsage,
-        "rank %d and rank %d choose differently for %s; the tuner plugin %s has left both choices alone, so what else decides must "
-        "be the same on all ranks: the NCCL_ variables, the files that they name, and the library",
-        port->rank, peer, what, tuner);
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d and rank %d choose differently for %s; the tuner plugin %s has left both choices alone, so "
+                   "what else decides must "
+                   "be the same on all ranks: the NCCL_ variables, the files that they name, and the library",
+                   port->rank, peer, what, tuner);
   }
   if (here && there) {
     snprintf(who, sizeof who, "answers differently on rank %d and rank %d for", port->rank, peer);
   } else {
-    snprintf(who, sizeof who, "decides on rank %d, and on rank %d leaves alone,", here ? port->rank : peer, here ? peer : port->rank);
+    snprintf(who, sizeof who, "decides on rank %d, and on rank %d leaves alone,", here ? port->rank : peer,
+             here ? peer : port->rank);
   }
-  return tt_fail(
-      ncclInvalidUsage,
-      "the tuner plugin %s %s %s: it must choose the same algorithm, protocol, number of channels and size of chunks on all ranks; "
-      "NCCL_TUNER_PLUGIN=none does without it",
-      tuner, who, what);
+  return tt_fail(ncclInvalidUsage,
+                 "the tuner plugin %s %s %s: it must choose the same algorithm, protocol, number of channels and size "
+                 "of chunks on all ranks; "
+                 "NCCL_TUNER_PLUGIN=none does without it",
+                 tuner, who, what);
 }
 
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
@@ -80,11 +84,11 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
   }
   step_describe(mine, sizeof mine, call->sig, call->sig_count, peer);
   step_describe(theirs, sizeof theirs, sig, count, port->rank);
-  return tt_fail(
-      ncclInvalidUsage,
-      "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same calls in the same order "
-      "with equal arguments",
-      port->rank, mine, peer, theirs);
+  return tt_fail(ncclInvalidUsage,
+                 "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same "
+                 "calls in the same order "
+                 "with equal arguments",
+                 port->rank, mine, peer, theirs);
 }
 
 // Where the next message's payload lies.
@@ -123,7 +127,8 @@ static char *lender_of(tt_port *port, const tt_lane *l, const tt_step *step, siz
       return operand_at(port, l, step, r, false);
     }
   }
-  bool same = !(step->flags & TT_STEP_FINAL) && (!(step->flags & TT_STEP_REDUCE) || !c->op.prescale); // what is sent is the source
+  // What is sent is the source.
+  bool same = !(step->flags & TT_STEP_FINAL) && (!(step->flags & TT_STEP_REDUCE) || !c->op.prescale);
   return same ? operand_at(port, l, step, l->sched->refs + step->src, true) : NULL;
 }
 
@@ -201,14 +206,16 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
 // A gift to a peer whose output is out of reach: shall the kernel write it?
 static bool puts_far(const tt_lane *l, const tt_step *step, const tt_link *link, size_t count)
 {
-  return (step->flags & TT_STEP_PUT_FAR) && link->access == TT_ACCESS_COPY && !tt_offer_copies(link, l->call, count * l->call->esize);
+  return (step->flags & TT_STEP_PUT_FAR) && link->access == TT_ACCESS_COPY &&
+         !tt_offer_copies(link, l->call, count * l->call->esize);
 }
 
 // Else it goes where the peer gets a copy from, if it is what this rank's next token offers.
 static void lay_copy(const tt_lane *l, const tt_step *step, tt_link *link, size_t count, operands *o)
 {
   bool same = !(step->flags & TT_STEP_REDUCE) || step->ndst > 1;
-  bool mapped = (step->flags & TT_STEP_REDUCE ? l->call->out_mem : l->call->in_mem) != 0; // then the peer reads what is offered there
+  // Then the peer reads what is offered there.
+  bool mapped = (step->flags & TT_STEP_REDUCE ? l->call->out_mem : l->call->in_mem) != 0;
   void *copy = same && !mapped ? tt_offer_lay(link, l->call, count * l->call->esize) : NULL;
   if (copy != NULL) {
     o->dst[o->ndst] = copy;
@@ -286,11 +293,12 @@ static unsigned stream_flags(const tt_port *port, const tt_lane *l, const tt_ste
   return TT_REDUCE_STREAM | TT_REDUCE_KEEP_FIRST;
 }
 
-// May the step's results bypass the caches? A gift that is neither made nor laid out as a copy will be fetched soon; what is read from a copy is this
-// rank's alone.
+// May the step's results bypass the caches? A gift that is neither made nor laid out as a copy will be fetched soon;
+// what is read from a copy is this rank's alone.
 static inline bool streams(const tt_lane *l, const tt_step *step, const operands *o)
 {
-  bool own = ((step->flags & TT_STEP_PUT) && o->ndst == step->ndst) || ((step->flags & TT_STEP_UNLESS_PUT) && !o->remote);
+  bool own =
+      ((step->flags & TT_STEP_PUT) && o->ndst == step->ndst) || ((step->flags & TT_STEP_UNLESS_PUT) && !o->remote);
   return l->call->stream || (own && l->call->stream_put);
 }
 
@@ -309,7 +317,8 @@ static void step_combine(const tt_lane *l, const tt_step *step, operands *o, siz
   const tt_call *c = l->call;
   if (step->flags & TT_STEP_REDUCE) {
     flags |= step->flags & TT_STEP_FINAL ? TT_REDUCE_FINAL : 0;
-    tt_reduce(&c->op, o->ndst, o->dst, o->nsrc, (const void *const *)o->src, c->op.prescale ? o->scale : NULL, count, flags);
+    tt_reduce(&c->op, o->ndst, o->dst, o->nsrc, (const void *const *)o->src, c->op.prescale ? o->scale : NULL, count,
+              flags);
     return;
   }
   int n = 0;
@@ -326,8 +335,8 @@ static void step_combine(const tt_lane *l, const tt_step *step, operands *o, siz
 
 static ncclResult_t peer_left(const tt_port *port, const tt_link *link, bool stopped)
 {
-  return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank, link->peer,
-                 link->proc.pid, stopped ? "given up" : "ended");
+  return tt_fail(ncclRemoteError, "rank %d: rank %d (process %d) has %s in the middle of an operation", port->rank,
+                 link->peer, link->proc.pid, stopped ? "given up" : "ended");
 }
 
 // The owners of the step's destinations, one after the other: the first after number *i, or NULL.
@@ -371,8 +380,10 @@ static ncclResult_t begin_writing(tt_port *port, const tt_lane *l, const tt_step
   return ncclSuccess;
 }
 
-// Copies between this process and the peer's. What is read in the order of addresses may have come along with the peer's token.
-static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local, const void *remote, size_t bytes, bool write)
+// Copies between this process and the peer's. What is read in the order of addresses may have come along with the
+// peer's token.
+static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local, const void *remote, size_t bytes,
+                                bool write)
 {
   tt_handover *h = link->handover;
   size_t here = write ? 0 : TT_MIN(h->offered, bytes);
@@ -392,19 +403,22 @@ static ncclResult_t kernel_copy(const tt_port *port, tt_link *link, void *local,
   if (e == EPERM || e == ENOSYS) {
     return tt_fail(
         ncclSystemError,
-        "rank %d may no longer %s memory of rank %d (process %d): %s. It was permitted when the communicator was created; a process "
+        "rank %d may no longer %s memory of rank %d (process %d): %s. It was permitted when the communicator was "
+        "created; a process "
         "has changed its user or capabilities since, or a sandbox forbids it. NCCL_CMA_ENABLE=0 avoids direct copies",
         port->rank, write ? "write" : "read", link->peer, link->proc.pid, strerror(e));
   }
-  return tt_fail(ncclSystemError,
-                 "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
-                 "NCCL_CMA_ENABLE=0 avoids direct copies",
-                 port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid, strerror(e), link->peer);
+  return tt_fail(
+      ncclSystemError,
+      "rank %d cannot %s %zu bytes at %p of rank %d (process %d): %s; is that buffer valid and long enough on rank %d? "
+      "NCCL_CMA_ENABLE=0 avoids direct copies",
+      port->rank, write ? "write" : "read", bytes, remote, link->peer, link->proc.pid, strerror(e), link->peer);
 }
 
-// The destination that a sum's first remote source may be fetched into, because the sum overwrites it there: what the kernel writes goes into the place
-// that would be written anyhow, and is in a cache when it is summed. One of this rank's that no source lies in; none where results bypass the
-// caches, or go to peers too, or where peers have read it before, whose caches would have to give it up to the kernel. -1: none.
+// The destination that a sum's first remote source may be fetched into, because the sum overwrites it there: what the
+// kernel writes goes into the place that would be written anyhow, and is in a cache when it is summed. One of this
+// rank's that no source lies in; none where results bypass the caches, or go to peers too, or where peers have read it
+// before, whose caches would have to give it up to the kernel. -1: none.
 static int step_host_of(const tt_lane *l, const tt_step *step, const operands *o)
 {
   int host = -1;
@@ -420,9 +434,11 @@ static int step_host_of(const tt_lane *l, const tt_step *step, const operands *o
   return host;
 }
 
-// One piece of a step with peers' memory among its operands: brings remote sources here, the first one into destination `host`, the others into the bounce
-// buffer; combines; writes remote destinations out. A sum for others is made in the bounce buffer, where it is in a cache while the kernel copies it.
-static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step, operands *o, int host, const elements *part)
+// One piece of a step with peers' memory among its operands: brings remote sources here, the first one into destination
+// `host`, the others into the bounce buffer; combines; writes remote destinations out. A sum for others is made in the
+// bounce buffer, where it is in a cache while the kernel copies it.
+static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step, operands *o, int host,
+                                  const elements *part)
 {
   size_t esize = l->call->esize, bytes = part->count * esize, done = part->first * esize;
   char *stage = port->bounce, *result = NULL;                                           // what remote destinations get
@@ -450,7 +466,8 @@ static ncclResult_t combine_piece(tt_port *port, tt_lane *l, const tt_step *step
   }
   TT_TRY(begin_writing(port, l, step, o));
   step_combine(l, step, &piece, part->count,
-               streams(l, step, o) ? stream_flags(port, l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0) : 0);
+               streams(l, step, o) ? stream_flags(port, l, step, &piece) | (result != NULL ? TT_REDUCE_KEEP_FIRST : 0)
+                                   : 0);
   for (int i = 0; i < o->ndst && res == ncclSuccess; i++) {
     if (o->dst_link[i] != NULL) {
       res = kernel_copy(port, o->dst_link[i], result, (char *)o->dst[i] + done, bytes, true);
@@ -466,7 +483,8 @@ static ncclResult_t write_straight(tt_port *port, tt_lane *l, const tt_step *ste
   ncclResult_t res = ncclSuccess;
   for (size_t done = 0; done < bytes && res == ncclSuccess; done += TT_WRITES_BYTES) {
     TT_TRY(begin_writing(port, l, step, o));
-    res = kernel_copy(port, o->owner, (char *)o->src[0] + done, (char *)o->dst[0] + done, TT_MIN(bytes - done, TT_WRITES_BYTES), true);
+    res = kernel_copy(port, o->owner, (char *)o->src[0] + done, (char *)o->dst[0] + done,
+                      TT_MIN(bytes - done, TT_WRITES_BYTES), true);
     end_writing(port, l, step, o);
   }
   return res;

@@ -3,7 +3,8 @@
 #include "device/lane.h"
 
 // Elements from the start of a buffer to a chunk, in the pass that begins at `pos` with chunks of `chunk_size`.
-static inline size_t tt_lane_element(const tt_lane *l, const tt_step *step, uint32_t chunk, size_t pos, size_t chunk_size)
+static inline size_t tt_lane_element(const tt_lane *l, const tt_step *step, uint32_t chunk, size_t pos,
+                                     size_t chunk_size)
 {
   uint32_t nsub = (uint32_t)l->sched->nsub;
   size_t block = nsub == 1 ? chunk : chunk < nsub ? 0 : chunk / nsub;
@@ -22,7 +23,7 @@ static inline bool tt_call_same(const tt_call *c, const tt_slot *s)
   return s->sig == c->sig && tt_sig_count_same(s->count, c->sig_count);
 }
 
-// Takes the tokens and messages among the step's sources, combines `count` elements and writes them to its destinations, tokens included.
-// Everything the step waits for is there. Nothing is published yet. Errors: ncclInvalidUsage (the peer is in another call),
-// ncclRemoteError, ncclSystemError; recorded with tt_fail.
+// Takes the tokens and messages among the step's sources, combines `count` elements and writes them to its
+// destinations, tokens included. Everything the step waits for is there. Nothing is published yet. Errors:
+// ncclInvalidUsage (the peer is in another call), ncclRemoteError, ncclSystemError; recorded with tt_fail.
 ncclResult_t tt_step_run(tt_port *port, tt_lane *l, const tt_step *step, size_t count);

@@ -14,21 +14,21 @@
 #define FIRST_RUN_BYTES (32u << 10) // what a launch may do on the caller's time
 #define FIRST_CHUNK 64              // streams
 #define CHUNKS 13                   // each twice as large as the one before: half a million streams
-#define LISTED_IDLE 64              // idle streams in the list of busy ones, beside as many as there are busy, before they are taken out
+#define LISTED_IDLE 64              // idle streams in the list of busy ones, beside as many as are busy
 
-// All streams ever made, in chunks that never move. `count` and `first_bytes` grow under `lock` (release) and are read without (acquire). Free streams are in a list, under
-// `lock` as well.
+// All streams ever made, in chunks that never move. `lock` guards them and the list of free ones; `count` and
+// `first_bytes` grow under it (release) and are read without (acquire).
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_stream *table[CHUNKS];
 static tt_stream *free_streams;
 static _Atomic int count;
 static _Atomic uintptr_t first_bytes; // of the first chunk; 0: it is not there yet
 
-// Streams with pending work or an error that nobody has taken, and some that had: what looks for work looks at these alone. A stream is put in at the front
-// by the thread that sets `listed`, after the entry is counted (both sequentially consistent). One thread at a time takes idle ones out, holding
-// `sweep_lock`, and never the first: nobody else changes a `next_busy` of the list. A stream that it has taken out it puts in again where work has come
-// meanwhile; for that moment the stream is missing, and `sweeping` says so (first_busy). Readers hold nothing: a stream that was taken out leads on to
-// those behind it, or to the front, where it was put in again.
+// Streams with pending work or an error that nobody has taken, and some that had. A search for work looks at these
+// alone. The thread that sets `listed` puts a stream in at the front, after the entry is counted (both sequentially
+// consistent). One thread at a time takes idle ones out. It holds `sweep_lock`, and leaves the first one in: nobody
+// else changes a `next_busy` of the list. It puts a stream in again where work has come meanwhile; for that moment the
+// stream is missing, and `sweeping` says so (first_busy). A reader of a stream that was taken out still gets on.
 static _Atomic(tt_stream *) busy;
 static pthread_mutex_t sweep_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool sweeping;
@@ -142,7 +142,8 @@ ncclResult_t tt_stream_create(int device, bool blocking, tt_stream **out)
   tt_stream *s = blocking && with == NULL ? NULL : stream_take(device, with);
   pthread_mutex_unlock(&lock);
   if (s == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a stream on device %d (%d streams are in use)", device, atomic_load(&count));
+    return tt_fail(ncclSystemError, "no memory for a stream on device %d (%d streams are in use)", device,
+                   atomic_load(&count));
   }
   *out = s;
   return ncclSuccess;
@@ -214,7 +215,8 @@ static __attribute__((noinline)) int state_beyond(const tt_stream *s)
   return TT_STREAM_FREE;
 }
 
-// The state of this stream, if the pointer is one of ours. Asked several times per call. Few programs have more streams than the first chunk holds.
+// The state of this stream, if the pointer is one of ours. Asked several times per call. Few programs have more streams
+// than the first chunk holds.
 static inline int stream_state(const tt_stream *s)
 {
   uintptr_t bytes = atomic_load_explicit(&first_bytes, memory_order_acquire);
@@ -236,7 +238,8 @@ ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out)
     tt_stream *s = (tt_stream *)handle;
     int state = stream_state(s);
     if (state != TT_STREAM_LIVE && state != TT_STREAM_CAPTURING) {
-      return tt_fail(ncclInvalidArgument, "stream %p is not a stream of the host device: create it with tuttiStreamCreate", (void *)handle);
+      return tt_fail(ncclInvalidArgument,
+                     "stream %p is not a stream of the host device: create it with tuttiStreamCreate", (void *)handle);
     }
     *out = s;
     return ncclSuccess;
@@ -252,7 +255,8 @@ ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out)
 }
 
 // The same of a default stream, and of what is no stream or is captured.
-static __attribute__((noinline)) ncclResult_t get_unusual(cudaStream_t handle, int device, const char *what, tt_stream **out)
+static __attribute__((noinline)) ncclResult_t get_unusual(cudaStream_t handle, int device, const char *what,
+                                                          tt_stream **out)
 {
   tt_stream *s;
   TT_TRY(tt_stream_look(handle, device, &s));
@@ -348,15 +352,16 @@ static void stream_finish(tt_stream *s, tt_work *w, ncclResult_t result)
     atomic_compare_exchange_strong(&s->error, &none, (uint32_t)result);
   }
   s->current = NULL;
-  atomic_store_explicit(&s->bell, NULL, memory_order_release); // before the entry counts as complete: see tt_bell_retire
+  // Before the entry counts as complete: see tt_bell_retire.
+  atomic_store_explicit(&s->bell, NULL, memory_order_release);
   atomic_fetch_sub(&s->pending, 1);
   tt_bell_fence_after_rmw();
   tt_bell_ring(bell);
   w->ops->done(w); // last: until then the owner of the bell keeps it
 }
 
-// Says what the blocked current entry waits for. Whoever fell asleep on the process's bell because there was nothing to be seen yet is
-// woken, so that it listens to the right one.
+// Says what the blocked current entry waits for. Whoever fell asleep on the process's bell because there was nothing to
+// be seen yet is woken, so that it listens to the right one.
 static void show_bell(tt_stream *s, tt_bell *bell)
 {
   if (atomic_load_explicit(&s->bell, memory_order_relaxed) != bell) {
@@ -386,8 +391,9 @@ static bool run_queue(tt_stream *s, size_t budget)
   return moved;
 }
 
-// Whoever asked while the flag was taken may be asleep by now, although the current entry could go on: the budget was used up, and this
-// thread may have other things to do. Run flag held, so the entry keeps its bell. No fence: the asker announced himself before he asked.
+// Whoever asked while the flag was taken may be asleep by now, although the current entry could go on: the budget was
+// used up, and this thread may have other things to do. Run flag held, so the entry keeps its bell. No fence: the asker
+// announced himself before he asked.
 static void ring_askers(tt_stream *s)
 {
   tt_bell *bell = atomic_load_explicit(&s->bell, memory_order_relaxed);
@@ -481,7 +487,8 @@ static __attribute__((noinline)) void add_to_busy(tt_stream *s)
   }
 }
 
-// Puts the stream into the list, unless it is there. Called after an entry has been counted in `pending`, and before anybody must find that entry.
+// Puts the stream into the list, unless it is there. Called after an entry has been counted in `pending`, and before
+// anybody must find that entry.
 static inline void stream_list(tt_stream *s)
 {
   if (TT_UNLIKELY(!atomic_load(&s->listed))) {
@@ -494,7 +501,7 @@ static inline bool has_error(tt_stream *s)
   return atomic_load_explicit(&s->error, memory_order_relaxed) != 0;
 }
 
-// May the stream be left out of the list? `pending` is read first: an error is written before the entry counts as complete.
+// May the stream be left out of the list? `pending` first: an error is written before the entry counts as complete.
 static bool is_over(tt_stream *s)
 {
   return atomic_load(&s->pending) == 0 && !has_error(s);
@@ -529,8 +536,9 @@ static void stream_sweep(void)
   }
 }
 
-// The list has every stream whose entry was queued before: a sweep that began earlier is over, one that begins later sees the entry. A thread inside a wait
-// does not ask, for it may be in a signal handler that interrupted its own sweep: it looks again, and what it misses the worker is told of.
+// The list has every stream whose entry was queued before: a sweep that began earlier is over, one that begins later
+// sees the entry. A thread inside a wait does not ask, for it may be in a signal handler that interrupted its own
+// sweep: it looks again, and what it misses the worker is told of.
 static tt_stream *first_busy(void)
 {
   if (TT_UNLIKELY(atomic_load(&sweeping)) && !tt_host_waiting()) {
@@ -642,18 +650,19 @@ static void push_only(tt_stream *s, tt_work *w)
   atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
   stream_list(s);
   w->next = atomic_load_explicit(&s->incoming, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&s->incoming, &w->next, w, memory_order_release, memory_order_relaxed)) {
+  while (!atomic_compare_exchange_weak(&s->incoming, &w->next, w)) {
   }
 }
 
-// An idle stream runs the entry at once, without queueing it: most small calls end here. False: not idle, or somebody holds the run flag.
+// An idle stream runs the entry at once: most small calls end here. False: not idle, or somebody holds the run flag.
 static bool run_at_once(tt_stream *s, tt_work *w)
 {
   int state = 0;
   if (!tt_stream_idle(s) || !atomic_compare_exchange_strong(&s->run, &state, 1)) {
     return false;
   }
-  bool empty = s->current == NULL && s->queue == NULL && atomic_load_explicit(&s->incoming, memory_order_relaxed) == NULL;
+  bool empty =
+      s->current == NULL && s->queue == NULL && atomic_load_explicit(&s->incoming, memory_order_relaxed) == NULL;
   if (empty) {
     atomic_fetch_add_explicit(&s->pending, 1, memory_order_seq_cst);
     stream_list(s);

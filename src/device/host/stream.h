@@ -1,9 +1,11 @@
 // stream.h: queues of work on the host device, and who runs them.
 //
-// A stream runs its entries one after the other. Nobody owns a stream: whoever waits for it runs it, whoever waits for something else
-// helps, and a lazy worker takes over what nobody waits for. One thread at a time holds a stream's run flag.
+// A stream runs its entries one after the other. Nobody owns a stream: whoever waits for it runs it, whoever waits for
+// something else helps, and a lazy worker takes over what nobody waits for. One thread at a time holds a stream's run
+// flag.
 //
-// Streams are never given back to the system, only used again: a helper may look at one that has just been destroyed and finds it empty.
+// Streams are never given back to the system, only used again: a helper may look at one that has just been destroyed
+// and finds it empty.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -13,24 +15,24 @@
 // The run flag: 0 free, 1 taken, 2 taken and somebody asked meanwhile (the holder looks again before it leaves).
 struct tt_stream {
   _Alignas(TT_CACHE_LINE) _Atomic int run;
-  _Atomic bool check;                    // somebody wants a check: the run flag's holder makes it. Set before `run` becomes 2
-  _Atomic bool listed;                   // is in the list of busy streams (stream.c), or is just being put there or taken out
-  _Atomic uint32_t again;                // looks that the holder has made because somebody asked; counted by him when one is over
-  _Atomic uint32_t pending;              // entries not complete; > 0 from push until after `done`
-  _Atomic uint32_t waiters;              // threads inside tt_stream_wait for this stream
-  _Atomic(tt_work *) incoming;           // pushed entries, newest first. Any thread adds, the run flag's holder takes all
+  _Atomic bool check;          // somebody wants a check: the run flag's holder makes it. Set before `run` becomes 2
+  _Atomic bool listed;         // is in the list of busy streams (stream.c), or is just being put there or taken out
+  _Atomic uint32_t again;      // looks that the holder has made because somebody asked; counted by him when one is over
+  _Atomic uint32_t pending;    // entries not complete; > 0 from push until after `done`
+  _Atomic uint32_t waiters;    // threads inside tt_stream_wait for this stream
+  _Atomic(tt_work *) incoming; // pushed entries, newest first. Any thread adds, the run flag's holder takes all
   tt_work *current, *queue, **queue_end; // entries in order; the run flag's holder only
   _Atomic uint32_t error;                // first failure since the last synchronise
   _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
   _Atomic uint32_t takes_us;             // of the blocked current entry (work.h)
-  _Atomic(tt_stream *) legacy;           // the device's legacy default stream, which this one is ordered with; NULL: none
-  _Atomic int state;                     // TT_STREAM_…; changed under the pool's lock
-  _Atomic uint32_t pushes;               // counted by who pushes; the worker sees by it that somebody looks after the stream
-  uint32_t seen_pushes;                  // at the worker's last tick; the worker's
-  bool orphan;                           // nobody has pushed since: the worker runs it. The worker's
+  _Atomic(tt_stream *) legacy; // the device's legacy default stream, which this one is ordered with; NULL: none
+  _Atomic int state;           // TT_STREAM_…; changed under the pool's lock
+  _Atomic uint32_t pushes;     // counted by who pushes; the worker sees by it that somebody looks after the stream
+  uint32_t seen_pushes;        // at the worker's last tick; the worker's
+  bool orphan;                 // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
-  _Atomic bool
-      synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a hint, which orders nothing
+  _Atomic bool synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a
+                             // hint, which orders nothing
   bool is_legacy;
   _Atomic(tt_stream *) next_busy; // in the list of busy streams
   union {
@@ -46,15 +48,17 @@ enum { TT_STREAM_FREE, TT_STREAM_LIVE, TT_STREAM_CAPTURING, TT_STREAM_DESTROYED 
 // As a device: the calling thread's. Looked up only where the stream depends on it.
 #define TT_STREAM_CALLERS (-1)
 
-// Turns a handle of the API into a stream: NULL and 1 are the device's legacy default stream, 2 the calling thread's own.
-// Errors: ncclInvalidArgument for a handle that is not a live stream.
+// Turns a handle of the API into a stream: NULL and 1 are the device's legacy default stream, 2 the calling thread's
+// own. Errors: ncclInvalidArgument for a handle that is not a live stream.
 ncclResult_t tt_stream_look(cudaStream_t handle, int device, tt_stream **out);
-// The same for function `what`, which uses the stream. Errors: ncclInvalidUsage where it is captured, which breaks the capture (capture.h).
+// The same for function `what`, which uses the stream. Errors: ncclInvalidUsage where it is captured, which breaks the
+// capture (capture.h).
 ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt_stream **out);
 // The same, without a word where there is no such stream, or it is captured: NULL.
 tt_stream *tt_stream_find(cudaStream_t handle, int device);
 
-// Could an entry be run at once on the stream that tt_stream_find finds, because nothing that must go before it is under way? Runs a little of what is.
+// Could an entry be run at once on the stream that tt_stream_find finds, because nothing that must go before it is
+// under way? Runs a little of what is.
 bool tt_stream_is_free(cudaStream_t handle, int device);
 
 // The stream that tt_stream_find finds, if it is not a legacy default stream: NULL.
@@ -68,7 +72,8 @@ void tt_stream_destroy(tt_stream *s);
 // Queues `w` and tries a bounded first run on the calling thread. Never waits. Any thread.
 void tt_stream_push(tt_stream *s, tt_work *w);
 
-// Orders streams: what is pushed to `later` from now on runs after what has been pushed to `earlier`. Errors: ncclSystemError.
+// Orders streams: what is pushed to `later` from now on runs after what has been pushed to `earlier`. Errors:
+// ncclSystemError.
 ncclResult_t tt_stream_order(tt_stream *earlier, tt_stream *later);
 
 static inline bool tt_stream_idle(const tt_stream *s)
@@ -76,19 +81,20 @@ static inline bool tt_stream_idle(const tt_stream *s)
   return atomic_load_explicit(&s->pending, memory_order_acquire) == 0;
 }
 
-// Runs what can be run, for at most `budget` bytes. True when anything moved. `insist`: if another thread holds the run flag, make it look
-// again. Any thread.
+// Runs what can be run, for at most `budget` bytes. True when anything moved. `insist`: if another thread holds the run
+// flag, make it look again. Any thread.
 bool tt_stream_progress(tt_stream *s, size_t budget, bool insist);
 
-// The same for sure: waits for whoever is at it, who never waits for peers, then runs what can be run. Afterwards no entry has a thread in
-// it that found it before this call. Not from within an entry.
+// The same for sure: waits for whoever is at it, who never waits for peers, then runs what can be run. Afterwards no
+// entry has a thread in it that found it before this call. Not from within an entry.
 void tt_stream_pass(tt_stream *s);
 
-// Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). When another thread runs `s`,
-// that one does it: a thread that polls all the time would leave no gap for anybody else.
+// Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). When another thread
+// runs `s`, that one does it: a thread that polls all the time would leave no gap for anybody else.
 void tt_stream_check(tt_stream *s);
 
-// Waits until no thread of this process sleeps on `bell` or is about to: then its memory may go. No stream's entry may use it any more.
+// Waits until no thread of this process sleeps on `bell` or is about to: then its memory may go. No stream's entry may
+// use it any more.
 void tt_bell_retire(tt_bell *bell);
 
 // Runs what can be run on all streams of the process but `except`. True when anything moved.
@@ -97,42 +103,47 @@ bool tt_stream_help(const tt_stream *except, size_t budget);
 // Forgets all streams; for a forked child.
 void tt_stream_forget(void);
 
-// Calls visit(s, arg) for every stream with pending work, perhaps more than once. Takes time in proportion to their number.
+// Calls visit(s, arg) for every stream with pending work, perhaps more than once. Takes time in proportion to their
+// number.
 void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 
 // Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.
 ncclResult_t tt_stream_wait(tt_stream *s);
 
-// Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors; else they stay for whoever
-// synchronises.
+// Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors;
+// else they stay for whoever synchronises.
 ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 
-// Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and of events.
+// Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and
+// of events.
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
 
-// Looks once whether ready(arg), after running what can be run: `s` (may be NULL) first, then others. Never waits; of a thread that asks again and again
-// in vain each query gives the core away, once it has asked for as long as a waiting thread looks before it sleeps.
+// Looks once whether ready(arg), after running what can be run: `s` (may be NULL) first, then others. Never waits; of a
+// thread that asks again and again in vain each query gives the core away, once it has asked for as long as a waiting
+// thread looks before it sleeps.
 bool tt_host_poll(tt_stream *s, bool (*ready)(void *arg), void *arg);
 
-// Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for their part of a small call; never sleeps.
-// Returns whether it is ready. For short waits with more ranks than cores.
+// Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for
+// their part of a small call; never sleeps. Returns whether it is ready. For short waits with more ranks than cores.
 bool tt_host_spin(const tt_stream *s, bool (*ready)(void *arg), void *arg);
 
 // The process's bell: rung when an event completes or an entry without a bell of its own does.
 extern tt_bell tt_process_bell;
 
-// Called with +1 when a thread begins to look after streams in tt_host_wait, with -1 when it stops or falls asleep: while somebody looks, nobody else
-// need look after the network. NULL: nobody wants to know. Set once per process, before the first stream can need it.
+// Called with +1 when a thread begins to look after streams in tt_host_wait, with -1 when it stops or falls asleep:
+// while somebody looks, nobody else need look after the network. NULL: nobody wants to know. Set once per process,
+// before the first stream can need it.
 extern void (*_Atomic tt_host_attend)(int delta);
 
 // Is some communicator crowded (tt_host_load)?
 bool tt_host_crowded(void);
 
-// Is the calling thread inside tt_host_wait? So it is in a signal handler that interrupted the wait, or in a plugin that the wait called: it must not wait
-// for anything that the wait holds.
+// Is the calling thread inside tt_host_wait? So it is in a signal handler that interrupted the wait, or in a plugin
+// that the wait called: it must not wait for anything that the wait holds.
 bool tt_host_waiting(void);
 
-// Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when crowded.
+// Tells how crowded the machine is: `ranks` ranks of one communicator share it with `cores` cores. Waits spin less when
+// crowded.
 void tt_host_load(int ranks, int cores);
 
 // Work for the worker's next quiet moments.

@@ -434,7 +434,8 @@ static void test_order_between_two_streams(void **state)
   tt_stream_destroy(b);
 }
 
-// Waiting for a device ends with what was queued before, although somebody goes on queueing, and collects errors of idle streams too.
+// Waiting for a device ends with what was queued before, although somebody goes on queueing, and collects errors of
+// idle streams too.
 static dummy endless[3];
 static _Atomic int feeding;
 
@@ -583,14 +584,17 @@ static int child(tt_stream *parents)
   tt_stream *s, *got;
   static dummy t[2];
   tt_stream_each(count_stream, &busy);
-  if (busy != 0 || lives(parents) || lives((void *)sizeof *s)) { // the second one would be a stream of a table that begins at NULL
+  if (busy != 0 || lives(parents) ||
+      lives((void *)sizeof *s)) { // the second one would be a stream of a table that begins at NULL
     return 1;
   }
-  if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_look((cudaStream_t)s, 0, &got) != ncclSuccess || got != s) {
+  if (tt_stream_create(0, true, &s) != ncclSuccess || tt_stream_look((cudaStream_t)s, 0, &got) != ncclSuccess ||
+      got != s) {
     return 2;
   }
   tt_stream_push(s, &dummy_init(&t[0], NULL, NULL)->work);
-  if (!tt_stream_idle(s) || tt_stream_wait(s) != ncclSuccess || tt_stream_look((cudaStream_t)2, 0, &got) != ncclSuccess) {
+  if (!tt_stream_idle(s) || tt_stream_wait(s) != ncclSuccess ||
+      tt_stream_look((cudaStream_t)2, 0, &got) != ncclSuccess) {
     return 3;
   }
 #ifndef TT_TSAN // no threads there after a fork

@@ -30,7 +30,8 @@ static void trial_count(tt_trial *t, tt_way way)
 // Chunks until the next trial begins. The times are per chunk of the way that is chosen now, and of the other.
 static uint32_t trial_rest(const tt_trial *t, uint64_t chosen_ns, uint64_t other_ns)
 {
-  uint64_t tried = TT_TRIAL_SAMPLES * (uint64_t)t->chunks, lost_ns = other_ns > chosen_ns ? tried * (other_ns - chosen_ns) : 0;
+  uint64_t tried = TT_TRIAL_SAMPLES * (uint64_t)t->chunks,
+           lost_ns = other_ns > chosen_ns ? tried * (other_ns - chosen_ns) : 0;
   uint64_t rest_ns = TT_MAX(TT_TRIAL_WORTH * lost_ns, (uint64_t)TT_TRIAL_PAUSE_NS);
   return (uint32_t)TT_CLAMP(rest_ns / TT_MAX(chosen_ns, 1), (uint64_t)1, (uint64_t)TT_TRIAL_REST);
 }

@@ -1,12 +1,14 @@
 // trial.h: which of two ways of handing data over takes less time, found by timing both.
 //
-// The rule in five sentences. A sample is the time of as many chunks as a call has, TT_TRIAL_CHUNKS at most. A trial takes TT_TRIAL_SAMPLES of the chosen
-// way, then as many of the other; the first of each warms up and does not count. The least sample of each way counts, because a disturbance only makes a
-// sample longer. The other way is chosen if its least sample is shorter by a twentieth or more. Nothing is timed until the next trial, which begins when
-// the chunks since have taken TT_TRIAL_PAUSE_NS, and TT_TRIAL_WORTH times what this trial has lost with the slower way, or after TT_TRIAL_REST chunks.
+// The rule in five sentences. A sample is the time of as many chunks as a call has, TT_TRIAL_CHUNKS at most. A trial
+// takes TT_TRIAL_SAMPLES of the chosen way, then as many of the other; the first of each warms up and does not count.
+// The least sample of each way counts, because a disturbance only makes a sample longer. The other way is chosen if its
+// least sample is shorter by a twentieth or more. Nothing is timed until the next trial, which begins when the chunks
+// since have taken TT_TRIAL_PAUSE_NS, and TT_TRIAL_WORTH times what this trial has lost with the slower way, or after
+// TT_TRIAL_REST chunks.
 //
-// A tt_trial is for calls of about one size with one peer, and belongs to the rank that reads. It is plain data without addresses and without a clock:
-// the caller measures. Only the thread that runs the rank's plan uses it.
+// A tt_trial is for calls of about one size with one peer, and belongs to the rank that reads. It is plain data without
+// addresses and without a clock: the caller measures. Only the thread that runs the rank's plan uses it.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,6 +49,6 @@ static inline tt_way tt_trial_way(const tt_trial *t)
   return (tt_way)(other ? !t->chosen : t->chosen);
 }
 
-// Notes that a chunk of a call of `chunks` chunks came by `way`, and took `ns` (UINT32_MAX or more: unknown; ignored between trials).
-// True: this ended the first trial, or a trial that changed the choice.
+// Notes that a chunk of a call of `chunks` chunks came by `way`, and took `ns` (UINT32_MAX or more: unknown; ignored
+// between trials). True: this ended the first trial, or a trial that changed the choice.
 bool tt_trial_add(tt_trial *t, tt_way way, int chunks, uint64_t ns);

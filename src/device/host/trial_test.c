@@ -13,7 +13,8 @@ enum {
   CHUNKS = CALL * TT_TRIAL_SAMPLES, // of a way in a trial
   MOST = CALL * TT_TRIAL_MOST,
   PAUSE_US = TT_TRIAL_PAUSE_NS / 1000,
-  LOST = TT_TRIAL_WORTH * CHUNKS // chunks behind a trial whose slower way took twice as long, where these take longer than the pause
+  LOST = TT_TRIAL_WORTH *
+         CHUNKS // chunks behind a trial whose slower way took twice as long, where these take longer than the pause
 };
 
 // A machine on which each way takes so long, for the chunks with even numbers and for the others.
@@ -137,8 +138,8 @@ static void test_an_unavailable_way(void **state)
   }
 }
 
-// The next trial begins when the chunks since have taken TT_TRIAL_PAUSE_NS, and TT_TRIAL_WORTH times what the last trial has lost, or after
-// TT_TRIAL_REST chunks.
+// The next trial begins when the chunks since have taken TT_TRIAL_PAUSE_NS, and TT_TRIAL_WORTH times what the last
+// trial has lost, or after TT_TRIAL_REST chunks.
 static void test_a_rest_is_worth_the_trial(void **state)
 {
   static const struct {
@@ -257,8 +258,8 @@ static void test_calls_of_two_kinds_in_turn(void **state)
   }
 }
 
-// A trial's chunks of the other way, of two kinds in turn, from number `first` on; before number `at` one still goes the old way. The cheap kind alone would
-// win.
+// A trial's chunks of the other way, of two kinds in turn, from number `first` on; before number `at` one still goes
+// the old way. The cheap kind alone would win.
 static void try_parted(tt_trial *t, int first, int at)
 {
   for (int i = 0; tt_trial_is_on(t); i++) {
@@ -284,7 +285,8 @@ static void test_what_comes_between_parts_a_sample(void **state)
   }
 }
 
-// Calls of several chunks, of which some are quick because the sender has run ahead while others were slow: only whole calls tell.
+// Calls of several chunks, of which some are quick because the sender has run ahead while others were slow: only whole
+// calls tell.
 static void test_a_sample_is_a_whole_call(void **state)
 {
   static const uint64_t copy_ns[] = {100, 100, 3000, 200, 2000}, pages_ns[] = {900, 900, 900, 900, 900};
@@ -355,7 +357,8 @@ static void test_what_is_news(void **state)
   assert_int_equal(news, 2);
 }
 
-// Neither times nor ways: chunks that are still under way, or that something has disturbed for long, change nothing before the next trial.
+// Neither times nor ways: chunks that are still under way, or that something has disturbed for long, change nothing
+// before the next trial.
 static void test_nothing_matters_between_trials(void **state)
 {
   tt_trial t = {0};
@@ -372,7 +375,8 @@ static void test_nothing_matters_between_trials(void **state)
   assert_int_equal(t.chosen, TT_WAY_COPY);
 }
 
-// A way that takes twice as long all of a sudden is left by the next trial, and chosen again by the one after the next change.
+// A way that takes twice as long all of a sudden is left by the next trial, and chosen again by the one after the next
+// change.
 static void test_a_way_that_becomes_slow_is_left(void **state)
 {
   tt_trial t = {0};

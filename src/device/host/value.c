@@ -20,11 +20,11 @@ typedef struct wait_entry {
   tt_value v;
   tuttiValueCondition_t condition;
   int device;
-  _Atomic bool over;                // the condition has held (release); set by the watcher
-  _Atomic bool abandoned;           // ends as failed
-  bool blocked;                     // the stream's next entry: the watcher looks. Under `lock`; says in which list it is
-  bool asked;                       // the same; of the thread that holds the run flag
-  unsigned age;                     // of the lists
+  _Atomic bool over;      // the condition has held (release); set by the watcher
+  _Atomic bool abandoned; // ends as failed
+  bool blocked;           // the stream's next entry: the watcher looks. Under `lock`; says in which list it is
+  bool asked;             // the same; of the thread that holds the run flag
+  unsigned age;           // of the lists
   struct wait_entry *before, *next; // under `lock`
 } wait_entry;
 
@@ -160,7 +160,8 @@ static tt_run value_look_once(wait_entry *w, ncclResult_t *result)
     return TT_RUN_DONE;
   }
   if (atomic_load(&w->abandoned)) {
-    *result = tt_fail(ncclInvalidUsage, "a stream of device %d waited for a value at %p when the device was reset", w->device, w->v.at);
+    *result = tt_fail(ncclInvalidUsage, "a stream of device %d waited for a value at %p when the device was reset",
+                      w->device, w->v.at);
     return TT_RUN_FAILED;
   }
   if (!w->asked) {
@@ -176,7 +177,8 @@ static tt_run value_run_wait(tt_work *work, size_t *budget, ncclResult_t *result
   wait_entry *w = (wait_entry *)work;
   (void)budget;
   tt_run run = value_look_once(w, result);
-  if (run != TT_RUN_BLOCKED && w->asked) { // the entry counts as complete before wait_done: from then on the program may free the word
+  if (run != TT_RUN_BLOCKED &&
+      w->asked) { // the entry counts as complete before wait_done: from then on the program may free the word
     pthread_mutex_lock(&lock);
     set_blocked(w, false);
     pthread_mutex_unlock(&lock);

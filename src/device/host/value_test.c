@@ -1,4 +1,5 @@
-// value_test.c: words that streams write and wait for: order, conditions, who notices a store, what it costs, captures, reset, fork.
+// value_test.c: words that streams write and wait for: order, conditions, who notices a store, what it costs, captures,
+// reset, fork.
 #define _GNU_SOURCE
 #include "device/host/work_rig.h"
 
@@ -98,7 +99,8 @@ static void test_conditions(void **state)
   }
 }
 
-// Everybody of the process is asleep when the store is made, by a plain store of another process too: somebody notices it all the same.
+// Everybody of the process is asleep when the store is made, by a plain store of another process too: somebody notices
+// it all the same.
 static void test_sleepers_notice_a_store(void **state)
 {
   (void)state;
@@ -312,7 +314,8 @@ static void test_fork(void **state)
     pthread_t t;
     cudaStream_t mine = NULL;
     alarm(DUMMY_LONG_S);
-    bool good = tuttiStreamCreate(&mine, 0) == ncclSuccess && tuttiStreamWaitValue32(mine, &word, 2, tuttiValueEqual) == ncclSuccess &&
+    bool good = tuttiStreamCreate(&mine, 0) == ncclSuccess &&
+                tuttiStreamWaitValue32(mine, &word, 2, tuttiValueEqual) == ncclSuccess &&
                 pthread_create(&t, NULL, synchronize, mine) == 0 && dummy_waited_for((tt_stream *)mine) &&
                 dummy_sleeper(&tt_process_bell, DUMMY_LONG_S);
     store(&word, 2);

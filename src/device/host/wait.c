@@ -1,4 +1,5 @@
-// wait.c: waiting on the host device: run own work, help others, spin a little (spin.c), sleep (sleep.c). And queries, which never sleep.
+// wait.c: waiting on the host device: run own work, help others, spin a little (spin.c), sleep (sleep.c). And queries,
+// which never sleep.
 #include <sched.h>
 #include <signal.h>
 
@@ -8,7 +9,8 @@
 
 void (*_Atomic tt_host_attend)(int delta);
 
-// Waits that the calling thread is inside of: its own, and its signal handlers'. Also read by a handler, hence volatile.
+// Waits that the calling thread is inside of: its own, and its signal handlers'. Also read by a handler, hence
+// volatile.
 static _Thread_local volatile sig_atomic_t waits;
 
 bool tt_host_waiting(void)
@@ -63,8 +65,8 @@ static _Thread_local struct {
   bool over; // it has spun for long enough: every query that finds nothing gives the core away
 } streak;
 
-// A query has found nothing. It never sleeps, because the program may have other things to do. So a thread that has asked for long gives the core to others,
-// perhaps to the peer that it waits for.
+// A query has found nothing. It never sleeps, because the program may have other things to do. So a thread that has
+// asked for long gives the core to others, perhaps to the peer that it waits for.
 static void poll_found_nothing(const tt_stream *s)
 {
   if (streak.over) {

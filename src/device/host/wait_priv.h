@@ -1,10 +1,12 @@
-// wait_priv.h: what the files of waiting share: wait.c (waits and queries), spin.c (busy waiting), sleep.c (sleeping), worker.c (the worker).
+// wait_priv.h: what the files of waiting share: wait.c (waits and queries), spin.c (busy waiting), sleep.c (sleeping),
+// worker.c (the worker).
 #pragma once
 #include "base/util.h"
 #include "device/host/stream.h"
 
 #define TT_WAIT_BYTES (8u << 20) // what a waiting thread moves before it looks around
-#define TT_HELP_EVERY_CROWDED 4  // looks between two at the streams of others, which mostly have waiting threads of their own
+// Looks between two at the streams of others, which mostly have waiting threads of their own.
+#define TT_HELP_EVERY_CROWDED 4
 
 // --- attending (tt_host_attend)
 
@@ -68,9 +70,9 @@ void tt_bell_set_add(tt_bell_set *n, tt_bell *bell);
 // Announces the thread on the bells of the streams that it answers for.
 void tt_bell_set_add_streams(tt_bell_set *n);
 
-// Has a stream that the thread answers for begun to wait for a bell that is not in the set? Asked after the last look: another thread may have completed an entry
-// between the announcement and that look (its bell rang before we listened), and the next one waits for another bell. From a "no" on, the bell of every entry
-// that is completed is in the set.
+// Has a stream that the thread answers for begun to wait for a bell that is not in the set? Asked after the last look:
+// another thread may have completed an entry between the announcement and that look (its bell rang before we listened),
+// and the next one waits for another bell. From a "no" on, the bell of every entry that is completed is in the set.
 bool tt_bell_set_is_stale(tt_bell_set *n);
 
 // Sleeps on the bells, for `ns` at most. True: one was rung.
@@ -79,7 +81,8 @@ bool tt_bell_set_sleep(const tt_bell_set *n, uint64_t ns);
 // Takes the announcements back.
 void tt_bell_set_leave(const tt_bell_set *n);
 
-// Sleeps until something may have happened for a thread that waits for `s` (may be NULL): announces itself, looks again, sleeps.
+// Sleeps until something may have happened for a thread that waits for `s` (may be NULL): announces itself, looks
+// again, sleeps.
 void tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending);
 
 // Nanoseconds between two looks whether peers live (NCCL_PEER_CHECK_MS).

@@ -1,7 +1,8 @@
-// wait_test.c: waiting threads sleep, wake in time and never miss a wake-up; the worker runs what nobody waits for, and sleeps.
+// wait_test.c: waiting threads sleep, wake in time and never miss a wake-up; the worker runs what nobody waits for, and
+// sleeps.
 //
-// The look at the peers, which would cover up a lost wake-up, comes only after CHECK_MS here: no wait may take that long. What tests the look itself runs
-// in a second start of the program, where it comes after BRIEF_CHECK_MS.
+// The look at the peers, which would cover up a lost wake-up, comes only after CHECK_MS here: no wait may take that
+// long. What tests the look itself runs in a second start of the program, where it comes after BRIEF_CHECK_MS.
 #define _GNU_SOURCE
 #include "device/host/work_rig.h"
 
@@ -74,7 +75,8 @@ static void test_a_waiter_sleeps_until_the_post(void **state)
 
 // ---- Nothing is lost ----
 
-// Streams with a waiting thread each. A round pushes entries that block, on the process's bell or one of their own; posters open them.
+// Streams with a waiting thread each. A round pushes entries that block, on the process's bell or one of their own;
+// posters open them.
 enum { LANES = 6, ENTRIES = 2, ROUNDS = 20000 / LANES };
 
 typedef struct lane {
@@ -194,8 +196,8 @@ static void test_the_own_bell_counts_among_many(void **state)
 
 // ---- The bell changes while somebody falls asleep ----
 
-// A helper runs the stream: the first entry has ended, the second is in the middle of its run and will block on a bell that the waiter
-// cannot know yet.
+// A helper runs the stream: the first entry has ended, the second is in the middle of its run and will block on a bell
+// that the waiter cannot know yet.
 typedef struct change {
   tt_stream *s;
   dummy first, second;
@@ -254,7 +256,8 @@ static void test_the_bell_changes_while_a_waiter_falls_asleep(void **state)
   assert_true(in_time);
 }
 
-// A helper leaves an entry behind that could go on, and goes away. The stream's waiter asked for another look meanwhile, and fell asleep.
+// A helper leaves an entry behind that could go on, and goes away. The stream's waiter asked for another look
+// meanwhile, and fell asleep.
 static tt_run piece_run(tt_work *w, size_t *budget, ncclResult_t *result)
 {
   change *c = (change *)((char *)w - offsetof(change, second));
@@ -569,8 +572,8 @@ static void test_a_waiter_helps_elsewhere(void **state)
   tt_stream_destroy(b);
 }
 
-// While a thread sleeps, it has its stream's current entry look whether its peers live, every NCCL_PEER_CHECK_MS: not less often, nor more. (The worker,
-// which may have come before the waiter, looks as often.)
+// While a thread sleeps, it has its stream's current entry look whether its peers live, every NCCL_PEER_CHECK_MS: not
+// less often, nor more. (The worker, which may have come before the waiter, looks as often.)
 static void a_sleeper_looks_after_its_peers(void **state)
 {
   _Atomic int gate = 0;
@@ -643,7 +646,8 @@ static void *held_main(void *s)
 
 static void test_the_runner_makes_the_check(void **state)
 {
-  static const tt_work_ops held_ops = {.name = "held", .run = held_run, .done = dummy_done, .bell = dummy_bell, .check = dummy_check};
+  static const tt_work_ops held_ops = {
+      .name = "held", .run = held_run, .done = dummy_done, .bell = dummy_bell, .check = dummy_check};
   static held h;
   tt_bell bell = {0};
   pthread_t runner;
@@ -725,7 +729,8 @@ static void test_a_rare_preemption_changes_nothing(void **state)
   assert_false(tt_preemption_sleeps(&p, now, TAKES));
 }
 
-// Where many ranks share a core a wait that sleeps takes long: as many of them as a preemption pays for would take seconds.
+// Where many ranks share a core a wait that sleeps takes long: as many of them as a preemption pays for would take
+// seconds.
 static void test_what_a_preemption_pays_for_ends_with_time(void **state)
 {
   tt_preemption p = {0};
@@ -742,7 +747,8 @@ static void test_what_a_preemption_pays_for_ends_with_time(void **state)
   assert_false(tt_preemption_sleeps(&p, now + 2 * TT_NS_PER_S, TAKES)); // whatever was lost
 }
 
-// Other ranks' turns at long work look like preemptions. Waits for short work do not pay for them; and work of any kind that was seen on the core is none.
+// Other ranks' turns at long work look like preemptions. Waits for short work do not pay for them; and work of any kind
+// that was seen on the core is none.
 static void test_what_long_work_teaches_is_for_long_work(void **state)
 {
   tt_preemption p = {0};

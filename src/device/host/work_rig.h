@@ -1,4 +1,5 @@
-// work_rig.h: dummy entries of a stream's queue for the tests of this folder: they block, move bytes, note when they ran, and ring bells.
+// work_rig.h: dummy entries of a stream's queue for the tests of this folder: they block, move bytes, note when they
+// ran, and ring bells.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +25,8 @@ enum { SLOWER = 1 };
 #define DUMMY __attribute__((unused)) static
 #define DUMMY_LONG_S 60 // whatever happens soon: only a hang takes longer, however busy the machine
 
-// Blocked until *gate is not 0 (NULL: never blocked), then moves `bytes` in portions of the budget, calls fn and ends with `result`.
+// Blocked until *gate is not 0 (NULL: never blocked), then moves `bytes` in portions of the budget, calls fn and ends
+// with `result`.
 typedef struct dummy {
   tt_work work; // first member
   _Atomic int *gate;
@@ -80,9 +82,11 @@ DUMMY void dummy_check(tt_work *w)
   ((dummy *)w)->checks++;
 }
 
-static const tt_work_ops dummy_ops = {.name = "dummy", .run = dummy_run, .done = dummy_done, .bell = dummy_bell, .check = dummy_check};
+static const tt_work_ops dummy_ops = {
+    .name = "dummy", .run = dummy_run, .done = dummy_done, .bell = dummy_bell, .check = dummy_check};
 
-// The dummy lives until `done` is 1, which may be after its stream counts as idle: a static one is best. `gate` and `bell` may be NULL.
+// The dummy lives until `done` is 1, which may be after its stream counts as idle: a static one is best. `gate` and
+// `bell` may be NULL.
 DUMMY dummy *dummy_init(dummy *t, _Atomic int *gate, tt_bell *bell)
 {
   *t = (dummy){.work.ops = &dummy_ops, .gate = gate, .bell = bell, .maker = pthread_self()};
@@ -161,5 +165,6 @@ DUMMY double dummy_cpu_ms(int who)
 {
   struct rusage r;
   getrusage(who, &r);
-  return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e3 + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e3;
+  return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e3 +
+         (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e3;
 }

@@ -1,4 +1,5 @@
-// worker.c: the lazy worker: one thread per process, started when work is first left behind. It runs streams for which no thread waits, and deferred work.
+// worker.c: the lazy worker: one thread per process, started when work is first left behind. It runs streams for which
+// no thread waits, and deferred work.
 #include <pthread.h>
 
 #include "base/log.h"
@@ -13,12 +14,13 @@
 #define WORKER_ENDS_NS 1000000000ull // how long it sleeps so before it ends
 
 enum { WORKER_NONE, WORKER_TICKING, WORKER_ASLEEP };
-static _Atomic int worker_state; // NONE -> TICKING by a kick, TICKING <-> ASLEEP; ASLEEP -> NONE by the worker, which ends
-static tt_bell worker_bell;      // rung by a kick that finds it asleep
+static _Atomic int
+    worker_state;           // NONE -> TICKING by a kick, TICKING <-> ASLEEP; ASLEEP -> NONE by the worker, which ends
+static tt_bell worker_bell; // rung by a kick that finds it asleep
 static pthread_mutex_t worker_lock = PTHREAD_MUTEX_INITIALIZER; // one thread starts it
 
-// A thread that keeps pushing runs its stream itself, a bit with every push: the worker would only be in its way, and be woken for every
-// message. So the worker takes on a stream when no thread has pushed to it for a tick.
+// A thread that keeps pushing runs its stream itself, a bit with every push: the worker would only be in its way, and
+// be woken for every message. So the worker takes on a stream when no thread has pushed to it for a tick.
 static bool worker_answers(const tt_stream *s, const tt_stream *none)
 {
   (void)none;
@@ -102,7 +104,8 @@ static void worker_check_peers(uint64_t *last)
   }
 }
 
-// When the worker last looked for pushes, and at the peers. And what it attends by: it attends while it runs streams, as a waiting thread does.
+// When the worker last looked for pushes, and at the peers. And what it attends by: it attends while it runs streams,
+// as a waiting thread does.
 typedef struct worker_times {
   uint64_t tick, check;
   tt_attend_fn attending; // or NULL
@@ -148,8 +151,9 @@ static bool worker_round(uint64_t tick, worker_times *last)
   return o.any || left;
 }
 
-// Sleeps until a kick, and returns true. The state says so first, and work pushed meanwhile is looked for once more. False: no kick came for so long that
-// the worker ends, so that a process whose main thread has left can end. Whoever pushes changes ASLEEP, or finds NONE and starts another worker.
+// Sleeps until a kick, and returns true. The state says so first, and work pushed meanwhile is looked for once more.
+// False: no kick came for so long that the worker ends, so that a process whose main thread has left can end. Whoever
+// pushes changes ASLEEP, or finds NONE and starts another worker.
 static bool worker_sleep(void)
 {
   uint32_t ticket = tt_bell_announce(&worker_bell);

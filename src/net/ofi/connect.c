@@ -43,7 +43,8 @@ ncclResult_t tt_ofi_close_conn(void *comm)
   pthread_mutex_lock(&dev->lock);
   if (!tt_ofi_take_back(c)) { // the memory of its messages must go, so the endpoint does
     char why[TT_OFI_WHY];
-    snprintf(why, sizeof why, "rank %d: a connection was closed while libfabric still had messages of it", c->net->base.env.rank);
+    snprintf(why, sizeof why, "rank %d: a connection was closed while libfabric still had messages of it",
+             c->net->base.env.rank);
     tt_ofi_dev_give_up(dev, why);
   }
   TT_RDV_UNLINK(&dev->conns, c);
@@ -98,8 +99,10 @@ static ncclResult_t make_sender(tt_ofi *net, const tt_rdv_ends *ends, const ofi_
   tt_ofi_dev *dev = &net->devs[ends->dev];
   fi_addr_t to;
   TT_TRY(tt_ofi_dev_open(net, dev));
-  if (answer->addr_size > TT_OFI_ADDR || answer->tag > TT_OFI_TAGS || fi_av_insert(dev->av, answer->addr, 1, &to, 0, NULL) != 1) {
-    return tt_fail(ncclRemoteError, "rank %d: libfabric does not take the address of rank %d", net->base.env.rank, ends->peer);
+  if (answer->addr_size > TT_OFI_ADDR || answer->tag > TT_OFI_TAGS ||
+      fi_av_insert(dev->av, answer->addr, 1, &to, 0, NULL) != 1) {
+    return tt_fail(ncclRemoteError, "rank %d: libfabric does not take the address of rank %d", net->base.env.rank,
+                   ends->peer);
   }
   return add_conn(net, dev, &(tt_ofi_conn){.send = true, .peer = ends->peer, .tag = answer->tag, .to = to}, out);
 }

@@ -34,8 +34,9 @@ bool tt_ofi_open_library(tt_ofi_lib *lib, char *why)
     void **at;
     const char *name;
   } wanted[] = {
-      {(void **)&lib->getinfo, "fi_getinfo"}, {(void **)&lib->freeinfo, "fi_freeinfo"}, {(void **)&lib->dupinfo, "fi_dupinfo"},
-      {(void **)&lib->fabric, "fi_fabric"},   {(void **)&lib->strerror, "fi_strerror"}, {(void **)&lib->version, "fi_version"},
+      {(void **)&lib->getinfo, "fi_getinfo"},   {(void **)&lib->freeinfo, "fi_freeinfo"},
+      {(void **)&lib->dupinfo, "fi_dupinfo"},   {(void **)&lib->fabric, "fi_fabric"},
+      {(void **)&lib->strerror, "fi_strerror"}, {(void **)&lib->version, "fi_version"},
   };
   for (size_t i = 0; i < TT_COUNT(wanted); i++) {
     *wanted[i].at = tt_library_symbol(so, wanted[i].name);
@@ -46,8 +47,8 @@ bool tt_ofi_open_library(tt_ofi_lib *lib, char *why)
     }
   }
   if (FI_VERSION_LT(lib->version(), API)) {
-    snprintf(why, TT_LIBRARY_WHY, "libfabric is of version %u.%u, %d.%d is needed", FI_MAJOR(lib->version()), FI_MINOR(lib->version()),
-             FI_MAJOR(API), FI_MINOR(API));
+    snprintf(why, TT_LIBRARY_WHY, "libfabric is of version %u.%u, %d.%d is needed", FI_MAJOR(lib->version()),
+             FI_MINOR(lib->version()), FI_MAJOR(API), FI_MINOR(API));
     tt_library_close(so);
     return false;
   }
@@ -89,16 +90,19 @@ static struct fi_info *make_hints(const tt_ofi_lib *lib, const char *provider)
 static bool is_allowed(const struct fi_info *info, const tt_netif *netifs, int n)
 {
   const struct sockaddr *a = info->src_addr;
-  bool ip = info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6;
+  bool ip =
+      info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6;
   if (!ip || a == NULL) {
     return true;
   }
   for (int i = 0; i < n; i++) {
     const tt_addr *b = &netifs[i].addr;
-    if (a->sa_family == AF_INET && b->family == AF_INET && memcmp(&((const struct sockaddr_in *)a)->sin_addr, b->ip, 4) == 0) {
+    if (a->sa_family == AF_INET && b->family == AF_INET &&
+        memcmp(&((const struct sockaddr_in *)a)->sin_addr, b->ip, 4) == 0) {
       return true;
     }
-    if (a->sa_family == AF_INET6 && b->family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, b->ip, 16) == 0) {
+    if (a->sa_family == AF_INET6 && b->family == AF_INET6 &&
+        memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, b->ip, 16) == 0) {
       return true;
     }
   }
@@ -128,7 +132,8 @@ static void describe_device(tt_rdv_dev *dev, const struct fi_info *info)
   char path[PATH_MAX] = "";
   if (nic != NULL && nic->bus_attr != NULL && nic->bus_attr->bus_type == FI_BUS_PCI) {
     const struct fi_pci_attr *pci = &nic->bus_attr->attr.pci;
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id, pci->device_id, pci->function_id);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%04x:%02x:%02x.%x", pci->domain_id, pci->bus_id, pci->device_id,
+             pci->function_id);
   } else if (strchr(name, '/') == NULL) {
     snprintf(path, sizeof path, "/sys/class/net/%s/device", name);
   }
@@ -181,11 +186,12 @@ static ncclResult_t fail_devices(const tt_ofi *net, const char *provider)
 {
   char text[512];
   describe_providers(net->infos, text, sizeof text);
-  return tt_fail(
-      ncclSystemError,
-      "rank %d: libfabric has no device for %s%s here (providers with reliable, tagged messages: %s; NCCL_SOCKET_IFNAME selects interfaces)",
-      net->base.env.rank, provider != NULL ? "NCCL_OFI_PROVIDER=" : "any of efa, cxi, psm3, psm2, verbs, tcp",
-      provider != NULL ? provider : "", text[0] != '\0' ? text : "none");
+  return tt_fail(ncclSystemError,
+                 "rank %d: libfabric has no device for %s%s here (providers with reliable, tagged messages: %s; "
+                 "NCCL_SOCKET_IFNAME selects interfaces)",
+                 net->base.env.rank,
+                 provider != NULL ? "NCCL_OFI_PROVIDER=" : "any of efa, cxi, psm3, psm2, verbs, tcp",
+                 provider != NULL ? provider : "", text[0] != '\0' ? text : "none");
 }
 
 ncclResult_t tt_ofi_find_devices(tt_ofi *net)
@@ -201,7 +207,8 @@ ncclResult_t tt_ofi_find_devices(tt_ofi *net)
   int e = net->lib.getinfo(API, NULL, NULL, 0, hints, &net->infos);
   net->lib.freeinfo(hints);
   if (e != 0 && e != -FI_ENODATA) {
-    return tt_fail(ncclSystemError, "rank %d: libfabric cannot list its devices: %s", net->base.env.rank, net->lib.strerror(-e));
+    return tt_fail(ncclSystemError, "rank %d: libfabric cannot list its devices: %s", net->base.env.rank,
+                   net->lib.strerror(-e));
   }
   if (provider != NULL) {
     take_devices(net, provider, netifs, n);

@@ -44,10 +44,13 @@ ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void *
   struct fid_mr *mr = NULL;
   (void)type; // host memory alone is offered
   pthread_mutex_lock(&dev->lock);
-  int e = dev->local_mr && dev->domain != NULL ? fi_mr_reg(dev->domain, data, size, FI_SEND | FI_RECV, 0, 0, 0, &mr, NULL) : 0;
+  int e = dev->local_mr && dev->domain != NULL
+              ? fi_mr_reg(dev->domain, data, size, FI_SEND | FI_RECV, 0, 0, 0, &mr, NULL)
+              : 0;
   pthread_mutex_unlock(&dev->lock);
   if (e != 0) {
-    return tt_fail(ncclSystemError, "libfabric cannot register %zu bytes with %s: error %d (see ulimit -l)", size, dev->name, -e);
+    return tt_fail(ncclSystemError, "libfabric cannot register %zu bytes with %s: error %d (see ulimit -l)", size,
+                   dev->name, -e);
   }
   *mhandle = mr;
   return ncclSuccess;
@@ -79,8 +82,8 @@ static ncclResult_t fail_conn(tt_ofi_conn *c, const char *what, int error)
     snprintf(c->why, sizeof c->why, "rank %d: the connection %s rank %d over OFI has ended with its endpoint: %.128s",
              c->net->base.env.rank, direction(c), c->peer, c->dev->why);
   } else if (c->why[0] == '\0') {
-    snprintf(c->why, sizeof c->why, "rank %d: %s rank %d over OFI (%s, %s) failed: %s", c->net->base.env.rank, what, c->peer, c->dev->name,
-             c->dev->info->fabric_attr->prov_name, c->net->lib.strerror(error));
+    snprintf(c->why, sizeof c->why, "rank %d: %s rank %d over OFI (%s, %s) failed: %s", c->net->base.env.rank, what,
+             c->peer, c->dev->name, c->dev->info->fabric_attr->prov_name, c->net->lib.strerror(error));
   }
   return tt_fail(ncclRemoteError, "%s", c->why);
 }
@@ -116,7 +119,8 @@ static ncclResult_t post_message(tt_ofi_conn *c, void *data, size_t size, void *
   }
   size_t most = c->dev->info->ep_attr->max_msg_size;
   if (size > most) {
-    return tt_fail(ncclInvalidUsage, "rank %d: a message of %zu bytes %s rank %d is too large for %s: %zu bytes at most (NCCL_BUFFSIZE)",
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d: a message of %zu bytes %s rank %d is too large for %s: %zu bytes at most (NCCL_BUFFSIZE)",
                    c->net->base.env.rank, size, direction(c), c->peer, c->dev->name, most);
   }
   tt_ofi_req *req = free_request(c);
@@ -147,15 +151,16 @@ static ncclResult_t start_locked(tt_ofi_conn *c, void *data, size_t size, void *
   return res;
 }
 
-ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
+ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                          void **request)
 {
   (void)tag; // messages of a connection come in order
   (void)phandle;
   return start_locked(send_comm, data, size, mhandle, request);
 }
 
-ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                          void **request)
+ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                          void **phandles, void **request)
 {
   (void)tags;
   (void)phandles;
@@ -180,7 +185,8 @@ static ncclResult_t look_at_request(tt_ofi_conn *c, tt_ofi_req *req, int *done, 
   req->state = TT_OFI_FREE;
   if (req->error == FI_ETRUNC) { // providers do not all tell how long it was, nor go on after it
     snprintf(c->why, sizeof c->why,
-             "rank %d: a message from rank %d over OFI does not fit into the buffer posted for it: do all ranks call with the same count?",
+             "rank %d: a message from rank %d over OFI does not fit into the buffer posted for it: do all ranks call "
+             "with the same count?",
              c->net->base.env.rank, c->peer);
     return tt_fail(ncclInvalidUsage, "%s", c->why);
   }

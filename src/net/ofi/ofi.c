@@ -36,8 +36,8 @@ static ncclResult_t ofi_finalize(void *ctx)
 static void log_provider(const tt_ofi *net)
 {
   char text[128];
-  snprintf(text, sizeof text, " by %s (libfabric %u.%u)", net->devs[0].info->fabric_attr->prov_name, FI_MAJOR(net->lib.version()),
-           FI_MINOR(net->lib.version()));
+  snprintf(text, sizeof text, " by %s (libfabric %u.%u)", net->devs[0].info->fabric_attr->prov_name,
+           FI_MAJOR(net->lib.version()), FI_MINOR(net->lib.version()));
   tt_rdv_log_devices(&net->base, text);
 }
 

@@ -72,7 +72,8 @@ typedef struct tt_ofi_dev {
 } tt_ofi_dev;
 
 typedef struct tt_ofi {
-  tt_rdv base; // its set of events: the completion queues' descriptors; its ring: a look for one request has completed others
+  tt_rdv base; // its set of events: the completion queues' descriptors; its ring: a look for one request has completed
+               // others
   tt_ofi_lib lib;
   struct fi_info *infos;        // what devs[].info point into
   tt_ofi_dev devs[TT_RDV_DEVS]; // base.ndevs
@@ -120,9 +121,10 @@ bool tt_ofi_take_back(tt_ofi_conn *c);
 // The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.
 ncclResult_t tt_ofi_reg_mr(void *comm, void *data, size_t size, int type, void **mhandle);
 ncclResult_t tt_ofi_dereg_mr(void *comm, void *mhandle);
-ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
+ncclResult_t tt_ofi_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
                           void **request);
+ncclResult_t tt_ofi_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                          void **phandles, void **request);
 ncclResult_t tt_ofi_test(void *request, int *done, size_t *sizes);
 
 // ---- connect.c

@@ -1,5 +1,5 @@
-// ofi_test.c: two contexts of the network OFI in one process, over libfabric's tcp provider: what arrives is what was sent, strangers are dropped, and
-// nothing is left behind.
+// ofi_test.c: two contexts of the network OFI in one process, over libfabric's tcp provider: what arrives is what was
+// sent, strangers are dropped, and nothing is left behind.
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -136,7 +136,8 @@ static void ofi_exchange(pair *p, int n, const size_t *sizes)
 static void every_size_arrives(void **state)
 {
   (void)state;
-  static const size_t sizes[] = {0, 1, 8, 63, 64, 65, 4095, 4096, 16383, 16384, 16385, 65536, 131071, 1 << 20, (4 << 20) + 3};
+  static const size_t sizes[] = {0,     1,     8,     63,    64,     65,      4095,         4096,
+                                 16383, 16384, 16385, 65536, 131071, 1 << 20, (4 << 20) + 3};
   pair p;
   ofi_pair_open(&p);
   for (size_t i = 0; i < TT_COUNT(sizes); i++) {
@@ -184,7 +185,8 @@ static void what_does_not_fit_is_refused(void **state)
   }
   assert_int_equal(res, ncclInvalidUsage);
   assert_non_null(strstr(tt_last_error(), "a message from rank 0 over OFI does not fit"));
-  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, NULL, &rreq), ncclRemoteError); // the connection stays failed
+  // The connection stays failed.
+  assert_int_equal(NET->irecv(p.recv, 1, (void **)&data, &room, &tag, NULL, NULL, &rreq), ncclRemoteError);
   assert_non_null(strstr(tt_last_error(), "does not fit"));
   ofi_pair_close(&p);
 }

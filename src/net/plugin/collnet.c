@@ -55,8 +55,8 @@ const tt_cnet_version *tt_cnet_version_of(int version)
 static ncclResult_t fail_collnet(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   ncclResult_t res = tt_pnet_code(code);
-  return tt_fail(res, "rank %d: collective network plugin %s (%s, version %d): %s failed with code %d (%s)", c->rank, c->name,
-                 tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
+  return tt_fail(res, "rank %d: collective network plugin %s (%s, version %d): %s failed with code %d (%s)", c->rank,
+                 c->name, tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
 }
 
 // A failure before the first reduction: all ranks do without the network then. It is no error of the communicator, and
@@ -64,8 +64,8 @@ static ncclResult_t fail_collnet(const tt_collnet *c, const char *function, nccl
 static ncclResult_t decline(const tt_collnet *c, const char *function, ncclResult_t code)
 {
   ncclResult_t res = tt_pnet_code(code);
-  tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: rank %d: %s (%s, version %d) is not used: %s failed with code %d (%s)", c->rank, c->name,
-          tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
+  tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: rank %d: %s (%s, version %d) is not used: %s failed with code %d (%s)",
+          c->rank, c->name, tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
   return res;
 }
 
@@ -79,7 +79,8 @@ static void mention_failure(const tt_collnet *c, const char *function, ncclResul
 
 static bool refuse_collnet(const tt_collnet *c, const char *what, long long value)
 {
-  tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s (%s) is not used: %s (%lld)", c->name, tt_plugin_path(c->plugin), what, value);
+  tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s (%s) is not used: %s (%lld)", c->name, tt_plugin_path(c->plugin), what,
+          value);
   return false;
 }
 
@@ -180,7 +181,8 @@ ncclResult_t tt_collnet_open(const tt_net_ops *net, const tt_net_env *env, tt_co
   }
   TT_TRY(tt_plugin_also(lib->plugin, TT_PLUGIN_COLLNET, &plugin));
   if (plugin == NULL) {
-    tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s has no collective network (ncclCollNetPlugin_v6 to _v12)", tt_plugin_path(lib->plugin));
+    tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: %s has no collective network (ncclCollNetPlugin_v6 to _v12)",
+            tt_plugin_path(lib->plugin));
     return ncclSuccess;
   }
   return new_collnet(lib, plugin, env, out);
@@ -347,13 +349,14 @@ static ncclResult_t take_connection(attempt *a, int dev, tt_collnet_comm **out)
   return ncclSuccess;
 }
 
-ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64_t timeout_ns, bool (*hopeless)(void *arg), void *arg,
-                                tt_collnet_comm **out)
+ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64_t timeout_ns,
+                                bool (*hopeless)(void *arg), void *arg, tt_collnet_comm **out)
 {
   attempt *a = attempt_new(c, g);
-  ncclResult_t res =
-      a == NULL ? tt_fail(ncclSystemError, "rank %d: no memory to connect %d ranks over collective network %s", c->rank, g->nranks, c->name)
-                : tt_thread_start_detached("tutti collnet", attempt_main, a);
+  ncclResult_t res = a == NULL
+                         ? tt_fail(ncclSystemError, "rank %d: no memory to connect %d ranks over collective network %s",
+                                   c->rank, g->nranks, c->name)
+                         : tt_thread_start_detached("tutti collnet", attempt_main, a);
   if (res != ncclSuccess) {
     tt_collnet_close_listen(c, g->listener);
     if (a != NULL) {
@@ -369,13 +372,14 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
   }
   if (!is_attempt_done(a, true)) {
     if (lost) {
-      tt_info(
-          TT_INIT | TT_NET,
-          "COLLNET/Plugin: rank %d: given up while collective network %s connects %d ranks: one has gone, or the communicator is aborted",
-          c->rank, c->name, g->nranks);
+      tt_info(TT_INIT | TT_NET,
+              "COLLNET/Plugin: rank %d: given up while collective network %s connects %d ranks: one has gone, or the "
+              "communicator is aborted",
+              c->rank, c->name, g->nranks);
     } else {
       tt_info(TT_INIT | TT_NET,
-              "COLLNET/Plugin: rank %d: collective network %s has not connected %d ranks in %.1f s (NCCL_NET_TIMEOUT); does connect of the "
+              "COLLNET/Plugin: rank %d: collective network %s has not connected %d ranks in %.1f s (NCCL_NET_TIMEOUT); "
+              "does connect of the "
               "plugin wait for a rank that has gone?",
               c->rank, c->name, g->nranks, (double)timeout_ns / TT_NS_PER_S);
     }

@@ -1,4 +1,5 @@
-// collnet_test.c: collective networks of every version, over the plugins of tests/plugins/: groups of threads reduce; what cannot be used, and what fails.
+// collnet_test.c: collective networks of every version, over the plugins of tests/plugins/: groups of threads reduce;
+// what cannot be used, and what fails.
 #include "net/collnet.h"
 
 #include <setjmp.h>
@@ -85,7 +86,8 @@ static void *connect_main(void *arg)
 {
   bool never = false;
   member *m = arg;
-  const tt_collnet_group g = {.dev = 1, .rank = m->rank, .nranks = RANKS, .handles = m->handles, .listener = m->listener};
+  const tt_collnet_group g = {
+      .dev = 1, .rank = m->rank, .nranks = RANKS, .handles = m->handles, .listener = m->listener};
   collnet_note(m, tt_collnet_connect(m->net, &g, 20 * TT_NS_PER_S, collnet_is_set, &never, &m->comm));
   return NULL;
 }
@@ -187,7 +189,9 @@ static void collnet_put(void *at, int64_t i, int type, int64_t value)
 
 static int64_t collnet_get(const void *at, int64_t i, int type)
 {
-  return type == ncclFloat64 ? (int64_t)((const double *)at)[i] : type == ncclInt64 ? ((const int64_t *)at)[i] : ((const int32_t *)at)[i];
+  return type == ncclFloat64 ? (int64_t)((const double *)at)[i]
+         : type == ncclInt64 ? ((const int64_t *)at)[i]
+                             : ((const int32_t *)at)[i];
 }
 
 static void check_reductions(member *all, int type, int op)
@@ -355,7 +359,8 @@ static void test_what_falls_back(void **state)
   }
 }
 
-// Devices that the network has fused are in the plugin's list three times: each part, and what was made of them, which does not count.
+// Devices that the network has fused are in the plugin's list three times: each part, and what was made of them, which
+// does not count.
 static void test_fused_devices(void **state)
 {
   (void)state;

@@ -138,7 +138,8 @@ static bool is_in_group(const char *group, size_t length, const tt_net_props *de
   return false;
 }
 
-void tt_fuse_match(const char *group, size_t length, const tt_net_props *const *devs, int ndevs, int max, tt_fuse_found *out)
+void tt_fuse_match(const char *group, size_t length, const tt_net_props *const *devs, int ndevs, int max,
+                   tt_fuse_found *out)
 {
   int names = 0;
   for (size_t at = 0; at < length; at++) {

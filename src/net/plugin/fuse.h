@@ -7,7 +7,15 @@
 #pragma once
 #include "net/net.h"
 
-typedef enum { TT_FUSE_LOC, TT_FUSE_PORT, TT_FUSE_PIX, TT_FUSE_PXB, TT_FUSE_PHB, TT_FUSE_SYS, TT_FUSE_NEVER } tt_fuse_level;
+typedef enum {
+  TT_FUSE_LOC,
+  TT_FUSE_PORT,
+  TT_FUSE_PIX,
+  TT_FUSE_PXB,
+  TT_FUSE_PHB,
+  TT_FUSE_SYS,
+  TT_FUSE_NEVER
+} tt_fuse_level;
 
 enum {
   TT_FUSE_DEPTH = 32, // devices on the way from a CPU to a device, at most; what is deeper counts as less deep
@@ -37,4 +45,5 @@ typedef struct tt_fuse_found {
 
 // One group of NCCL_NET_FORCE_MERGE, "mlx5_0,mlx5_1:2": the devices whose name (and port, if there is one) is in it.
 // `max`: TT_NET_PARTS or less.
-void tt_fuse_match(const char *group, size_t length, const tt_net_props *const *devs, int ndevs, int max, tt_fuse_found *out);
+void tt_fuse_match(const char *group, size_t length, const tt_net_props *const *devs, int ndevs, int max,
+                   tt_fuse_found *out);

@@ -34,7 +34,8 @@ static void distances(void **state)
       {one, TT_FUSE_PORT},
       {ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.1", TT_FUSE_PORT},
       {ROOT "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0", TT_FUSE_PIX},
-      {ROOT "0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0/0000:07:00.0", TT_FUSE_PXB}, // a switch below the switch
+      {ROOT "0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0/0000:07:00.0",
+       TT_FUSE_PXB}, // a switch below the switch
       {ROOT "0000:00:02.0/0000:08:00.0", TT_FUSE_PHB},
       {ROOT "0000:00:1f.6", TT_FUSE_PHB},
       {"/sys/devices/no-such/pci0000:80/0000:80:01.0/0000:81:00.0", TT_FUSE_PHB}, // no NUMA node is known
@@ -53,7 +54,8 @@ static void distances(void **state)
 static void fuse_numa_nodes(void **state)
 {
   (void)state;
-  tt_fuse_place a = {.count = 1, .bus = {"0000:03:00.0"}, .numa = 0}, b = {.count = 1, .bus = {"0000:83:00.0"}, .numa = 1};
+  tt_fuse_place a = {.count = 1, .bus = {"0000:03:00.0"}, .numa = 0},
+                b = {.count = 1, .bus = {"0000:83:00.0"}, .numa = 1};
   assert_int_equal(tt_fuse_distance(&a, &b), TT_FUSE_SYS);
   b.numa = 0;
   assert_int_equal(tt_fuse_distance(&a, &b), TT_FUSE_PHB);
@@ -93,13 +95,15 @@ static void words(void **state)
 static void names(void **state)
 {
   (void)state;
-  static const tt_net_props a = {.name = "mlx5_0", .port = 1}, b = {.name = "mlx5_0", .port = 2}, c = {.name = "mlx5_01", .port = 1};
+  static const tt_net_props a = {.name = "mlx5_0", .port = 1}, b = {.name = "mlx5_0", .port = 2},
+                            c = {.name = "mlx5_01", .port = 1};
   const tt_net_props *devs[] = {&a, &b, &c};
   static const struct {
     const char *group;
     int names, n, first;
-  } rows[] = {{"mlx5_0", 1, 2, 0}, {"mlx5_0:2", 1, 1, 1},    {"mlx5_01,mlx5_0:1", 2, 2, 0}, {"mlx5_", 1, 0, -1},        {"", 0, 0, -1},
-              {",,", 0, 0, -1},    {"x,,mlx5_01,", 2, 1, 2}, {"a,b,c,d,e", 5, 0, -1},       {"a,b,c,d,e,f,g", 5, 0, -1}};
+  } rows[] = {{"mlx5_0", 1, 2, 0},      {"mlx5_0:2", 1, 1, 1},   {"mlx5_01,mlx5_0:1", 2, 2, 0},
+              {"mlx5_", 1, 0, -1},      {"", 0, 0, -1},          {",,", 0, 0, -1},
+              {"x,,mlx5_01,", 2, 1, 2}, {"a,b,c,d,e", 5, 0, -1}, {"a,b,c,d,e,f,g", 5, 0, -1}};
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     tt_fuse_found found;
     tt_fuse_match(rows[i].group, strlen(rows[i].group), devs, 3, 4, &found);
@@ -111,7 +115,7 @@ static void names(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(distances), cmocka_unit_test(fuse_numa_nodes), cmocka_unit_test(odd_paths),
-                                     cmocka_unit_test(words), cmocka_unit_test(names)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(distances), cmocka_unit_test(fuse_numa_nodes),
+                                     cmocka_unit_test(odd_paths), cmocka_unit_test(words), cmocka_unit_test(names)};
   return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
 }

@@ -68,8 +68,8 @@ static void free_device(tt_net_props *p)
 
 static bool refuse_device(const tt_pnet_library *lib, const char *what, int dev, long long value)
 {
-  tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: %s (device %d: %lld)", lib->name, tt_plugin_path(lib->plugin), what, dev,
-          value);
+  tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: %s (device %d: %lld)", lib->name,
+          tt_plugin_path(lib->plugin), what, dev, value);
   return false;
 }
 
@@ -77,14 +77,17 @@ static bool refuse_device(const tt_pnet_library *lib, const char *what, int dev,
 static bool is_device_good(const tt_pnet_library *lib, int dev, tt_net_props *p, int type)
 {
   if (type != NCCL_NET_DEVICE_HOST) {
-    return refuse_device(lib, "a device leaves work to a GPU, which there is not; its netDeviceType is not NCCL_NET_DEVICE_HOST", dev,
-                         type);
+    return refuse_device(
+        lib, "a device leaves work to a GPU, which there is not; its netDeviceType is not NCCL_NET_DEVICE_HOST", dev,
+        type);
   }
   if ((p->ptr_support & TT_NET_PTR_HOST) == 0) {
-    return refuse_device(lib, "a device does not take host memory; its ptrSupport lacks NCCL_PTR_HOST", dev, p->ptr_support);
+    return refuse_device(lib, "a device does not take host memory; its ptrSupport lacks NCCL_PTR_HOST", dev,
+                         p->ptr_support);
   }
   if (p->max_recvs < 1 || p->max_comms < 1 || p->speed < 1) {
-    tt_info(TT_INIT | TT_NET, "NET/Plugin: %s says of device %d: speed %d, maxComms %d, maxRecvs %d; what is less than 1 does not count",
+    tt_info(TT_INIT | TT_NET,
+            "NET/Plugin: %s says of device %d: speed %d, maxComms %d, maxRecvs %d; what is less than 1 does not count",
             lib->name, dev, p->speed, p->max_comms, p->max_recvs);
   }
   p->max_recvs = TT_CLAMP(p->max_recvs, 1, TT_PNET_GROUP);
@@ -100,7 +103,8 @@ static void set_parts(const tt_pnet_library *lib, int dev, tt_net_props *p, cons
 {
   for (int i = 0; i < p->nparts; i++) {
     if (vdevs[i] < 0 || vdevs[i] >= dev || lib->devs[vdevs[i]]->nparts > 0) {
-      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s says that device %d consists of device %d, which cannot be", lib->name, dev, vdevs[i]);
+      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s says that device %d consists of device %d, which cannot be", lib->name,
+              dev, vdevs[i]);
       p->nparts = 0;
       return;
     }
@@ -151,8 +155,8 @@ static bool find_devices(tt_pnet_library *lib)
   int n = 0;
   ncclResult_t res = lib->v->devices(lib->table, &n);
   if (res != ncclSuccess || n < 1 || n > TT_PNET_DEVICES) {
-    tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: devices gives %d with code %d; 1 to %d can be used", lib->name,
-            tt_plugin_path(lib->plugin), n, (int)res, TT_PNET_DEVICES);
+    tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: devices gives %d with code %d; 1 to %d can be used",
+            lib->name, tt_plugin_path(lib->plugin), n, (int)res, TT_PNET_DEVICES);
     return false;
   }
   bool good = true;
@@ -225,8 +229,8 @@ ncclResult_t tt_pnet_library_init(tt_pnet_library *lib, const tt_pnet_setup *s, 
   if (lib->v->own_context || lib->inits == 0) {
     ncclResult_t res = lib->v->init(lib->table, s, ctx);
     if (res != ncclSuccess) {
-      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: init fails with code %d (%s)", lib->name, tt_plugin_path(lib->plugin),
-              (int)res, tt_result_string(tt_pnet_code(res)));
+      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s (%s) is not used: init fails with code %d (%s)", lib->name,
+              tt_plugin_path(lib->plugin), (int)res, tt_result_string(tt_pnet_code(res)));
       return ncclSuccess;
     }
     lib->inits++;
@@ -277,8 +281,8 @@ static void log_other_tables(const tt_plugin *plugin)
   for (size_t i = 0; i < TT_COUNT(others); i++) {
     int version = tt_plugin_offers(plugin, others[i].kind);
     if (version > 0) {
-      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s has a %s too, version %d: %s", tt_plugin_path(plugin), others[i].what, version,
-              others[i].then);
+      tt_info(TT_INIT | TT_NET, "NET/Plugin: %s has a %s too, version %d: %s", tt_plugin_path(plugin), others[i].what,
+              version, others[i].then);
     }
   }
 }

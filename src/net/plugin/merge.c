@@ -61,7 +61,8 @@ static bool make_one(fusion *f, const int *devs, int n, char *why, size_t size)
     return false;
   }
   names_of(f->lib, devs, n, names, sizeof names);
-  tt_info(TT_INIT | TT_NET, "NET/Plugin: %s: %s count as one device, %s (%d Mbit/s); NCCL_NET_MERGE_LEVEL=LOC leaves them apart",
+  tt_info(TT_INIT | TT_NET,
+          "NET/Plugin: %s: %s count as one device, %s (%d Mbit/s); NCCL_NET_MERGE_LEVEL=LOC leaves them apart",
           f->lib->name, names, f->lib->devs[made]->name, f->lib->devs[made]->speed);
   for (int i = 0; i < n; i++) {
     f->placed[devs[i]] = true;
@@ -79,12 +80,13 @@ static ncclResult_t judge_group(fusion *f, const char *group, size_t length, tt_
   tt_fuse_match(group, length, (const tt_net_props *const *)f->lib->devs, f->n, most, found);
   const int *devs = found->devs, n = found->n, names = found->names;
   if (names > most) {
-    return tt_fail(ncclInvalidUsage, "NCCL_NET_FORCE_MERGE: %.*s: more than the %d devices that network plugin %s makes one of",
+    return tt_fail(ncclInvalidUsage,
+                   "NCCL_NET_FORCE_MERGE: %.*s: more than the %d devices that network plugin %s makes one of",
                    (int)length, group, most, f->lib->name);
   }
   if (n != names) {
-    return tt_fail(ncclInvalidUsage, "NCCL_NET_FORCE_MERGE: %.*s names %d devices, of which network plugin %s has %d", (int)length, group,
-                   names, f->lib->name, n);
+    return tt_fail(ncclInvalidUsage, "NCCL_NET_FORCE_MERGE: %.*s names %d devices, of which network plugin %s has %d",
+                   (int)length, group, names, f->lib->name, n);
   }
   for (int i = 0; i < n; i++) {
     if (f->placed[devs[i]]) {
@@ -104,7 +106,8 @@ static ncclResult_t fuse_group(fusion *f, const char *group, size_t length)
   tt_fuse_match(group, length, (const tt_net_props *const *)f->lib->devs, f->n, f->lib->v->most_parts, &found);
   return found.n < 2 || make_one(f, found.devs, found.n, why, sizeof why)
              ? ncclSuccess
-             : tt_fail(ncclInvalidUsage, "NCCL_NET_FORCE_MERGE: %.*s: network plugin %s: %s", (int)length, group, f->lib->name, why);
+             : tt_fail(ncclInvalidUsage, "NCCL_NET_FORCE_MERGE: %.*s: network plugin %s: %s", (int)length, group,
+                       f->lib->name, why);
 }
 
 static ncclResult_t fuse_by_name(fusion *f, const char *groups)

@@ -1,5 +1,5 @@
-// merge_test.c: a plugin's devices become one as the parameters say, and traffic flows over what is made. Each case in a process of its own, because parameters
-// are read once. With the libraries of tests/plugins/.
+// merge_test.c: a plugin's devices become one as the parameters say, and traffic flows over what is made. Each case in
+// a process of its own, because parameters are read once. With the libraries of tests/plugins/.
 #include "net/plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -21,10 +21,12 @@
 
 #define ROOT "/sys/devices/no-such/pci0000:00/"
 // Two functions of a card, a card behind the same switch, one behind a switch below that, one elsewhere, one on no bus.
-#define PLACES                                                                                                                 \
-  ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0," ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.1," ROOT \
-       "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0," ROOT                                                             \
-       "0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0/0000:07:00.0," ROOT "0000:00:02.0/0000:08:00.0,"
+#define PLACES                                                                               \
+  ROOT "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0," ROOT                           \
+       "0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.1," ROOT                           \
+       "0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:04:00.0," ROOT                           \
+       "0000:00:01.0/0000:01:00.0/0000:02:02.0/0000:05:00.0/0000:06:00.0/0000:07:00.0," ROOT \
+       "0000:00:02.0/0000:08:00.0,"
 
 typedef struct row {
   int version;
@@ -118,7 +120,8 @@ static void merge_look(const tt_net_ops *net, const char *devices)
   }
 }
 
-// Every communicator is refused alike, whether the library is opened anew or has stayed; unless it is makeVDevice that fails, nothing was made before.
+// Every communicator is refused alike, whether the library is opened anew or has stayed; unless it is makeVDevice that
+// fails, nothing was made before.
 static void stays_refused(const row *r, const char *path, const tt_net_env *env, const char *refused)
 {
   void *held = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -214,7 +217,8 @@ static void merge_by_name(void **state)
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     merge_in_child(&rows[i], NULL);
   }
-  merge_in_child(&(row){12, NULL, NULL, "tcp0,mlx5_0", NULL}, "tcp0,mlx5_0 names 2 devices, of which network plugin TestTcp has 1");
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,mlx5_0", NULL},
+                 "tcp0,mlx5_0 names 2 devices, of which network plugin TestTcp has 1");
   merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1:7", NULL}, "names 2 devices, of which network plugin TestTcp has 1");
   merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp1,tcp2", NULL}, "tcp1 is in two groups");
   merge_in_child(&(row){10, NULL, NULL, "tcp0,tcp1;tcp1,tcp2", NULL}, "tcp1 is in two groups");
@@ -229,8 +233,10 @@ static void where_it_fails(void **state)
   merge_in_child(&(row){12, "SYS", NULL, NULL, "tcp0 tcp1 tcp2 tcp3 tcp4 tcp5"}, NULL);
   merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1", NULL}, "makeVDevice of 2 devices fails with code 4");
   setenv("TEST_NET_NO_MERGE", "2", 1); // the second group
-  merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL}, "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
-  merge_in_child(&(row){9, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL}, "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
+  merge_in_child(&(row){12, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL},
+                 "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
+  merge_in_child(&(row){9, NULL, NULL, "tcp0,tcp1;tcp2,tcp3", NULL},
+                 "tcp2,tcp3: network plugin TestTcp: makeVDevice of 2 devices fails");
   unsetenv("TEST_NET_NO_MERGE");
 }
 
@@ -286,7 +292,8 @@ static void made_anew(void **state)
 int main(void)
 {
   setenv("TEST_NET_PCI", PLACES, 1);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(by_distance), cmocka_unit_test(merge_by_name), cmocka_unit_test(where_it_fails),
-                                     cmocka_unit_test(without_places), cmocka_unit_test(made_anew)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(by_distance), cmocka_unit_test(merge_by_name),
+                                     cmocka_unit_test(where_it_fails), cmocka_unit_test(without_places),
+                                     cmocka_unit_test(made_anew)};
   return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
 }

@@ -135,7 +135,8 @@ static ncclResult_t find_usable(const tt_pnet *n, int dev, int *real)
 {
   int count = atomic_load_explicit(&n->lib->nusable, memory_order_acquire);
   if (dev < 0 || dev >= count) {
-    return tt_fail(ncclInvalidUsage, "rank %d: network plugin %s has no device %d, only 0 to %d", n->rank, n->name, dev, count - 1);
+    return tt_fail(ncclInvalidUsage, "rank %d: network plugin %s has no device %d, only 0 to %d", n->rank, n->name, dev,
+                   count - 1);
   }
   *real = n->lib->usable[dev];
   return ncclSuccess;
@@ -185,7 +186,8 @@ static ncclResult_t pnet_listen(void *ctx, int dev, void *handle, void **listen_
   ncclResult_t res = n->lib->v->listen(n->lib->table, n->ctx, dev, handle, &c->real);
   if (res == ncclSuccess && c->real == NULL) {
     tt_free(c);
-    return tt_fail(ncclInternalError, "rank %d: network plugin %s: listen on device %d gives no listener", n->rank, n->name, dev);
+    return tt_fail(ncclInternalError, "rank %d: network plugin %s: listen on device %d gives no listener", n->rank,
+                   n->name, dev);
   }
   if (res != ncclSuccess) {
     tt_free(c);
@@ -325,7 +327,8 @@ static void request_free(request *r)
 static ncclResult_t check_message_size(const comm *c, size_t size)
 {
   if (TT_UNLIKELY(size > c->max_bytes)) {
-    return tt_fail(ncclInvalidUsage, "rank %d: network plugin %s: a message of %zu bytes, of which device %d takes %zu at most",
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d: network plugin %s: a message of %zu bytes, of which device %d takes %zu at most",
                    c->net->rank, c->net->name, size, c->dev, c->max_bytes);
   }
   return ncclSuccess;
@@ -343,7 +346,8 @@ static ncclResult_t begin_request(request *r, const char *function, ncclResult_t
   return ncclSuccess;
 }
 
-static ncclResult_t pnet_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **out)
+static ncclResult_t pnet_isend(void *send_comm, void *data, size_t size, int tag, void *mhandle, void *phandle,
+                               void **out)
 {
   comm *c = send_comm;
   const tt_pnet_library *lib = c->net->lib;
@@ -356,12 +360,13 @@ static ncclResult_t pnet_isend(void *send_comm, void *data, size_t size, int tag
   if (r == NULL) {
     return ncclSuccess;
   }
-  const tt_pnet_message m = {.n = 1, .data = &data, .sizes = &size, .tags = &tag, .mhandles = &mhandle, .phandles = &phandle};
+  const tt_pnet_message m = {
+      .n = 1, .data = &data, .sizes = &size, .tags = &tag, .mhandles = &mhandle, .phandles = &phandle};
   return begin_request(r, "isend", lib->v->isend(lib->table, c->real, &m, &r->real), out);
 }
 
-static ncclResult_t pnet_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                               void **out)
+static ncclResult_t pnet_irecv(void *recv_comm, int n, void **data, const size_t *sizes, const int *tags,
+                               void **mhandles, void **phandles, void **out)
 {
   comm *c = recv_comm;
   const tt_pnet_library *lib = c->net->lib;
@@ -407,7 +412,8 @@ static ncclResult_t pnet_iflush(void *recv_comm, int n, void **data, const int *
     return still_failed(c);
   }
   if (n < 1 || n > TT_PNET_GROUP) {
-    return tt_fail(ncclInternalError, "network plugin %s: a flush takes 1 to %d buffers, not %d", c->net->name, TT_PNET_GROUP, n);
+    return tt_fail(ncclInternalError, "network plugin %s: a flush takes 1 to %d buffers, not %d", c->net->name,
+                   TT_PNET_GROUP, n);
   }
   request *r = request_new(c, lib->v->requests);
   if (r == NULL) {
@@ -431,7 +437,8 @@ static ncclResult_t take_sizes(request *r, const int *seen, size_t *sizes)
       c->failed = ncclInternalError;
       c->where = "test";
       c->code = ncclInternalError;
-      return tt_fail(ncclInternalError, "rank %d: network plugin %s: test reports %d bytes received into a buffer of %zu", c->net->rank,
+      return tt_fail(ncclInternalError,
+                     "rank %d: network plugin %s: test reports %d bytes received into a buffer of %zu", c->net->rank,
                      c->net->name, seen[i], r->room[i]);
     }
     if (sizes != NULL) {
@@ -504,7 +511,8 @@ typedef bool (*choice)(void *arg, const char *name);
 
 // A network for a rank, with this library, of which the share becomes its own. *out NULL: it cannot be used, or is not
 // wanted. The list's lock held, as for the next one.
-static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
+static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, choice wanted, void *arg,
+                                const tt_net_ops **out)
 {
   bool usable = false;
   tt_pnet *n = tt_calloc(1, sizeof *n);
@@ -514,8 +522,10 @@ static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, cho
   }
   n->lib = lib;
   n->rank = env->rank;
-  n->setup = (tt_pnet_setup){
-      .comm_hash = env->comm_hash, .traffic_class = env->traffic_class, .nranks = env->nranks, .profile = tt_profilers_net_callback};
+  n->setup = (tt_pnet_setup){.comm_hash = env->comm_hash,
+                             .traffic_class = env->traffic_class,
+                             .nranks = env->nranks,
+                             .profile = tt_profilers_net_callback};
   atomic_store(&n->refs, 1);
   ncclResult_t res = tt_pnet_library_init(lib, &n->setup, &n->ctx, &usable);
   if (usable && lib->late && !wanted(arg, lib->name)) { // only now has it a name
@@ -533,7 +543,8 @@ static ncclResult_t new_network(tt_pnet_library *lib, const tt_net_env *env, cho
   return ncclSuccess;
 }
 
-static ncclResult_t open_network(const char *wish, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
+static ncclResult_t open_network(const char *wish, const tt_net_env *env, choice wanted, void *arg,
+                                 const tt_net_ops **out)
 {
   tt_pnet_library *lib = NULL;
   TT_TRY(tt_pnet_library_open(wish, &lib));
@@ -547,7 +558,8 @@ static ncclResult_t open_network(const char *wish, const tt_net_env *env, choice
   return new_network(lib, env, wanted, arg, out);
 }
 
-ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice wanted, void *arg, const tt_net_ops **out)
+ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, choice wanted, void *arg,
+                                const tt_net_ops **out)
 {
   *out = NULL;
   tt_pnet_lock();

@@ -11,8 +11,8 @@
 // for the rank. `wanted` is asked for the name of the plugin's network first. *out NULL: there is none, it is not
 // wanted, or it cannot be used; the log has said which. It goes with tt_net_close.
 // Errors: ncclSystemError (no memory). Any thread.
-ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*wanted)(void *arg, const char *name), void *arg,
-                                const tt_net_ops **out);
+ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*wanted)(void *arg, const char *name),
+                                void *arg, const tt_net_ops **out);
 
 // Tuners and profilers in network plugins' libraries: that of `net` first (NULL, or one of ours: it has none), then
 // those of NCCL_NET_PLUGIN (libnccl-net.so when that is not set) in their order, whether or not anybody needs the

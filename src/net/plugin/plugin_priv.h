@@ -1,10 +1,9 @@
 // plugin_priv.h: network plugins as networks of ours. What the files of this folder share.
 //
-// version.inc  one adapter per version of the interface (v6.c … v12.c compile it): plain functions over the plugin's table
-// fuse.c       which devices become one
-// merge.c      makes them one
-// library.c    plugins that are open in this process: found, initialised, their devices looked at; shared by all communicators
-// plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
+// version.inc  one adapter per version of the interface (v6.c … v12.c compile it): plain functions over the plugin's
+// table fuse.c       which devices become one merge.c      makes them one library.c    plugins that are open in this
+// process: found, initialised, their devices looked at; shared by all communicators plugin.c     a plugin as a row of
+// net.h: context, connections, requests, errors with names
 //
 // Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library;
 // connections and listeners have a share of nothing: they are closed before their context, which is the user's duty. A
@@ -58,11 +57,13 @@ typedef struct tt_pnet_version {
   ncclResult_t (*listen)(const void *t, void *ctx, int dev, void *handle, void **comm);
   ncclResult_t (*connect)(const void *t, void *ctx, const tt_pnet_setup *s, int dev, void *handle, void **comm);
   ncclResult_t (*accept)(const void *t, void *listener, void **comm);
-  ncclResult_t (*reg_mr)(const void *t, void *comm, const tt_net_dmabuf *memory, int type, void **mhandle); // fd < 0: ordinary memory
+  // Fd < 0: ordinary memory.
+  ncclResult_t (*reg_mr)(const void *t, void *comm, const tt_net_dmabuf *memory, int type, void **mhandle);
   ncclResult_t (*dereg_mr)(const void *t, void *comm, void *mhandle);
   ncclResult_t (*isend)(const void *t, void *comm, const tt_pnet_message *m, void **request);
   ncclResult_t (*irecv)(const void *t, void *comm, const tt_pnet_message *m, void **request);
-  ncclResult_t (*iflush)(const void *t, void *comm, const tt_pnet_message *m, void **request); // sizes as of the message
+  // Sizes as of the message.
+  ncclResult_t (*iflush)(const void *t, void *comm, const tt_pnet_message *m, void **request);
   ncclResult_t (*test)(const void *t, void *request, int *done, int *sizes);
   ncclResult_t (*close)(const void *t, void *comm, int kind); // TT_PNET_…
   bool (*has)(const void *t, int what);                       // TT_PNET_CAN_…
@@ -81,7 +82,8 @@ const tt_pnet_version *tt_pnet_version_of(int version);
 
 // ---- library.c
 
-// The list's lock. A plugin's init, devices, getProperties and finalize run under it: one of them at a time in a process.
+// The list's lock. A plugin's init, devices, getProperties and finalize run under it: one of them at a time in a
+// process.
 void tt_pnet_lock(void);
 void tt_pnet_unlock(void);
 
@@ -94,7 +96,8 @@ typedef struct tt_pnet_library {
   tt_plugin *plugin;
   const tt_pnet_version *v;
   const void *table;
-  bool late; // its table is not full before init, which may change its name too; `name` is what init left, and not read before init
+  bool late; // its table is not full before init, which may change its name too; `name` is what init left, and not read
+             // before init
   char name[TT_PNET_NAME];
   bool hollow;          // nor was it after; under the lock
   bool reduces;         // its collective network, which has no finalize, is initialised; under the lock

@@ -1,4 +1,5 @@
-// plugin_test.c: plugins of every version as networks of ours; those that cannot be used. With the libraries of tests/plugins/.
+// plugin_test.c: plugins of every version as networks of ours; those that cannot be used. With the libraries of
+// tests/plugins/.
 #define _GNU_SOURCE // memfd_create
 #include "net/plugin/plugin_priv.h"
 
@@ -156,7 +157,8 @@ static void a_group(pair *p)
   void *to[3] = {p->in, p->in + 1000, p->in + 2000};
   size_t rooms[3] = {1000, 1000, 1000}, got[3] = {0};
   int tags[3] = {1, 2, 3};
-  void *r[4] = {posted(p, 3, to, rooms, tags), sent(p, p->out, 10, 3), sent(p, p->out + 10, 20, 1), sent(p, p->out + 30, 0, 2)};
+  void *r[4] = {posted(p, 3, to, rooms, tags), sent(p, p->out, 10, 3), sent(p, p->out + 10, 20, 1),
+                sent(p, p->out + 30, 0, 2)};
   plug_finish(p, r, 4, got);
   assert_int_equal(got[0], 20);
   assert_int_equal(got[1], 0);
@@ -209,8 +211,10 @@ static void every_version_carries_messages(void **state)
     a_group(p);
     as_many_as_there_is_room_for(p, v);
     void *none = NULL;
-    assert_int_equal(p->net->isend(p->send, p->out, ((size_t)1 << 41) + 8, 0, p->send_mr, NULL, &none), ncclInvalidUsage);
-    assert_int_equal(p->net->isend(p->send, p->out, ((size_t)1 << 32) + 8, 0, p->send_mr, NULL, &none), ncclInvalidUsage);
+    assert_int_equal(p->net->isend(p->send, p->out, ((size_t)1 << 41) + 8, 0, p->send_mr, NULL, &none),
+                     ncclInvalidUsage);
+    assert_int_equal(p->net->isend(p->send, p->out, ((size_t)1 << 32) + 8, 0, p->send_mr, NULL, &none),
+                     ncclInvalidUsage);
     assert_null(none);
     plug_one_message(p); // it was refused before the plugin heard of it
     plug_pair_close(p);
@@ -279,7 +283,8 @@ static void before_version_11_there_is_one_init(void **state)
 {
   (void)state;
   for (int v = 10; v <= 11; v++) {
-    const tt_net_ops *a = plug_open_it(v == 10 ? "net_v10" : "net_v11"), *b = plug_open_it(v == 10 ? "net_v10" : "net_v11");
+    const tt_net_ops *a = plug_open_it(v == 10 ? "net_v10" : "net_v11"),
+                     *b = plug_open_it(v == 10 ? "net_v10" : "net_v11");
     assert_non_null(b);
     assert_ptr_not_equal(a, b);
     const char *text = said();
@@ -415,15 +420,17 @@ static void bad_ones_are_refused_with_the_reason(void **state)
     assert_null(strstr(text, "LEAK"));
   }
   assert_null(plug_open_it("net_hollow"));
-  assert_non_null(strstr(
-      said(), "its table of version 8 lacks: getProperties listen connect accept regMr deregMr test closeSend closeRecv closeListen"));
+  assert_non_null(strstr(said(), "its table of version 8 lacks: getProperties listen connect accept regMr deregMr test "
+                                 "closeSend closeRecv closeListen"));
   assert_null(plug_open_it("two_kinds"));
   assert_non_null(strstr(said(), "no NET plugin of versions 6 to 12; it has NET version 5"));
   const tt_net_ops *net = NULL;
   assert_int_equal(tt_net_plugin_open("/etc/passwd", &env, plug_any_name, NULL, &net), ncclSuccess);
   assert_null(net);
   assert_non_null(strstr(said(), "is there but cannot be loaded"));
-  assert_int_equal(tt_net_plugin_open(plug_plugin_file("net_v6"), &env, plug_any_name, (void *)(uintptr_t) "Other", &net), ncclSuccess);
+  assert_int_equal(
+      tt_net_plugin_open(plug_plugin_file("net_v6"), &env, plug_any_name, (void *)(uintptr_t) "Other", &net),
+      ncclSuccess);
   assert_null(net);
   said();
 }
@@ -434,11 +441,13 @@ static void init_may_fill_the_table(void **state)
   (void)state;
   for (size_t i = 0; i < TT_COUNT(plugins); i++) {
     const tt_net_ops *net = NULL; // its name is what init makes it
-    assert_int_equal(tt_net_plugin_open(plug_plugin_file(plugins[i]), &env, plug_any_name, (void *)(uintptr_t) "TestLate", &net),
-                     ncclSuccess);
+    assert_int_equal(
+        tt_net_plugin_open(plug_plugin_file(plugins[i]), &env, plug_any_name, (void *)(uintptr_t) "TestLate", &net),
+        ncclSuccess);
     assert_null(net);
-    assert_int_equal(tt_net_plugin_open(plug_plugin_file(plugins[i]), &env, plug_any_name, (void *)(uintptr_t) "TestChosen", &net),
-                     ncclSuccess);
+    assert_int_equal(
+        tt_net_plugin_open(plug_plugin_file(plugins[i]), &env, plug_any_name, (void *)(uintptr_t) "TestChosen", &net),
+        ncclSuccess);
     assert_non_null(net);
     assert_string_equal(net->name, "TestChosen");
     tt_net_close(net);
@@ -466,7 +475,8 @@ static int plug_count_of(const char *text, const char *what)
     }                                                            \
   } while (0)
 
-// In a child: a plugin that was of no use stays so. It is initialised once, whoever asks again; all are told why; and finalized where it can be.
+// In a child: a plugin that was of no use stays so. It is initialised once, whoever asks again; all are told why; and
+// finalized where it can be.
 static void hollow_once(const char *plugin, const char *how)
 {
   bool finalizes = strcmp(how, "finalize") == 0;
@@ -521,7 +531,8 @@ static void what_is_absurd_is_put_right(void **state)
   tt_net_close(net);
   const char *text = said();
   assert_non_null(strstr(text, "speed -3, maxComms 0"));
-  assert_non_null(strstr(text, "has a collective network too, version 12: for communicators with NCCL_COLLNET_ENABLE=1"));
+  assert_non_null(
+      strstr(text, "has a collective network too, version 12: for communicators with NCCL_COLLNET_ENABLE=1"));
   assert_non_null(strstr(text, "has a GIN plugin too, version 13: recognised, not used here"));
   unsetenv("TEST_NET_BAD");
 }

@@ -45,7 +45,8 @@ static int start_dial(tt_rdv_call *call, int i, const tt_addrs *to)
 {
   const tt_net_env *env = &call->net->env;
   tt_rdv_tag tag = {.index = (uint8_t)i, .nsocks = (uint8_t)call->ends.nsocks, .attempt = call->ends.wire};
-  tt_hello hello = {.kind = TT_HELLO_NET, .rank = env->rank, .to = call->ends.peer, .nranks = env->nranks, .cookie = call->cookie};
+  tt_hello hello = {
+      .kind = TT_HELLO_NET, .rank = env->rank, .to = call->ends.peer, .nranks = env->nranks, .cookie = call->cookie};
   memcpy(&hello.tag, &tag, sizeof(tag));
   int e = tt_dial_start(to, &env->key, &hello, call->deadline_ns, &call->dials[i]);
   call->open += e == 0;
@@ -62,7 +63,8 @@ static tt_rdv_call *begin_call(tt_rdv *net, const tt_rdv_handle *h, int dev)
   call->net = net;
   call->cookie = h->cookie;
   call->deadline_ns = tt_now_ns() + net->timeout_s * TT_NS_PER_S;
-  call->ends = (tt_rdv_ends){.send = true, .peer = h->rank, .dev = dev, .nsocks = TT_MIN(h->nsocks, net->devs[dev].nsocks)};
+  call->ends =
+      (tt_rdv_ends){.send = true, .peer = h->rank, .dev = dev, .nsocks = TT_MIN(h->nsocks, net->devs[dev].nsocks)};
   memset(call->ends.fds, -1, sizeof(call->ends.fds));
   tt_random(&call->ends.wire, sizeof(call->ends.wire));
   call->ends.wire |= 1; // not 0
@@ -117,8 +119,9 @@ ncclResult_t tt_rdv_call_fail(tt_rdv_call *call, int e)
 {
   char text[TT_ADDRS_TEXT];
   ncclResult_t res =
-      tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError, "rank %d: cannot connect to rank %d at %s over %s: %s",
-              call->net->env.rank, call->ends.peer, tt_addrs_text(&call->to, text), call->net->devs[call->ends.dev].name, describe_dial(e));
+      tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError,
+              "rank %d: cannot connect to rank %d at %s over %s: %s", call->net->env.rank, call->ends.peer,
+              tt_addrs_text(&call->to, text), call->net->devs[call->ends.dev].name, describe_dial(e));
   tt_rdv_call_destroy(call);
   return res;
 }
@@ -131,7 +134,8 @@ ncclResult_t tt_rdv_connect(tt_rdv *net, int dev, const void *handle, tt_rdv_cal
   memcpy(&h, handle, sizeof(h));
   const char *why = tt_rdv_handle_check(&h, net->magic, net->env.nranks);
   if (why != NULL) {
-    return tt_fail(ncclRemoteError, "rank %d: network %s cannot use a handle to connect to: %s", net->env.rank, net->network, why);
+    return tt_fail(ncclRemoteError, "rank %d: network %s cannot use a handle to connect to: %s", net->env.rank,
+                   net->network, why);
   }
   TT_TRY(tt_rdv_check_device(net, dev));
   tt_rdv_call *call = find_call(net, &h, dev);

@@ -27,8 +27,8 @@ ncclResult_t tt_rdv_open_events(tt_rdv *net)
   e = e == 0 ? tt_ring_open(&net->ring) : e;
   e = e == 0 ? tt_events_add(net->events, net->ring, true) : e;
   return e == 0 ? ncclSuccess
-                : tt_fail(ncclSystemError, "rank %d: no descriptors for network %s: %s (see ulimit -n)", net->env.rank, net->network,
-                          strerror(-e));
+                : tt_fail(ncclSystemError, "rank %d: no descriptors for network %s: %s (see ulimit -n)", net->env.rank,
+                          net->network, strerror(-e));
 }
 
 void tt_rdv_fini(tt_rdv *net)
@@ -73,7 +73,8 @@ void tt_rdv_dev_sockets(int64_t want_threads, int64_t want_per_thread, const cha
   }
   if (each < 0 || threads * TT_MIN(each, TT_RDV_SOCKS) > TT_RDV_SOCKS || each > TT_RDV_SOCKS) {
     int64_t most = threads > 0 ? TT_RDV_SOCKS / threads : TT_RDV_SOCKS;
-    tt_advise("NCCL_NSOCKS_PERTHREAD=%lld is not in 0 … %lld (at most %d sockets in all)", (long long)each, (long long)most, TT_RDV_SOCKS);
+    tt_advise("NCCL_NSOCKS_PERTHREAD=%lld is not in 0 … %lld (at most %d sockets in all)", (long long)each,
+              (long long)most, TT_RDV_SOCKS);
     each = TT_CLAMP(each, 0, most);
   }
   *nsocks = (int)(threads * each);
@@ -111,8 +112,8 @@ char *tt_rdv_real_path(const char *path)
 ncclResult_t tt_rdv_check_device(const tt_rdv *net, int dev)
 {
   return dev >= 0 && dev < net->ndevs ? ncclSuccess
-                                      : tt_fail(ncclInvalidUsage, "rank %d: network %s has no device %d, only 0 … %d", net->env.rank,
-                                                net->network, dev, net->ndevs - 1);
+                                      : tt_fail(ncclInvalidUsage, "rank %d: network %s has no device %d, only 0 … %d",
+                                                net->env.rank, net->network, dev, net->ndevs - 1);
 }
 
 ncclResult_t tt_rdv_devices(void *ctx, int *count)

@@ -21,10 +21,14 @@ const char *tt_rdv_handle_check(const tt_rdv_handle *h, uint32_t magic, int nran
   return tt_addrs_unpack(h->addrs, h->more, &at) && at.n > 0 ? NULL : "it has no usable address";
 }
 
-void tt_rdv_handle_write(tt_rdv_handle *h, const tt_rdv *net, const tt_addrs *at, uint64_t cookie, const tt_rdv_dev *dev)
+void tt_rdv_handle_write(tt_rdv_handle *h, const tt_rdv *net, const tt_addrs *at, uint64_t cookie,
+                         const tt_rdv_dev *dev)
 {
-  *h = (tt_rdv_handle){
-      .magic = net->magic, .rank = net->env.rank, .cookie = cookie, .nsocks = (uint8_t)dev->nsocks, .nthreads = (uint8_t)dev->nthreads};
+  *h = (tt_rdv_handle){.magic = net->magic,
+                       .rank = net->env.rank,
+                       .cookie = cookie,
+                       .nsocks = (uint8_t)dev->nsocks,
+                       .nthreads = (uint8_t)dev->nthreads};
   h->more = tt_addrs_pack(at, h->addrs);
 }
 

@@ -54,7 +54,8 @@ ncclResult_t tt_rdv_listen(void *ctx, int dev, void *handle, void **listen_comm)
   int e = tt_greeter_open(&l->greeter, &net->devs[dev].addrs, &net->env.key, TT_HELLO_NET, net->env.rank);
   if (e != 0) {
     tt_free(l);
-    return tt_fail(ncclSystemError, "rank %d: cannot listen on %s: %s", net->env.rank, net->devs[dev].name, tt_sock_error_text(e));
+    return tt_fail(ncclSystemError, "rank %d: cannot listen on %s: %s", net->env.rank, net->devs[dev].name,
+                   tt_sock_error_text(e));
   }
   tt_rdv_handle_write(handle, net, &l->greeter.addrs, l->cookie, &net->devs[dev]);
   pthread_mutex_lock(&net->lock);
@@ -72,10 +73,14 @@ static void gather_socket(tt_rdv_listener *l, const tt_hello *hello, int fd)
   const tt_net_env *env = &l->net->env;
   tt_rdv_tag tag;
   memcpy(&tag, &hello->tag, sizeof(tag));
-  bool ours = hello->cookie == l->cookie && hello->rank >= 0 && hello->rank < env->nranks && hello->nranks == env->nranks;
-  if (!ours || tag.index > tag.nsocks || tag.nsocks > TT_RDV_SOCKS || (tag.index != 0 && (!l->begun || tag.attempt != l->attempt))) {
-    tt_info(TT_NET, "%s: rank %d dropped a connection from rank %d to %s: another listener's, or of an attempt that was given up",
-            l->net->network, env->rank, hello->rank, l->net->devs[l->dev].name);
+  bool ours =
+      hello->cookie == l->cookie && hello->rank >= 0 && hello->rank < env->nranks && hello->nranks == env->nranks;
+  if (!ours || tag.index > tag.nsocks || tag.nsocks > TT_RDV_SOCKS ||
+      (tag.index != 0 && (!l->begun || tag.attempt != l->attempt))) {
+    tt_info(
+        TT_NET,
+        "%s: rank %d dropped a connection from rank %d to %s: another listener's, or of an attempt that was given up",
+        l->net->network, env->rank, hello->rank, l->net->devs[l->dev].name);
     tt_sock_close(&fd);
     return;
   }

@@ -188,6 +188,7 @@ void tt_rdv_forget(tt_rdv *net);
 // NULL, or what is wrong with a handle of a network with this magic. Pure.
 const char *tt_rdv_handle_check(const tt_rdv_handle *h, uint32_t magic, int nranks);
 // The handle of a listener at `at`. Pure.
-void tt_rdv_handle_write(tt_rdv_handle *h, const tt_rdv *net, const tt_addrs *at, uint64_t cookie, const tt_rdv_dev *dev);
+void tt_rdv_handle_write(tt_rdv_handle *h, const tt_rdv *net, const tt_addrs *at, uint64_t cookie,
+                         const tt_rdv_dev *dev);
 // Where to connect to, seen from the interface `from`, for a handle that has passed the check. Pure.
 void tt_rdv_handle_addrs(const tt_rdv_handle *h, const tt_rdv_dev *from, tt_addrs *out);

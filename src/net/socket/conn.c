@@ -75,7 +75,8 @@ static tt_snet_conn *new_conn(tt_snet *net, const tt_rdv_ends *ends)
   if (c == NULL) {
     return NULL;
   }
-  *c = (tt_snet_conn){.net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .at = ends->at, .fd = ends->fds[0]};
+  *c = (tt_snet_conn){
+      .net = net, .send = ends->send, .peer = ends->peer, .dev = ends->dev, .at = ends->at, .fd = ends->fds[0]};
   c->share = (tt_snet_share){.wire = ends->wire, .paired = ends->twin != 0};
   tt_snet_data *d = &c->data;
   d->nsocks = ends->nsocks;
@@ -177,7 +178,8 @@ ncclResult_t tt_snet_conn_fail(tt_snet_conn *c, int e, const char *why)
   if (c->failed == ncclSuccess) {
     c->failed = why == NULL && is_local_error(e) ? ncclSystemError : ncclRemoteError;
     snprintf(c->why, sizeof(c->why), "rank %d: connection to rank %d at %s over %s: %s", c->net->base.env.rank, c->peer,
-             tt_addr_text(&c->at, at), c->net->base.devs[c->dev].name, why != NULL ? why : describe_error(c, e, buf, sizeof(buf)));
+             tt_addr_text(&c->at, at), c->net->base.devs[c->dev].name,
+             why != NULL ? why : describe_error(c, e, buf, sizeof(buf)));
     return tt_fail(c->failed, "%s", c->why);
   }
   return tt_snet_conn_failed(c);
@@ -199,7 +201,8 @@ ncclResult_t tt_snet_req_begin(tt_snet_conn *c, const tt_net_part parts[2], tt_s
   if (r->conn != NULL) {
     return ncclSuccess;
   }
-  *r = (tt_snet_req){.conn = c, .number = c->posted, .data = parts[0].data, .rest = parts[1].data, .split = parts[0].size};
+  *r = (tt_snet_req){
+      .conn = c, .number = c->posted, .data = parts[0].data, .rest = parts[1].data, .split = parts[0].size};
   r->spare = parts[0].spare;
   r->room = parts[0].size + parts[1].size;
   *out = r;

@@ -18,8 +18,8 @@ static bool share_with_sender(tt_snet *net, tt_rdv_ends *ends)
 {
   int shared = -1;
   if (tt_snet_conn_share(net, ends->peer, true, ends->twin, &shared) == 0) {
-    tt_info(TT_NET, "socket: rank %d dropped a connection of rank %d that was to share a socket which is gone", net->base.env.rank,
-            ends->peer);
+    tt_info(TT_NET, "socket: rank %d dropped a connection of rank %d that was to share a socket which is gone",
+            net->base.env.rank, ends->peer);
     return false;
   }
   tt_sock_close(&ends->fds[0]);

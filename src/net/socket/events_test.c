@@ -1,5 +1,5 @@
-// events_test.c: what net.h promises of events_fd rests on: every event is told edge-triggered, also through a second set that watches the
-// first and never reads it.
+// events_test.c: what net.h promises of events_fd rests on: every event is told edge-triggered, also through a second
+// set that watches the first and never reads it.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

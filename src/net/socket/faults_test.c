@@ -1,5 +1,5 @@
-// faults_test.c: strangers, wrong keys, bad handles, peers that die or fall silent at every stage, want of memory and descriptors, forks: a
-// named error or nothing, never a hang, a leak or a wrong byte.
+// faults_test.c: strangers, wrong keys, bad handles, peers that die or fall silent at every stage, want of memory and
+// descriptors, forks: a named error or nothing, never a hang, a leak or a wrong byte.
 #define _GNU_SOURCE
 #include "pair_rig.h"
 
@@ -444,7 +444,8 @@ static void test_receiver_dies(void **state)
   free(data);
 }
 
-// A peer that does not read is late, not lost: its machine answers. It goes on where it stood; or everything can be closed.
+// A peer that does not read is late, not lost: its machine answers. It goes on where it stood; or everything can be
+// closed.
 static void test_peer_does_not_read(void **state)
 {
   (void)state;
@@ -630,8 +631,8 @@ static void test_faults_fork(void **state)
     _exit(write(pipes[1], &byte, 1) == 1 && read(idle[0], &byte, 1) == 0 ? 0 : 1); // stays until the parent lets go
   }
   assert_int_equal(read(pipes[0], &byte, 1), 1);
-  // Two contexts of two descriptors, two ends of three sockets, the listener with a socket for each address; the same for the other pair, whose
-  // one half-made socket stays; idle[1].
+  // Two contexts of two descriptors, two ends of three sockets, the listener with a socket for each address; the same
+  // for the other pair, whose one half-made socket stays; idle[1].
   int doors = (int)door_count(&half);
   assert_int_equal(byte, 2 * 2 + 2 * 3 + doors + 2 * 2 + doors + 1);
   assert_works(&p);

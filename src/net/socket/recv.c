@@ -30,7 +30,8 @@ static ncclResult_t begin_message(tt_snet_conn *c, tt_snet_req *r)
   if (f->check != (TT_SNET_FRAME_MAGIC ^ r->number) || f->size > SIZE_MAX / 2 ||
       (f->piece != 0 && !tt_snet_piece_fits(f->piece, f->size, c->data.nsocks))) {
     char why[128];
-    snprintf(why, sizeof(why), "it carries something else than messages (0x%08x in front of message %u)", f->check, r->number);
+    snprintf(why, sizeof(why), "it carries something else than messages (0x%08x in front of message %u)", f->check,
+             r->number);
     return tt_snet_conn_fail(c, -EPROTO, why);
   }
   r->size = f->size;
@@ -177,7 +178,8 @@ static ssize_t recv_some(tt_snet_conn *c, bool *full)
   } else {
     ahead = 0;
   }
-  ssize_t n = count == 1 ? tt_sock_recv(c->fd, parts[0].iov_base, parts[0].iov_len) : tt_sock_recvv(c->fd, parts, count);
+  ssize_t n =
+      count == 1 ? tt_sock_recv(c->fd, parts[0].iov_base, parts[0].iov_len) : tt_sock_recvv(c->fd, parts, count);
   if (n > 0) {
     size_t got = (size_t)n;
     c->moved += TT_MIN(got, direct);
@@ -215,8 +217,8 @@ ncclResult_t tt_snet_recv_drive(tt_snet_conn *c)
   return ncclSuccess;
 }
 
-ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                           void **request)
+ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                           void **phandles, void **request)
 {
   if (n != 1) {
     return tt_fail(ncclInvalidUsage, "socket network: a receive takes 1 buffer, not %d", n);

@@ -113,7 +113,8 @@ ncclResult_t tt_snet_send_drive(tt_snet_conn *c)
 
 bool tt_snet_has_parts(void *comm)
 {
-  return ((const tt_snet_conn *)comm)->data.nsocks == 0; // data sockets, and the threads that look after them, want it in one piece
+  // Data sockets, and the threads that look after them, want it in one piece.
+  return ((const tt_snet_conn *)comm)->data.nsocks == 0;
 }
 
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
@@ -136,7 +137,8 @@ ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag
   r->size = r->room;
   r->piece = tt_snet_piece_size(c->net, c->data.nsocks, r->size);
   c->posted++;
-  bool large = r->size >= TT_SNET_BULK, later = large && may_go_together(c); // with the next test: as many as there are by then
+  // With the next test: as many as there are by then.
+  bool large = r->size >= TT_SNET_BULK, later = large && may_go_together(c);
   if (large && !later) {
     __atomic_add_fetch(&c->net->one_way, 1, __ATOMIC_RELAXED);
   }
@@ -173,7 +175,8 @@ static ncclResult_t watch_silence(tt_snet_conn *c)
     c->stall.look_ns = now + TT_NS_PER_S;
   } else if (now >= c->stall.look_ns) {
     c->stall.look_ns = now + TT_NS_PER_S;
-    if (now - c->stall.since_ns >= c->net->base.timeout_s * TT_NS_PER_S && silence_ms(c) >= c->net->base.timeout_s * 1000) {
+    if (now - c->stall.since_ns >= c->net->base.timeout_s * TT_NS_PER_S &&
+        silence_ms(c) >= c->net->base.timeout_s * 1000) {
       return tt_snet_conn_fail(c, -ETIMEDOUT, NULL);
     }
   }

@@ -14,12 +14,13 @@
 #include "os/thread.h"
 
 enum {
-  TT_SNET_AHEAD = 32 << 10,           // bytes a receiver reads ahead
-  TT_SNET_BULK = 8 << 10,             // from messages of this size on it reads no more ahead than the next frame,
-  TT_SNET_EARLY = TT_SNET_AHEAD - 32, // and the payload with it, if no longer than this: read-ahead has room for what is not its own
-  TT_SNET_RING = TT_NET_REQUESTS,     // a power of two
-  TT_SNET_FRAME_MAGIC = 0x746e6574,   // "tent"
-  TT_SNET_HANDLE_MAGIC = 0x32746e74,  // "tnt2"
+  TT_SNET_AHEAD = 32 << 10, // bytes a receiver reads ahead
+  TT_SNET_BULK = 8 << 10,   // from messages of this size on it reads no more ahead than the next frame,
+  TT_SNET_EARLY = TT_SNET_AHEAD -
+                  32, // and the payload with it, if no longer than this: read-ahead has room for what is not its own
+  TT_SNET_RING = TT_NET_REQUESTS,    // a power of two
+  TT_SNET_FRAME_MAGIC = 0x746e6574,  // "tent"
+  TT_SNET_HANDLE_MAGIC = 0x32746e74, // "tnt2"
 };
 
 // Before each message. Host byte order: ranks of one job run on machines of one kind.
@@ -34,7 +35,8 @@ static_assert(TT_SNET_EARLY + 2 * sizeof(tt_snet_frame) <= TT_SNET_AHEAD, "what 
 typedef struct tt_snet_conn tt_snet_conn;
 
 typedef struct tt_snet {
-  tt_rdv base; // its set of events: all sockets that no helper thread looks after, while `watched`; helper threads ring its ring
+  tt_rdv base; // its set of events: all sockets that no helper thread looks after, while `watched`; helper threads ring
+               // its ring
   size_t inline_max, min_piece;
   bool watched; // under the lock
   int one_way;  // large messages sent since a receive for one was posted; of all connections; relaxed
@@ -131,7 +133,8 @@ struct tt_snet_conn {
   uint32_t posted;     // messages ever posted
   uint32_t front;      // the first of them that is not through with the control socket
   tt_snet_frame frame; // of the front
-  size_t moved;        // send: bytes of frame and payload sent; receive: bytes of the payload received, when there is the frame
+  // Send: bytes of frame and payload sent; receive: bytes of the payload received, when there is the frame.
+  size_t moved;
   tt_snet_ahead ahead; // receive
   tt_snet_stall stall;
   ncclResult_t failed;
@@ -180,8 +183,8 @@ void tt_snet_conn_unhelped(tt_snet_conn *c);
 
 // ---- send.c, recv.c ----
 ncclResult_t tt_snet_isend(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request);
-ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles, void **phandles,
-                           void **request);
+ncclResult_t tt_snet_irecv(void *comm, int n, void **data, const size_t *sizes, const int *tags, void **mhandles,
+                           void **phandles, void **request);
 ncclResult_t tt_snet_isend_parts(void *comm, const tt_net_part parts[2], int tag, void *phandle, void **request);
 ncclResult_t tt_snet_irecv_parts(void *comm, const tt_net_part parts[2], int tag, void *phandle, void **request);
 bool tt_snet_has_parts(void *comm);

@@ -1,4 +1,5 @@
-// socket_test.c: what arrives through the socket network is what was sent: all sizes, many requests, every number of sockets and threads.
+// socket_test.c: what arrives through the socket network is what was sent: all sizes, many requests, every number of
+// sockets and threads.
 #define _GNU_SOURCE
 #include "pair_rig.h"
 #include "tools/sockets.h"
@@ -77,7 +78,8 @@ static int start_recv(const pair *p, stream *s, int i)
   if (s->spare && i % 5 == 0) {
     cut = s->room[i]; // the proxy's slots
   }
-  tt_net_part parts[2] = {{.data = s->in[i], .size = cut, .spare = s->spare}, {.data = s->in[i] + cut, .size = s->room[i] - cut}};
+  tt_net_part parts[2] = {{.data = s->in[i], .size = cut, .spare = s->spare},
+                          {.data = s->in[i] + cut, .size = s->room[i] - cut}};
   if (cut == s->room[i]) {
     parts[1].data = NULL;
   }
@@ -170,7 +172,8 @@ static void test_sizes_spare(void **state)
   all_spare = false;
 }
 
-// Everything is there before the receiver looks, and messages are shorter and longer than it expects: nothing is lost, nothing moved.
+// Everything is there before the receiver looks, and messages are shorter and longer than it expects: nothing is lost,
+// nothing moved.
 static void test_early(void **state)
 {
   (void)state;
@@ -195,7 +198,8 @@ static void test_early(void **state)
     }
     stream_open(&s, N, sizes, rooms, 100 * k);
     s.spare = true;
-    for (int turn = 0; s.sent < N || turn < 20; turn++) { // the first one is received before: what it makes the receiver expect counts
+    for (int turn = 0; s.sent < N || turn < 20;
+         turn++) { // the first one is received before: what it makes the receiver expect counts
       step_send(&p, &s);
       if (s.rdone == 0) {
         step_recv(&p, &s);
@@ -269,7 +273,8 @@ static void test_too_large(void **state)
   pair p;
   pair_open(&p, 0, 0);
   for (size_t i = 0; i < TT_COUNT(limits); i++) {
-    stream_run(&p, 4, (size_t[]){limits[i], 9, limits[i], limits[i]}, (size_t[]){0, 9, limits[i] / 2, limits[i] > 0 ? limits[i] - 1 : 5});
+    stream_run(&p, 4, (size_t[]){limits[i], 9, limits[i], limits[i]},
+               (size_t[]){0, 9, limits[i] / 2, limits[i] > 0 ? limits[i] - 1 : 5});
   }
   stream_run(&p, 3, (size_t[]){4, 5, 6}, (size_t[]){100, 100000, 7});
   pair_close(&p);
@@ -332,7 +337,8 @@ static void test_request_limit(void **state)
   pair_close(&p);
 }
 
-// Large messages of a side that only sends wait for the test, and leave in calls of several, cut wherever the socket is full; small ones between them, too.
+// Large messages of a side that only sends wait for the test, and leave in calls of several, cut wherever the socket is
+// full; small ones between them, too.
 static void test_together(void **state)
 {
   (void)state;
@@ -415,7 +421,8 @@ static int watch_events(tt_snet *net)
   return outer;
 }
 
-// Tests until the request is done, asleep between two tests. In turns the events are watched only while it sleeps: on, tested once more, off.
+// Tests until the request is done, asleep between two tests. In turns the events are watched only while it sleeps: on,
+// tested once more, off.
 static int sleep_until_done(tt_snet *net, int outer, bool in_turns, void *r, size_t *got)
 {
   int done = 0;

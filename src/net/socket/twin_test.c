@@ -1,5 +1,5 @@
-// twin_test.c: two connections of one pair of ranks, there and back, share a control socket whenever it can be arranged; they work in any
-// case, and each lives and dies by itself.
+// twin_test.c: two connections of one pair of ranks, there and back, share a control socket whenever it can be
+// arranged; they work in any case, and each lives and dies by itself.
 #include "pair_rig.h"
 
 #include "base/result.h"
@@ -118,8 +118,8 @@ static void test_any_order(void **state)
   assert_true(shared > 0);
 }
 
-// Makes both connections; rank `first` before the other (2: side by side). A busy machine may make one side impatient: once in a while they
-// do not share.
+// Makes both connections; rank `first` before the other (2: side by side). A busy machine may make one side impatient:
+// once in a while they do not share.
 static void twin_make(couple *c, int first, int threads)
 {
   for (int turn = 0; turn < 50; turn++) {

@@ -65,8 +65,8 @@ void tt_snet_conn_unhelped(tt_snet_conn *c)
   for (int i = 1; i < count_sockets(c) && c->net->watched; i++) {
     int e = tt_events_add(c->net->base.events, socket_of(c, i), !c->send);
     if (e != 0) {
-      tt_warn("rank %d: a data socket to rank %d cannot be watched, so messages may wait for a second: %s", c->net->base.env.rank, c->peer,
-              strerror(-e));
+      tt_warn("rank %d: a data socket to rank %d cannot be watched, so messages may wait for a second: %s",
+              c->net->base.env.rank, c->peer, strerror(-e));
     }
   }
   pthread_mutex_unlock(&c->net->base.lock);

@@ -121,8 +121,8 @@ static void send_byte(pair *p)
   }
 }
 
-// The set in another, as the progress thread has it, whichever of the two gets its member first. What came before is told at once, and what comes then;
-// what comes while nobody watches is not told until somebody does.
+// The set in another, as the progress thread has it, whichever of the two gets its member first. What came before is
+// told at once, and what comes then; what comes while nobody watches is not told until somebody does.
 static void test_tells(void **state)
 {
   (void)state;

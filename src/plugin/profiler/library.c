@@ -1,5 +1,5 @@
-// library.c: the profilers' libraries: opened with the process's first communicator, closed with the last one. Nothing is remembered beyond that, so what
-// could not be used is looked for again by the next one that comes then.
+// library.c: the profilers' libraries: opened with the process's first communicator, closed with the last one. Nothing
+// is remembered beyond that, so what could not be used is looked for again by the next one that comes then.
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,10 +14,11 @@
 
 enum { ITEM_BYTES = 4096 };
 
-// One per process: a plugin has one mask for all its contexts, and often one state. Under `lock`, which is held while libraries come and go.
+// One per process: a plugin has one mask for all its contexts, and often one state. Under `lock`, which is held while
+// libraries come and go.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t row_locks[TT_PROFILERS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
-                                                  PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t row_locks[TT_PROFILERS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+                                                  PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static struct {
   tt_profiler_library rows[TT_PROFILERS];
   int users;
@@ -65,18 +66,20 @@ static ncclResult_t open_row(int i, const char *wish, const tt_plugin_fallback *
   const tt_profiler_adapter *adapter = tt_profiler_adapter_of(tt_plugin_version(plugin));
   const void *table = tt_plugin_table(plugin);
   if (is_twice(table)) {
-    tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s stands twice in NCCL_PROFILER_PLUGIN; once is enough", tt_plugin_path(plugin));
+    tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s stands twice in NCCL_PROFILER_PLUGIN; once is enough",
+            tt_plugin_path(plugin));
   } else if (tt_plugin_complete(TT_PLUGIN_PROFILER, plugin, adapter->members, adapter->nmembers)) {
     const char *name = *(const char *const *)table; // the first member of all versions
-    libraries.rows[i] =
-        (tt_profiler_library){.plugin = plugin, .adapter = adapter, .table = table, .name = name != NULL ? name : tt_plugin_path(plugin)};
+    libraries.rows[i] = (tt_profiler_library){
+        .plugin = plugin, .adapter = adapter, .table = table, .name = name != NULL ? name : tt_plugin_path(plugin)};
     return ncclSuccess;
   }
   tt_plugin_close(plugin);
   return ncclSuccess;
 }
 
-// What is said of a profiler's variables when there is no profiler. One that was asked for and is not there has been named.
+// What is said of a profiler's variables when there is no profiler. One that was asked for and is not there has been
+// named.
 static void say_unread(void)
 {
   for (size_t i = 0; i < tt_param_count(); i++) {
@@ -102,7 +105,8 @@ static ncclResult_t profiler_open_all(const tt_plugin_fallback *net)
     TT_TRY(open_row(i, item, net));
   }
   if (tt_plugin_item(list, TT_PROFILERS, item, sizeof item)) {
-    tt_advise("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS, item);
+    tt_advise("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS,
+              item);
   }
   return ncclSuccess;
 }

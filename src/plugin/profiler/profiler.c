@@ -31,7 +31,8 @@ static const uint32_t wanted_by[KINDS] = {
     ncclProfileProxyCtrl,
     ncclProfileKernelCh,
     NET,
-    COLL | P2P | COPY | ncclProfileGroup | ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
+    COLL | P2P | COPY | ncclProfileGroup | ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi |
+        ncclProfileKernelLaunch,
     COLL | COPY | ncclProfileCollApi,
     P2P | ncclProfileP2pApi,
     ncclProfileKernelLaunch,
@@ -105,16 +106,17 @@ static void profilers_begin(context *c, tt_profiler_library *lib, const tt_profi
   ncclResult_t res = lib->adapter->init(lib->table, env, &lib->mask, &c->ctx);
   if (res != ncclSuccess) {
     tt_info(TT_INIT | TT_PROFILE,
-            "PROFILER/Plugin: %s: init for rank %d of comm 0x%llx has failed with %d (%s); the rank goes on without it", lib->name,
-            env->rank, (unsigned long long)env->hash, (int)res, ncclGetErrorString(res));
+            "PROFILER/Plugin: %s: init for rank %d of comm 0x%llx has failed with %d (%s); the rank goes on without it",
+            lib->name, env->rank, (unsigned long long)env->hash, (int)res, ncclGetErrorString(res));
     c->ctx = NULL;
     return;
   }
   c->lib = lib;
   char kinds[256];
   mask_text(mask_of(c), kinds, sizeof kinds);
-  tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s (version %d) follows rank %d of comm 0x%llx; mask 0x%x:%s", lib->name,
-          tt_plugin_version(lib->plugin), env->rank, (unsigned long long)env->hash, mask_of(c), kinds[0] != '\0' ? kinds : " no events");
+  tt_info(TT_INIT | TT_PROFILE, "PROFILER/Plugin: %s (version %d) follows rank %d of comm 0x%llx; mask 0x%x:%s",
+          lib->name, tt_plugin_version(lib->plugin), env->rank, (unsigned long long)env->hash, mask_of(c),
+          kinds[0] != '\0' ? kinds : " no events");
 }
 
 static bool any_library(const tt_profiler_library *libs)
@@ -212,7 +214,8 @@ void tt_profilers_give(tt_profilers *p, void *which)
 {
   block *b = which;
   b->next = atomic_load_explicit(&p->returned, memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(&p->returned, &b->next, b, memory_order_release, memory_order_relaxed)) {
+  while (
+      !atomic_compare_exchange_weak_explicit(&p->returned, &b->next, b, memory_order_release, memory_order_relaxed)) {
   }
 }
 
@@ -305,10 +308,13 @@ static void set_parents(tt_prof_descr *d, void *parent, void *group)
   }
 }
 
-void tt_profilers_start(tt_profilers *p, tt_prof_descr *d, const tt_prof_event *parent, const tt_prof_event *group, tt_prof_event *out)
+void tt_profilers_start(tt_profilers *p, tt_prof_descr *d, const tt_prof_event *parent, const tt_prof_event *group,
+                        tt_prof_event *out)
 {
   *out = (tt_prof_event){0};
-  d->rank = d->type == ncclProfileProxyOp || d->type == ncclProfileProxyStep || d->type == ncclProfileNetPlugin ? d->rank : p->env.rank;
+  d->rank = d->type == ncclProfileProxyOp || d->type == ncclProfileProxyStep || d->type == ncclProfileNetPlugin
+                ? d->rank
+                : p->env.rank;
   const uint32_t bits = wanted(d->type);
   for (int i = 0; i < p->n; i++) {
     const context *c = &p->rows[i];
@@ -324,7 +330,8 @@ void tt_profilers_start(tt_profilers *p, tt_prof_descr *d, const tt_prof_event *
   }
 }
 
-void tt_profilers_state(tt_profilers *p, const tt_prof_event *e, ncclProfilerEventState_t state, const tt_prof_args *args)
+void tt_profilers_state(tt_profilers *p, const tt_prof_event *e, ncclProfilerEventState_t state,
+                        const tt_prof_args *args)
 {
   for (int i = 0; i < p->n; i++) {
     if (e->of[i] != NULL) {
@@ -363,7 +370,8 @@ void tt_prof_step_start(tt_prof_transfer *t, uint32_t number, ncclProfilerEventS
   tt_prof_step_state(t, step, state, 0);
 }
 
-void tt_prof_step_state(const tt_prof_transfer *t, const tt_prof_event *step, ncclProfilerEventState_t state, size_t bytes)
+void tt_prof_step_state(const tt_prof_transfer *t, const tt_prof_event *step, ncclProfilerEventState_t state,
+                        size_t bytes)
 {
   const tt_prof_args args = {.proxyStep = {.transSize = bytes}};
   tt_profilers_state(t->profilers, step, state, &args);

@@ -34,15 +34,17 @@ typedef struct tt_profiler_library {
   int mask; // the plugin's: it may write there whenever it likes
 } tt_profiler_library;
 
-// One more user of the libraries; the first one opens them. Row i is that of the list's item i; a row without plugin cannot be used. Rows stay as they are
-// until the last user leaves. Users are communicators, whether they have profilers or not, and profilers until they are finalized. Any thread. Errors:
-// ncclSystemError: then there is a user more all the same.
+// One more user of the libraries; the first one opens them. Row i is that of the list's item i; a row without plugin
+// cannot be used. Rows stay as they are until the last user leaves. Users are communicators, whether they have
+// profilers or not, and profilers until they are finalized. Any thread. Errors: ncclSystemError: then there is a user
+// more all the same.
 ncclResult_t tt_profiler_libraries_use(const tt_plugin_fallback *net, tt_profiler_library **rows);
 // One more, beside others: nothing is opened. One user less: the last one closes them.
 void tt_profiler_libraries_share(void);
 void tt_profiler_libraries_leave(void);
-// Held while init or finalize of row `i` runs: one at a time per library, because the first init sets the mask that those after it find, and because plugin
-// authors are promised it. A library that is slow delays its own communicators only.
+// Held while init or finalize of row `i` runs: one at a time per library, because the first init sets the mask that
+// those after it find, and because plugin authors are promised it. A library that is slow delays its own communicators
+// only.
 void tt_profiler_row_lock(int i);
 void tt_profiler_row_unlock(int i);
 // Called by a forked child. profiler.c.

@@ -12,7 +12,8 @@
 
 #include <cmocka.h>
 
-// Two recorders, of versions 3 and 6 (tests/plugins/recorder.h); the third place of the list is empty until a test puts one there.
+// Two recorders, of versions 3 and 6 (tests/plugins/recorder.h); the third place of the list is empty until a test puts
+// one there.
 static char base[64], late[128], gate[128];
 
 static const char *plugin_of(int version)
@@ -58,7 +59,9 @@ static const char *said(int version, bool last)
 static tt_profilers *open_them(void)
 {
   tt_profilers *p = NULL;
-  assert_int_equal(tt_profilers_open(&(tt_profilers_env){.name = "job", .hash = 7, .nnodes = 1, .nranks = 2, .rank = 1}, &p), ncclSuccess);
+  assert_int_equal(
+      tt_profilers_open(&(tt_profilers_env){.name = "job", .hash = 7, .nnodes = 1, .nranks = 2, .rank = 1}, &p),
+      ncclSuccess);
   assert_non_null(p);
   return p;
 }
@@ -156,10 +159,12 @@ static void a_plugin_may_be_late(void **state)
   tt_profilers_stop(p, &young);
   tt_prof_net_leave(n);
   tt_profilers_close(p); // which finalizes them: the connection does not hold them any more
-  assert_non_null(strstr(said(6, false),
-                         "start NetPlugin#2 parent=ProxyStep#2 rank=1 id=0x2\nstate NetPlugin#1 NetUpdate\nstop NetPlugin#1\n"
-                         "stop ProxyStep#2\nstop NetPlugin#2\nfinalize rank=1\n"));
-  tt_profilers_net_callback(&second, ncclProfilerNetEventUpdate, NULL, 2, NULL); // its handles are good as long as the connection is there
+  assert_non_null(
+      strstr(said(6, false),
+             "start NetPlugin#2 parent=ProxyStep#2 rank=1 id=0x2\nstate NetPlugin#1 NetUpdate\nstop NetPlugin#1\n"
+             "stop ProxyStep#2\nstop NetPlugin#2\nfinalize rank=1\n"));
+  // Its handles are good as long as the connection is there.
+  tt_profilers_net_callback(&second, ncclProfilerNetEventUpdate, NULL, 2, NULL);
   tt_profilers_net_callback(&second, ncclProfilerNetEventUpdateAndStop, NULL, 2, NULL);
   tt_profilers_net_callback(&none, ncclProfilerNetEventStart, phandle, 3, NULL);
   assert_null(none);
@@ -352,10 +357,14 @@ static void memory_of_operations_is_kept(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(events_of_network_plugins_hang_below_the_step),   cmocka_unit_test(a_plugin_may_be_late),
-      cmocka_unit_test(plugins_may_tell_from_threads_of_their_own),      cmocka_unit_test(whoever_holds_them_last_ends_them),
-      cmocka_unit_test(a_plugin_that_blocks_blocks_nobody_who_releases), cmocka_unit_test(a_slow_library_does_not_keep_others_waiting),
-      cmocka_unit_test(what_was_not_there_is_looked_for_again),          cmocka_unit_test(memory_of_operations_is_kept),
+      cmocka_unit_test(events_of_network_plugins_hang_below_the_step),
+      cmocka_unit_test(a_plugin_may_be_late),
+      cmocka_unit_test(plugins_may_tell_from_threads_of_their_own),
+      cmocka_unit_test(whoever_holds_them_last_ends_them),
+      cmocka_unit_test(a_plugin_that_blocks_blocks_nobody_who_releases),
+      cmocka_unit_test(a_slow_library_does_not_keep_others_waiting),
+      cmocka_unit_test(what_was_not_there_is_looked_for_again),
+      cmocka_unit_test(memory_of_operations_is_kept),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,7 +1,7 @@
 // versions.c: an adapter for each version of the profiler's interface.
 //
-// An event is described in version 6. A descriptor goes down from version to version in its place, each step changing what differs: most
-// versions begin as the one after them. Static assertions pin the layouts that this relies on.
+// An event is described in version 6. A descriptor goes down from version to version in its place, each step changing
+// what differs: most versions begin as the one after them. Static assertions pin the layouts that this relies on.
 #include <assert.h>
 #include <stddef.h>
 #include <string.h>
@@ -20,13 +20,15 @@ typedef union any_descr {
 
 // The members from `first` to `last` have the same layout in two versions.
 #define AT(v, member) offsetof(ncclProfilerEventDescr_v##v##_t, member)
-#define SAME(v, w, first, last) static_assert(AT(v, last) - AT(v, first) == AT(w, last) - AT(w, first), #first " to " #last)
+#define SAME(v, w, first, last) \
+  static_assert(AT(v, last) - AT(v, first) == AT(w, last) - AT(w, first), #first " to " #last)
 #define SAME_PLACE(v, w, member) static_assert(AT(v, member) == AT(w, member), #member)
 
 // ---- What each version knows ----
 
 enum {
-  EVENTS_V1 = ncclProfileGroup | ncclProfileColl | ncclProfileP2p | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileProxyCtrl,
+  EVENTS_V1 = ncclProfileGroup | ncclProfileColl | ncclProfileP2p | ncclProfileProxyOp | ncclProfileProxyStep |
+              ncclProfileProxyCtrl,
   EVENTS_V3 = EVENTS_V1 | ncclProfileKernelCh | ncclProfileNetPlugin,
   EVENTS_V5 = EVENTS_V3 | ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
   EVENTS_V6 = EVENTS_V5 | ncclProfileCeColl | ncclProfileCeSync | ncclProfileCeBatch,
@@ -89,7 +91,8 @@ static void descr_v3_to_v2(any_descr *d)
   SAME_PLACE(2, 3, p2p.peer);
   SAME_PLACE(2, 3, proxyOp.isSend);
   if (d->v3.type == ncclProfileColl) {
-    memmove(&d->v2.coll.nMaxChannels, &d->v3.coll.nMaxChannels, sizeof d->v3.coll - (AT(3, coll.nMaxChannels) - AT(3, coll)));
+    memmove(&d->v2.coll.nMaxChannels, &d->v3.coll.nMaxChannels,
+            sizeof d->v3.coll - (AT(3, coll.nMaxChannels) - AT(3, coll)));
     d->v2.coll.trafficBytes = 0;
   }
 }
@@ -113,23 +116,26 @@ static uint8_t descr_number_of(const number *rows, size_t n, const char *text, u
 // What version 1 has no number for goes by the number that NCCL gives it.
 static uint8_t func_number(const char *func)
 {
-  static const number rows[] = {
-      {"AllGather", ncclFuncAllGather}, {"AllReduce", ncclFuncAllReduce},         {"Broadcast", ncclFuncBroadcast}, {"Recv", ncclFuncRecv},
-      {"Reduce", ncclFuncReduce},       {"ReduceScatter", ncclFuncReduceScatter}, {"SendRecv", ncclFuncSendRecv}};
+  static const number rows[] = {{"AllGather", ncclFuncAllGather}, {"AllReduce", ncclFuncAllReduce},
+                                {"Broadcast", ncclFuncBroadcast}, {"Recv", ncclFuncRecv},
+                                {"Reduce", ncclFuncReduce},       {"ReduceScatter", ncclFuncReduceScatter},
+                                {"SendRecv", ncclFuncSendRecv}};
   return descr_number_of(rows, TT_COUNT(rows), func, ncclFuncSend);
 }
 
 static uint8_t type_number(const char *type)
 {
-  static const number rows[] = {{"ncclInt8", ncclInt8},       {"ncclInt32", ncclInt32},      {"ncclUint32", ncclUint32},
-                                {"ncclInt64", ncclInt64},     {"ncclUint64", ncclUint64},    {"ncclFloat16", ncclFloat16},
+  static const number rows[] = {{"ncclInt8", ncclInt8},       {"ncclInt32", ncclInt32},
+                                {"ncclUint32", ncclUint32},   {"ncclInt64", ncclInt64},
+                                {"ncclUint64", ncclUint64},   {"ncclFloat16", ncclFloat16},
                                 {"ncclFloat32", ncclFloat32}, {"ncclBfloat16", ncclBfloat16}};
   return descr_number_of(rows, TT_COUNT(rows), type, ncclFloat64);
 }
 
 static uint8_t algo_number(const char *algo)
 {
-  static const number rows[] = {{"TREE", 0}, {"RING", 1}, {"COLLNET_DIRECT", 2}, {"COLLNET_CHAIN", 3}, {"NVLS", 4}, {"NVLS_TREE", 5}};
+  static const number rows[] = {{"TREE", 0},          {"RING", 1}, {"COLLNET_DIRECT", 2},
+                                {"COLLNET_CHAIN", 3}, {"NVLS", 4}, {"NVLS_TREE", 5}};
   return descr_number_of(rows, TT_COUNT(rows), algo, 6);
 }
 
@@ -267,6 +273,11 @@ static ncclResult_t init_v5_masked(const void *table, const tt_profilers_env *en
 const tt_profiler_adapter *tt_profiler_adapter_of(int version)
 {
   static const tt_profiler_adapter adapters[] = {
-      ROW(1), ROW(2), ROW(3), ROW(4), {members_v5, TT_COUNT(members_v5), init_v5_masked, start_v5, stop_v5, state_v5, finalize_v5}, ROW(6)};
+      ROW(1),
+      ROW(2),
+      ROW(3),
+      ROW(4),
+      {members_v5, TT_COUNT(members_v5), init_v5_masked, start_v5, stop_v5, state_v5, finalize_v5},
+      ROW(6)};
   return &adapters[version - 1];
 }

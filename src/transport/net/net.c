@@ -4,8 +4,8 @@
 #include "os/shm.h"
 #include "transport/transport.h"
 
-// What a link keeps: one window per direction, in one mapping whose pages exist once they are touched. Where a neighbour's proxy sends, the window for
-// that is apart, in memory which the neighbour maps too.
+// What a link keeps: one window per direction, in one mapping whose pages exist once they are touched. Where a
+// neighbour's proxy sends, the window for that is apart, in memory which the neighbour maps too.
 typedef struct windows {
   char *base, *shared;
   size_t size, shared_size;
@@ -71,4 +71,5 @@ fail:
   return res;
 }
 
-const tt_transport tt_transport_net = {.name = "NET", .can_connect = net_can_connect, .connect = net_connect, .disconnect = net_disconnect};
+const tt_transport tt_transport_net = {
+    .name = "NET", .can_connect = net_can_connect, .connect = net_connect, .disconnect = net_disconnect};

@@ -1,8 +1,8 @@
 // self.c: a rank talking to itself. The whole of a transport in one file: copy it to start a new one.
 //
 // can_connect  says whether the pair is ours (transport.h: the same answer on both sides)
-// connect      fills the link: where the FIFOs lie, whose page is the peer's, and how its memory can be reached; then has the device add its part
-// disconnect   frees what connect acquired
+// connect      fills the link: where the FIFOs lie, whose page is the peer's, and how its memory can be reached; then
+// has the device add its part disconnect   frees what connect acquired
 #include "base/result.h"
 #include "transport/transport.h"
 
@@ -18,7 +18,8 @@ static ncclResult_t self_connect(const tt_wiring *w, tt_link *link)
   const tt_geometry *g = &w->geometry;
   char *window = tt_calloc_line(tt_window_bytes(g));
   if (window == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank, tt_window_bytes(g));
+    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank,
+                   tt_window_bytes(g));
   }
   tt_window_view(g, window, link->send);
   tt_window_view(g, window, link->recv);

@@ -1,5 +1,5 @@
-// shm.c: two ranks on one machine. FIFOs in the shared segment; buffers are read by process_vm_readv where that is permitted, and mapped
-// where they come from ncclMemAlloc.
+// shm.c: two ranks on one machine. FIFOs in the shared segment; buffers are read by process_vm_readv where that is
+// permitted, and mapped where they come from ncclMemAlloc.
 #include "base/param.h"
 #include "transport/transport.h"
 
