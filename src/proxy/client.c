@@ -17,50 +17,30 @@
 
 // ---- the run flag's holder
 
-void tt_client_retire(tt_proxy_conn *c, tt_proxy_item *i)
-{
-  i->next = c->client->spare;
-  c->client->spare = i;
-}
-
 static bool is_foreign(const tt_proxy *p, const tt_relay_client *g)
 {
   const tt_proxy_home *homes = p->service->homes;
   return strcmp(homes[g->rank].mailbox, homes[p->rank].mailbox) != 0;
 }
 
-static bool is_sound(const tt_relay_op *op)
-{
-  return op->proto < TT_PROXY_FIFOS && op->nsteps > 0;
-}
-
-static void client_enqueue(tt_relay_client *g, const tt_relay_op *from)
+static void client_enqueue(tt_relay_client *g, tt_proxy_item *i, const tt_relay_op *from)
 {
   tt_proxy_conn *c = &g->peer.send;
-  tt_proxy_op op = {.peer = g->peer.rank,
-                    .send = true,
-                    .proto = from->proto,
-                    .channel = from->channel,
-                    .nsteps = from->nsteps,
-                    .behalf = (uint32_t)g->rank + 1,
-                    .chunk = from->chunk,
-                    .nbytes = from->nbytes,
-                    .opcount = from->opcount,
-                    .sig = from->sig,
-                    .count = from->count};
-  tt_proxy_item *i = g->spare;
-  g->spare = i->next;
+  tt_proxy_op op = from->op; // what means something in the sender's process alone goes
+  op.peer = g->peer.rank;
+  op.send = true;
+  op.shared = false;
+  op.behalf = (uint32_t)g->rank + 1;
+  op.event = NULL;
+  op.place = (tt_proxy_place){.lane = NULL};
   tt_proxy_item_fill(i, c, &op);
-  i->prof = NULL;
-  if (TT_UNLIKELY(from->profiled)) {
-    i->prof = tt_proxy_prof_new_for(c->proxy->profilers,
-                                    &(tt_proxy_event){.event = from->event, .pid = from->pid, .owner = from->owner},
-                                    is_foreign(c->proxy, g));
+  if (TT_UNLIKELY(from->event.pid != 0)) {
+    i->prof = tt_proxy_prof_new_for(c->proxy->profilers, &from->event, is_foreign(c->proxy, g));
   }
   if (TT_UNLIKELY(i->prof != NULL)) {
     tt_proxy_prof_begin(i);
   }
-  atomic_store_explicit(&i->started_ns, tt_now_ns(), memory_order_relaxed);
+  i->started_ns = tt_now_ns();
   i->next = NULL;
   *c->last = i;
   c->last = &i->next;
@@ -68,18 +48,21 @@ static void client_enqueue(tt_relay_client *g, const tt_relay_op *from)
 }
 
 // Takes operations out of the ring.
-static void client_take_op(tt_relay_client *g)
+static void client_take_ops(tt_relay_client *g)
 {
   uint32_t posted = atomic_load_explicit(&g->shared->posted, memory_order_acquire);
-  while (g->taken != posted && g->spare != NULL) {
+  for (; g->taken != posted; g->taken++) {
+    tt_proxy_item *i = &g->items[g->taken % TT_RELAY_RING];
+    if (atomic_load_explicit(&i->busy, memory_order_relaxed)) {
+      break; // the oldest one is not done
+    }
     tt_relay_op op = g->shared->ops[g->taken % TT_RELAY_RING]; // a copy: nobody changes it after the check
-    if (TT_UNLIKELY(!is_sound(&op))) {
+    if (TT_UNLIKELY(op.op.proto >= TT_PROXY_FIFOS || op.op.nsteps == 0)) {
       tt_proxy_conn_fail(&g->peer.send, tt_fail(ncclInternalError, "rank %d: an operation of rank %d is damaged",
                                                 g->peer.send.proxy->rank, g->rank));
       return;
     }
-    g->taken++;
-    client_enqueue(g, &op);
+    client_enqueue(g, i, &op);
   }
   atomic_store_explicit(&g->shared->taken, g->taken, memory_order_release);
 }
@@ -90,7 +73,7 @@ static bool client_one_round(tt_relay_client *g)
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
     return false;
   }
-  client_take_op(g);
+  client_take_ops(g);
   if (c->first == NULL || !tt_proxy_conn_usable(c)) {
     return false;
   }
@@ -218,10 +201,6 @@ static void client_set_up(tt_proxy *p, tt_relay_client *g, const tt_msg_get_fd *
   c->client = g;
   c->last = &c->first;
   atomic_store_explicit(&c->attached, true, memory_order_release);
-  for (size_t i = 0; i < TT_COUNT(g->items); i++) {
-    g->items[i].next = g->spare;
-    g->spare = &g->items[i];
-  }
   g->ties.peer = &g->peer;
   g->ties.behalf = (uint32_t)g->rank + 1;
   g->ties.linked_ns = tt_now_ns();
@@ -518,19 +497,10 @@ void tt_client_outlive(tt_proxy *p)
 
 // ---- states
 
-int tt_client_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max)
+int tt_client_states(const tt_proxy *p, tt_proxy_op_state *out, int n, int max)
 {
-  tt_proxy_op_state s;
-  tt_proxy_run_hold(p);
-  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
-    for (tt_proxy_item *i = g->peer.send.first; i != NULL; i = i->next) {
-      bool posted = tt_proxy_item_state(&g->peer.send, i, &s);
-      if (posted && n < max) {
-        out[n] = s;
-      }
-      n += posted;
-    }
+  for (const tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+    n = tt_proxy_items_states(g->peer.send.first, out, n, max);
   }
-  tt_proxy_run_release(p);
   return n;
 }

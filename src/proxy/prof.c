@@ -63,18 +63,17 @@ void tt_proxy_prof_begin(tt_proxy_item *i)
 {
   tt_proxy_prof *t = i->prof;
   const tt_proxy_conn *c = i->conn;
-  tt_proxy_op op;
+  const tt_proxy_op *op = &i->op;
   if (t->begun) {
     return;
   }
-  tt_proxy_item_op(i, &op);
   t->begun = true;
-  t->transfer.rank = op.behalf != 0 ? (int)op.behalf - 1 : c->proxy->rank;
+  t->transfer.rank = op->behalf != 0 ? (int)op->behalf - 1 : c->proxy->rank;
   tt_prof_descr d = {.proxyOp = {.pid = t->from.pid,
-                                 .channelId = op.channel,
+                                 .channelId = op->channel,
                                  .peer = c->peer->rank,
-                                 .nSteps = (int)i->nsteps,
-                                 .chunkSize = (int)TT_MIN(op.chunk, (uint32_t)INT32_MAX),
+                                 .nSteps = (int)op->nsteps,
+                                 .chunkSize = (int)TT_MIN(op->chunk, (uint32_t)INT32_MAX),
                                  .isSend = c->send}};
   tt_prof_transfer_start(&t->transfer, &d, &t->from.event);
 }
@@ -106,7 +105,7 @@ static void stop_step(tt_proxy_prof *t, uint32_t n)
 void tt_proxy_prof_turn(tt_proxy_item *i, bool filled)
 {
   tt_proxy_prof *t = i->prof;
-  uint32_t n = tt_proxy_count(&i->transmitted);
+  uint32_t n = i->transmitted;
   if (!t->waits) {
     t->waits = true;
     t->ready = false;
@@ -121,18 +120,18 @@ void tt_proxy_prof_turn(tt_proxy_item *i, bool filled)
 void tt_proxy_prof_filled(tt_proxy_item *i, size_t bytes)
 {
   i->prof->waits = false;
-  prof_step_state(i->prof, tt_proxy_count(&i->transmitted), ncclProfilerProxyStepSendWait, bytes);
+  prof_step_state(i->prof, i->transmitted, ncclProfilerProxyStepSendWait, bytes);
 }
 
 void tt_proxy_prof_sent(tt_proxy_item *i)
 {
-  stop_step(i->prof, tt_proxy_count(&i->done));
+  stop_step(i->prof, i->done);
 }
 
 void tt_proxy_prof_posting(tt_proxy_item *i)
 {
   tt_proxy_prof *t = i->prof;
-  uint32_t n = tt_proxy_count(&i->posted);
+  uint32_t n = i->posted;
   if (t->end != n + 1) { // else the network has said "not now" before
     start_step(i, n, ncclProfilerProxyStepRecvWait);
   }
@@ -140,12 +139,12 @@ void tt_proxy_prof_posting(tt_proxy_item *i)
 
 void tt_proxy_prof_received(tt_proxy_item *i, size_t bytes)
 {
-  prof_step_state(i->prof, tt_proxy_count(&i->received), ncclProfilerProxyStepRecvFlushWait, bytes);
+  prof_step_state(i->prof, i->received, ncclProfilerProxyStepRecvFlushWait, bytes);
 }
 
 void tt_proxy_prof_published(tt_proxy_item *i, size_t bytes)
 {
-  uint32_t n = tt_proxy_count(&i->transmitted);
+  uint32_t n = i->transmitted;
   prof_step_state(i->prof, n, ncclProfilerProxyStepRecvGPUWait, bytes);
   stop_step(i->prof, n);
 }
@@ -158,7 +157,7 @@ void *tt_proxy_prof_handle(tt_proxy_item *i)
     return NULL;
   }
   c->net_prof = c->net_prof != NULL ? c->net_prof : tt_prof_net_open(t->transfer.profilers);
-  const tt_prof_event *step = prof_step(t, tt_proxy_count(c->send ? &i->transmitted : &i->posted));
+  const tt_prof_event *step = prof_step(t, c->send ? i->transmitted : i->posted);
   return c->net_prof != NULL ? tt_prof_net_message(c->net_prof, c->posted, step, t->transfer.rank) : NULL;
 }
 

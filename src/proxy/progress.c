@@ -27,19 +27,10 @@ void tt_proxy_retire(tt_proxy_conn *c)
   if (c->first == NULL) {
     c->last = &c->first;
   }
-  atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
-  if (TT_UNLIKELY(c->client != NULL)) {
-    tt_client_retire(c, i);
-    return;
+  atomic_store_explicit(&i->busy, false, memory_order_release);
+  if (TT_LIKELY(c->client == NULL)) {
+    atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
   }
-  i->next = p->spent;
-  p->spent = i;
-  if (atomic_load_explicit(&p->returned, memory_order_relaxed) ==
-      NULL) { // the launching thread only takes, so nobody else fills it
-    atomic_store_explicit(&p->returned, p->spent, memory_order_release);
-    p->spent = NULL;
-  }
-  atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
 }
 
 // Forgets a connection's items. Its requests under way are the network's until it is closed.
@@ -182,8 +173,7 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
   int n = snprintf(c->text, sizeof c->text, "%s", tt_last_error());
   if (i != NULL && n < (int)sizeof c->text) {
     snprintf(c->text + n, sizeof c->text - (size_t)n, " (%u of %u messages %s rank %d)",
-             tt_proxy_count(c->send ? &i->done : &i->transmitted), i->nsteps, c->send ? "sent to" : "received from",
-             c->peer->rank);
+             c->send ? i->done : i->transmitted, i->op.nsteps, c->send ? "sent to" : "received from", c->peer->rank);
   }
   tt_proxy_conn_drop(c);
   tt_proxy_alert(c);
@@ -195,9 +185,7 @@ static void stamp(const tt_proxy_conn *c, uint64_t now)
 {
   for (; c != NULL; c = c->next_active) {
     for (tt_proxy_item *i = c->first; i != NULL; i = i->next) {
-      if (atomic_load_explicit(&i->started_ns, memory_order_relaxed) == 0) {
-        atomic_store_explicit(&i->started_ns, now, memory_order_relaxed);
-      }
+      i->started_ns = i->started_ns != 0 ? i->started_ns : now;
     }
   }
 }

@@ -401,49 +401,44 @@ ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns)
 
 // ---- operations
 
-// More spare items: those that are done, else new ones.
-static bool more_items(tt_proxy *p)
+// A free item: in the ring of all, the oldest one comes after the newest one, and is the first to be done. NULL: no
+// memory.
+static tt_proxy_item *item_take(tt_proxy *p)
 {
-  p->spare = atomic_exchange_explicit(&p->returned, NULL, memory_order_acquire);
-  if (p->spare != NULL) {
-    return true;
+  tt_proxy_item *newest = p->newest, *i = newest;
+  while (i != NULL) {
+    i = i->after;
+    if (!atomic_load_explicit(&i->busy, memory_order_acquire)) {
+      p->newest = i;
+      return i;
+    }
+    i = i == newest ? NULL : i;
   }
-  tt_proxy_chunk *chunk = tt_calloc(1, sizeof *chunk);
-  if (chunk == NULL) {
-    return false;
+  tt_proxy_item *more = tt_calloc(TT_PROXY_ITEMS, sizeof *more);
+  if (more == NULL) {
+    return NULL;
   }
-  for (size_t i = 0; i < TT_COUNT(chunk->items); i++) {
-    chunk->items[i].next = p->spare;
-    p->spare = &chunk->items[i];
+  for (int k = 0; k < TT_PROXY_ITEMS; k++) {
+    more[k].after = &more[(k + 1) % TT_PROXY_ITEMS];
   }
-  chunk->next = atomic_load_explicit(&p->chunks, memory_order_relaxed);
-  atomic_store_explicit(&p->chunks, chunk, memory_order_release);
-  return true;
+  if (newest != NULL) {
+    more[TT_PROXY_ITEMS - 1].after = newest->after;
+    newest->after = more;
+  }
+  p->newest = more;
+  return more;
 }
 
 void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op)
 {
-  uint64_t words[TT_PROXY_OP_WORDS];
-  memcpy(words, op, sizeof words);
   i->conn = c;
-  i->nsteps = op->nsteps;
-  i->proto = op->proto;
-  i->shared = op->shared && c->proxy->shares;
+  i->op = *op;
+  i->op.shared = op->shared && c->proxy->shares;
   i->agreed = false;
-  i->sig = op->sig;
-  i->count = op->count;
-  i->place = op->place;
-  atomic_thread_fence(memory_order_release); // after `serial` became even
-  for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
-    atomic_store_explicit(&i->op[k], words[k], memory_order_relaxed);
-  }
-  tt_proxy_item_posted(i, 0);
-  tt_proxy_item_received(i, 0);
-  tt_proxy_item_transmitted(i, 0);
-  tt_proxy_item_done(i, 0);
-  atomic_store_explicit(&i->base, 0, memory_order_relaxed);
-  atomic_store_explicit(&i->started_ns, 0, memory_order_relaxed);
-  atomic_store_explicit(&i->serial, tt_proxy_count(&i->serial) + 1, memory_order_release);
+  i->prof = NULL;
+  i->posted = i->received = i->transmitted = i->done = i->base = 0;
+  i->started_ns = 0;
+  atomic_store_explicit(&i->busy, true, memory_order_relaxed);
 }
 
 ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
@@ -458,13 +453,11 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   if (op->nsteps == 0) {
     return ncclSuccess;
   }
-  if (p->spare == NULL && !more_items(p)) {
+  tt_proxy_item *i = item_take(p);
+  if (i == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation of the proxy", p->rank);
   }
-  tt_proxy_item *i = p->spare;
-  p->spare = i->next;
   tt_proxy_item_fill(i, c, op);
-  i->prof = NULL;
   if (TT_UNLIKELY(op->event != NULL)) {
     tt_profilers *mine = p->profilers;
     i->prof = tt_proxy_prof_new(
@@ -482,15 +475,6 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   return ncclSuccess;
 }
 
-void tt_proxy_item_op(const tt_proxy_item *i, tt_proxy_op *op)
-{
-  uint64_t words[TT_PROXY_OP_WORDS];
-  for (int k = 0; k < TT_PROXY_OP_WORDS; k++) {
-    words[k] = atomic_load_explicit(&i->op[k], memory_order_relaxed);
-  }
-  memcpy(op, words, sizeof words);
-}
-
 bool tt_proxy_idle(const tt_proxy *p)
 {
   // `finished` first: it never overtakes `posted`, so when the two agree, all were done at the second look.
@@ -498,72 +482,54 @@ bool tt_proxy_idle(const tt_proxy *p)
   return finished == atomic_load_explicit(&p->posted, memory_order_acquire);
 }
 
-// Adds what the FIFO's head says: how much the executor may fill, or has used.
-static void look_at_head(const tt_proxy_conn *c, uint32_t base, tt_proxy_op_state *s)
+// What the executor has done says the FIFO's head: how much it may fill, or has used.
+static tt_proxy_op_state item_state(const tt_proxy_item *i)
 {
-  const tt_proxy_fifo *f = &c->fifo[s->op.proto];
-  if (s->op.send) {
-    s->posted = TT_MIN(s->op.nsteps, s->done + f->mask + 1);
-    s->received = 0;
-    return;
+  const tt_proxy_conn *c = i->conn;
+  const tt_proxy_fifo *f = &c->fifo[i->op.proto];
+  tt_proxy_op_state s = {.op = i->op,
+                         .posted = i->posted,
+                         .received = i->received,
+                         .transmitted = i->transmitted,
+                         .done = i->done,
+                         .connected = atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_READY,
+                         .started_ns = i->started_ns != 0 ? i->started_ns : tt_now_ns()};
+  if (c->send) {
+    s.posted = TT_MIN(s.op.nsteps, s.done + f->mask + 1);
+    return s;
   }
-  int32_t used = (int32_t)(atomic_load_explicit(f->head, memory_order_acquire) - base);
-  s->done = s->posted == 0 || used < 0 ? 0 : TT_MIN((uint32_t)used, s->transmitted);
+  int32_t used = (int32_t)(atomic_load_explicit(f->head, memory_order_acquire) - i->base);
+  s.done = s.posted == 0 || used < 0 ? 0 : TT_MIN((uint32_t)used, s.transmitted);
+  return s;
 }
 
-// The connection of one of the proxy's own operations.
-static const tt_proxy_conn *conn_of(const tt_proxy *p, const tt_proxy_op *op)
+int tt_proxy_items_states(const tt_proxy_item *i, tt_proxy_op_state *out, int n, int max)
 {
-  const tt_proxy_peer *peer = tt_proxy_peer_find(p, op->peer);
-  return op->send ? &peer->send : &peer->recv;
-}
-
-static bool read_item(const tt_proxy *p, const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s)
-{
-  uint32_t serial = atomic_load_explicit(&i->serial, memory_order_acquire);
-  if (serial % 2 == 0) {
-    return false;
+  for (; i != NULL; i = i->next) {
+    if (i->conn->relay != NULL) {
+      continue;
+    }
+    if (n < max) {
+      out[n] = item_state(i);
+    }
+    n++;
   }
-  tt_proxy_item_op(i, &s->op);
-  // From the last count to the first: none may seem to be ahead of the one it follows.
-  s->done = atomic_load_explicit(&i->done, memory_order_relaxed);
-  s->transmitted = atomic_load_explicit(&i->transmitted, memory_order_relaxed);
-  s->received = atomic_load_explicit(&i->received, memory_order_relaxed);
-  s->posted = atomic_load_explicit(&i->posted, memory_order_relaxed);
-  s->started_ns = atomic_load_explicit(&i->started_ns, memory_order_relaxed); // 0: just now
-  uint32_t base = atomic_load_explicit(&i->base, memory_order_relaxed);
-  atomic_thread_fence(memory_order_acquire);
-  if (tt_proxy_count(&i->serial) != serial) {
-    return false;
-  }
-  c = c != NULL ? c : conn_of(p, &s->op);
-  s->connected = atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_READY;
-  look_at_head(c, base, s);
-  s->started_ns = s->started_ns != 0 ? s->started_ns : tt_now_ns();
-  return true;
-}
-
-bool tt_proxy_item_state(const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s)
-{
-  return read_item(c->proxy, c, i, s);
+  return n;
 }
 
 int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
 {
-  int n = 0;
-  tt_proxy_op_state s;
-  for (tt_proxy_chunk *c = atomic_load_explicit(&p->chunks, memory_order_acquire); c != NULL; c = c->next) {
-    for (size_t k = 0; k < TT_COUNT(c->items); k++) {
-      if (!read_item(p, NULL, &c->items[k], &s) || conn_of(p, &s.op)->relay != NULL) {
-        continue; // what a neighbour does for this rank, that one's proxy shows
-      }
-      if (n < max) {
-        out[n] = s;
-      }
-      n++;
+  tt_proxy_run_hold(p);
+  int n = tt_proxy_items_states(atomic_load_explicit(&p->incoming, memory_order_acquire), out, 0, max);
+  const tt_proxy_conn *lists[] = {p->sends, p->recvs};
+  for (size_t k = 0; k < TT_COUNT(lists); k++) {
+    for (const tt_proxy_conn *c = lists[k]; c != NULL; c = c->next_active) {
+      n = tt_proxy_items_states(c->first, out, n, max);
     }
   }
-  return atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0 ? tt_client_states(p, out, n, max) : n;
+  n = tt_client_states(p, out, n, max);
+  tt_proxy_run_release(p);
+  return n;
 }
 
 // The oldest of some operations with the peer. NULL: none.

@@ -85,7 +85,7 @@ int tt_proxy_host_of(const tt_proxy *p, int peer);
 
 // Memory that the neighbour's proxy maps too: the first TT_PROXY_SHARE_HEAD bytes are the proxies', then come the FIFOs
 // of link->send.
-enum { TT_PROXY_SHARE_HEAD = 4096 };
+enum { TT_PROXY_SHARE_HEAD = 8192 };
 typedef struct tt_proxy_share {
   int host; // of tt_proxy_host_of
   int fd;   // the proxy closes it

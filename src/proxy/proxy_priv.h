@@ -22,40 +22,29 @@ typedef struct tt_proxy_peer tt_proxy_peer;
 typedef struct tt_proxy_prof tt_proxy_prof;
 
 enum {
-  TT_PROXY_FIFOS = 2,    // TT_SIMPLE and TT_LL
-  TT_PROXY_HEAD = 20,    // bytes of a message before its payload or padding: size, fingerprint, count
-  TT_PROXY_WHOLE = 0,    // tag of a message, or of its header,
-  TT_PROXY_PAYLOAD = 1,  // and of a payload that is a message of its own
-  TT_PROXY_BUFFERS = 8,  // staging buffers of one connection, at most
-  TT_PROXY_EXTRAS = 16,  // staging buffers of all connections of a direction beyond the first of each, at most
-  TT_PROXY_OP_WORDS = 11 // tt_proxy_op in words of 8 bytes
+  TT_PROXY_FIFOS = 2,   // TT_SIMPLE and TT_LL
+  TT_PROXY_HEAD = 20,   // bytes of a message before its payload or padding: size, fingerprint, count
+  TT_PROXY_WHOLE = 0,   // tag of a message, or of its header,
+  TT_PROXY_PAYLOAD = 1, // and of a payload that is a message of its own
+  TT_PROXY_BUFFERS = 8, // staging buffers of one connection, at most
+  TT_PROXY_EXTRAS = 16, // staging buffers of all connections of a direction beyond the first of each, at most
+  TT_PROXY_ITEMS = 64   // places for operations that are allocated at once
 };
-_Static_assert(sizeof(tt_proxy_op) == 8 * TT_PROXY_OP_WORDS, "copied word by word");
 
-// A posted operation. Fields without an atomic: the launching thread until it is posted, then the run flag's holder.
-typedef struct tt_proxy_item {
-  struct tt_proxy_item *next; // free list, list of incoming ones, or queue of its connection
-  tt_proxy_conn *conn;
-  uint32_t nsteps;
-  uint8_t proto;
-  bool shared;
-  bool agreed; // receive: a message with the same fingerprint and count has come, so the peer is in the same call
-  uint64_t sig, count;
-  tt_proxy_place place;
-  tt_proxy_prof *prof; // its profiler events; NULL: no profiler wants them
-  // For tt_proxy_states; written by whoever owns the item, read by anybody. `serial` is odd while the item is posted.
-  _Atomic uint32_t serial;
-  _Atomic uint32_t posted, received, transmitted, done; // done: sends only
-  _Atomic uint32_t base;                                // receives: number, in its FIFO, of the first message
-  _Atomic uint64_t started_ns;
-  _Atomic uint64_t op[TT_PROXY_OP_WORDS];
-} tt_proxy_item;
-
+// A posted operation. The launching thread owns it until it is posted, then the run flag's holder until it is retired.
 // Items are never given back to the system: they stay with the proxy's place in the table.
-typedef struct tt_proxy_chunk {
-  struct tt_proxy_chunk *next;
-  tt_proxy_item items[64];
-} tt_proxy_chunk;
+typedef struct tt_proxy_item {
+  struct tt_proxy_item *after; // it is used after this one, in the ring of all. The launching thread's
+  struct tt_proxy_item *next;  // list of incoming ones, or queue of its connection
+  _Atomic bool busy;           // it is posted; false (release) returns it to the launching thread
+  bool agreed; // receive: a message with the same fingerprint and count has come, so the peer is in the same call
+  tt_proxy_conn *conn;
+  tt_proxy_op op;
+  tt_proxy_prof *prof;                          // its profiler events; NULL: no profiler wants them
+  uint32_t posted, received, transmitted, done; // as in tt_proxy_op_state; done: sends only
+  uint32_t base;                                // receives: number, in its FIFO, of the first message
+  uint64_t started_ns;                          // 0: just now
+} tt_proxy_item;
 
 // The proxy's view of a FIFO of a link.
 typedef struct tt_proxy_fifo {
@@ -197,7 +186,6 @@ struct tt_proxy {
   bool dropped;            // the port is stopped, and the operations have been dropped. The holder's
   uint32_t rounds;         // since new operations were last taken on. The holder's
   int unstamped;           // rounds until new operations get their time. The holder's
-  tt_proxy_item *spent;    // finished, and not in `returned` yet. The holder's
   tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
   tt_span *regions;             // what the user has registered. The holder's
   tt_span *mrs;                 // what all connections have registered with the network. The holder's
@@ -208,12 +196,10 @@ struct tt_proxy {
   bool said;                    // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
-  // Each of the two has one who fills it and one who takes all. So whoever fills it may find it empty and set it
-  // without a compare and exchange.
-  _Atomic(tt_proxy_item *) incoming; // newest first. The launching thread adds, the holder takes all
-  _Atomic(tt_proxy_item *) returned; // the holder fills it when it is empty, the launching thread takes all
-  tt_proxy_item *spare;              // the launching thread's
-  _Atomic(tt_proxy_chunk *) chunks;  // only grows, also over lives
+  // Newest first. The launching thread adds, the holder takes all. So who adds may find it empty and set it without a
+  // compare and exchange.
+  _Atomic(tt_proxy_item *) incoming;
+  tt_proxy_item *newest; // in the ring of all items, which only grows, also over lives. The launching thread's
 
   struct tt_proxy *next_free;               // of the table's free places; under its lock
   _Alignas(TT_CACHE_LINE) _Atomic int life; // TT_PROXY_…: under the table's lock, and read without
@@ -277,10 +263,9 @@ tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank);
 ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link);
 // Fills a free item for the connection.
 void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *op);
-// The operation of a posted item.
-void tt_proxy_item_op(const tt_proxy_item *i, tt_proxy_op *op);
-// Its state; false when it is not posted, or changed hands meanwhile. `c`: its connection.
-bool tt_proxy_item_state(const tt_proxy_conn *c, tt_proxy_item *i, tt_proxy_op_state *s);
+// Adds the states of the items from `i` on to `out`, where there is room for `max` and there are `n` already. Items of
+// connections through a relay are left out: the relay shows them. Returns how many there are then. Run flag held.
+int tt_proxy_items_states(const tt_proxy_item *i, tt_proxy_op_state *out, int n, int max);
 // Drops the operations of the own rank and closes its connections; from now on the port is p->lone. Service thread, run
 // flag held.
 void tt_proxy_disown(tt_proxy *p);
@@ -466,27 +451,6 @@ static inline tt_slot *tt_proxy_slot(const tt_proxy_fifo *f, uint32_t number)
 static inline void *tt_proxy_message(tt_slot *s)
 {
   return &s->bytes;
-}
-
-// The places where an item's counts change; profiler events belong here.
-static inline void tt_proxy_item_posted(tt_proxy_item *i, uint32_t n)
-{
-  atomic_store_explicit(&i->posted, n, memory_order_relaxed);
-}
-
-static inline void tt_proxy_item_received(tt_proxy_item *i, uint32_t n)
-{
-  atomic_store_explicit(&i->received, n, memory_order_relaxed);
-}
-
-static inline void tt_proxy_item_transmitted(tt_proxy_item *i, uint32_t n)
-{
-  atomic_store_explicit(&i->transmitted, n, memory_order_relaxed);
-}
-
-static inline void tt_proxy_item_done(tt_proxy_item *i, uint32_t n)
-{
-  atomic_store_explicit(&i->done, n, memory_order_relaxed);
 }
 
 static inline uint32_t tt_proxy_count(const _Atomic uint32_t *n)

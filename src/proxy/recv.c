@@ -22,14 +22,14 @@ static bool recv_has_room(tt_proxy_fifo *f)
 // nothing else is posted until it is here.
 static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
-  const tt_lane *l = i->place.lane;
-  const tt_proxy_fifo *f = &c->fifo[i->proto];
-  if (l == NULL || i->proto != TT_SIMPLE || (l->places == 0 && !c->split) || (!c->parts && !c->split)) {
+  const tt_lane *l = i->op.place.lane;
+  const tt_proxy_fifo *f = &c->fifo[i->op.proto];
+  if (l == NULL || i->op.proto != TT_SIMPLE || (l->places == 0 && !c->split) || (!c->parts && !c->split)) {
     st->unsure = l == NULL && tt_proxy_is_two(c, f, f->capacity);
     return true;
   }
-  uint32_t number = tt_proxy_count(&i->posted), step = i->place.steps[number % i->place.messages],
-           pass = number / i->place.messages;
+  const tt_proxy_place *place = &i->op.place;
+  uint32_t step = place->steps[i->posted % place->messages], pass = i->posted / place->messages;
   if (c->split) {
     st->two = tt_proxy_is_two(c, f, tt_lane_message(l, step, pass));
     if (!st->two) {
@@ -40,7 +40,7 @@ static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_s
   if (c->split && (st->place == NULL || !tt_proxy_reach(c, st->place, st->room, &st->mr))) {
     st->place = NULL;
     st->room = f->capacity;
-    return !i->shared || tt_proxy_buffer_take(c, f, st) != TT_BUFFER_LATER;
+    return !i->op.shared || tt_proxy_buffer_take(c, f, st) != TT_BUFFER_LATER;
   }
   return st->place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
 }
@@ -72,7 +72,7 @@ static ncclResult_t recv_post(const tt_proxy_conn *c, tt_proxy_step *st, const t
   void *data = tt_proxy_message(st->slot), *mhandle = f->mhandle;
   size_t head = f->at - sizeof st->slot->seq, size = head + f->capacity;
   int tag = TT_PROXY_WHOLE;
-  if (!c->parts || st->item->proto != TT_SIMPLE) {
+  if (!c->parts || st->item->op.proto != TT_SIMPLE) {
     return net->irecv(c->comm, 1, &data, &size, &tag, &mhandle, &st->phandle, &st->request);
   }
   // A header has room for a whole message: should the peer be in another call, that is seen best by what it sends.
@@ -91,7 +91,7 @@ static ncclResult_t recv_payload(tt_proxy_conn *c)
     return ncclSuccess;
   }
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
-  const tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  const tt_proxy_fifo *f = &c->fifo[st->item->op.proto];
   size_t size = recv_room(st, f);
   int tag = TT_PROXY_PAYLOAD;
   void *data, *mhandle;
@@ -110,7 +110,7 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
 {
   TT_TRY(recv_payload(c));
   for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && !c->unsure && c->posted - c->finished < c->depth;) {
-    tt_proxy_fifo *f = &c->fifo[i->proto];
+    tt_proxy_fifo *f = &c->fifo[i->op.proto];
     if (!recv_has_room(f)) {
       break;
     }
@@ -128,9 +128,8 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
       tt_proxy_conn_refused(c);
       break;
     }
-    uint32_t n = tt_proxy_count(&i->posted);
-    if (n == 0) {
-      atomic_store_explicit(&i->base, f->next, memory_order_relaxed);
+    if (i->posted == 0) {
+      i->base = f->next;
     }
     f->next++;
     tt_proxy_step_begin(c, &st);
@@ -138,8 +137,7 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
     c->owes = st.two && !st.grouped;
     c->unsure = st.unsure;
     TT_TRY(recv_payload(c));
-    tt_proxy_item_posted(i, n + 1);
-    if (n + 1 == i->nsteps) {
+    if (++i->posted == i->op.nsteps) {
       c->poster = i = i->next;
     }
   }
@@ -152,14 +150,14 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
 static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st, size_t got)
 {
   const tt_proxy_item *i = st->item;
-  const tt_proxy_fifo *f = &c->fifo[i->proto];
+  const tt_proxy_fifo *f = &c->fifo[i->op.proto];
   tt_slot *s = st->slot;
   int rank = c->proxy->rank, peer = c->peer->rank;
   if (got < TT_PROXY_HEAD) {
     return tt_fail(ncclRemoteError, "rank %d: %zu bytes from rank %d are no message: the data are damaged", rank, got,
                    peer);
   }
-  if (s->sig == i->sig && tt_sig_count_same(s->count, i->count)) {
+  if (s->sig == i->op.sig && tt_sig_count_same(s->count, i->op.count)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: a message of %zu bytes from rank %d does not fit its head (%u bytes) or a buffer of %zu: "
                    "are NCCL_BUFFSIZE, "
@@ -175,7 +173,7 @@ static ncclResult_t check_misfit(const tt_proxy_conn *c, const tt_proxy_step *st
 // given until the connection is closed.
 static void jam(tt_proxy_conn *c, const tt_proxy_step *st)
 {
-  if (c->fifo[st->item->proto].at == sizeof *st->slot) {
+  if (c->fifo[st->item->op.proto].at == sizeof *st->slot) {
     st->slot->elsewhere = 0;
   }
   c->jammed = true;
@@ -185,7 +183,7 @@ static void jam(tt_proxy_conn *c, const tt_proxy_step *st)
 // The message whose kind was not known has come, or its header.
 static void be_sure(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 {
-  const tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  const tt_proxy_fifo *f = &c->fifo[st->item->op.proto];
   uint32_t bytes = st->slot->bytes;
   c->unsure = st->unsure = false;
   st->two = got == f->at - sizeof st->slot->seq && bytes >= TT_LEND_MIN && bytes <= f->capacity;
@@ -195,7 +193,7 @@ static void be_sure(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 // A message of `got` bytes has arrived in the step's slot, or the header of one in two: is it one?
 static ncclResult_t recv_take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
 {
-  tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  tt_proxy_fifo *f = &c->fifo[st->item->op.proto];
   const tt_slot *s = st->slot;
   size_t before = f->at - sizeof s->seq;
   bool fits = got >= TT_PROXY_HEAD && s->bytes <= recv_room(st, f) && got == before + (st->two ? 0 : s->bytes);
@@ -210,7 +208,7 @@ static ncclResult_t recv_take(tt_proxy_conn *c, tt_proxy_step *st, size_t got)
     return ncclSuccess;
   }
   if (TT_UNLIKELY(c->groups)) {
-    st->item->agreed |= s->sig == st->item->sig && tt_sig_count_same(s->count, st->item->count);
+    st->item->agreed |= s->sig == st->item->op.sig && tt_sig_count_same(s->count, st->item->op.count);
   }
   if (f->at == sizeof *st->slot) { // the peer's word on this is of no use here
     st->slot->elsewhere = (uint64_t)(uintptr_t)st->place;
@@ -233,7 +231,7 @@ static ncclResult_t take_payload(const tt_proxy_conn *c, const tt_proxy_step *st
 // any.
 static ncclResult_t recv_flush(tt_proxy_conn *c, tt_proxy_step *st)
 {
-  tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  tt_proxy_fifo *f = &c->fifo[st->item->op.proto];
   st->request = st->payload = NULL;
   if (TT_LIKELY(!c->flush)) {
     return ncclSuccess;
@@ -254,7 +252,7 @@ static ncclResult_t recv_flush(tt_proxy_conn *c, tt_proxy_step *st)
 // one says of itself.
 static size_t presume(const tt_proxy_conn *c, const tt_proxy_step *st)
 {
-  const tt_proxy_fifo *f = &c->fifo[st->item->proto];
+  const tt_proxy_fifo *f = &c->fifo[st->item->op.proto];
   uint32_t bytes = st->slot->bytes;
   return f->at - sizeof st->slot->seq + (tt_proxy_is_two(c, f, bytes) ? 0 : bytes);
 }
@@ -320,7 +318,7 @@ static ncclResult_t recv_arrive(tt_proxy_conn *c)
       tt_proxy_prof_received(st->item, st->slot->bytes);
     }
     c->received++;
-    tt_proxy_item_received(st->item, tt_proxy_count(&st->item->received) + 1);
+    st->item->received++;
   }
   return ncclSuccess;
 }
@@ -357,9 +355,7 @@ static ncclResult_t recv_publish(tt_proxy_conn *c)
     if (TT_UNLIKELY(i->prof != NULL)) {
       tt_proxy_prof_published(i, bytes);
     }
-    uint32_t n = tt_proxy_count(&i->transmitted) + 1;
-    tt_proxy_item_transmitted(i, n);
-    if (n == i->nsteps) {
+    if (++i->transmitted == i->op.nsteps) {
       tt_proxy_retire(c);
     }
   }

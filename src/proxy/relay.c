@@ -94,21 +94,9 @@ static bool forward(tt_proxy_conn *c)
   tt_relay *r = c->relay;
   uint32_t before = r->forwarded, taken = atomic_load_explicit(&r->shared->taken, memory_order_acquire);
   for (tt_proxy_item *i = c->poster; i != NULL && r->forwarded - taken < TT_RELAY_RING; c->poster = i = i->next) {
-    tt_proxy_op op;
-    tt_proxy_item_op(i, &op);
-    const tt_proxy_event none = {.pid = 0}, *event = i->prof != NULL ? tt_proxy_prof_event(i->prof) : &none;
-    r->shared->ops[r->forwarded++ % TT_RELAY_RING] = (tt_relay_op){.profiled = i->prof != NULL,
-                                                                   .pid = event->pid,
-                                                                   .event = event->event,
-                                                                   .owner = event->owner,
-                                                                   .nsteps = op.nsteps,
-                                                                   .proto = op.proto,
-                                                                   .channel = op.channel,
-                                                                   .chunk = op.chunk,
-                                                                   .nbytes = op.nbytes,
-                                                                   .opcount = op.opcount,
-                                                                   .sig = op.sig,
-                                                                   .count = op.count};
+    tt_relay_op *to = &r->shared->ops[r->forwarded++ % TT_RELAY_RING];
+    to->op = i->op;
+    to->event = i->prof != NULL ? *tt_proxy_prof_event(i->prof) : (tt_proxy_event){.pid = 0};
   }
   atomic_store_explicit(&r->shared->posted, r->forwarded, memory_order_release);
   return r->forwarded != before;
@@ -136,11 +124,11 @@ static bool retire(tt_proxy_conn *c)
   uint32_t done = atomic_load_explicit(&r->shared->done, memory_order_acquire), before = r->done;
   while (c->first != NULL && c->first != c->poster && r->done != done) {
     tt_proxy_item *i = c->first;
-    uint32_t had = tt_proxy_count(&i->done), n = TT_MIN(done - r->done, i->nsteps - had);
+    uint32_t n = TT_MIN(done - r->done, i->op.nsteps - i->done);
     r->done += n;
-    tt_proxy_item_transmitted(i, had + n);
-    tt_proxy_item_done(i, had + n);
-    if (had + n == i->nsteps) {
+    i->done += n;
+    i->transmitted = i->done;
+    if (i->done == i->op.nsteps) {
       tt_proxy_retire(c);
     }
   }

@@ -21,17 +21,10 @@
 
 enum { TT_RELAY_RING = 32 };
 
-// An operation on its way to the host.
+// An operation on its way to the host. Pointers in it mean nothing there.
 typedef struct tt_relay_op {
-  uint32_t nsteps;
-  uint8_t proto, channel;
-  bool profiled; // profilers follow it: `event` has handles that are valid in process `pid`
-  uint8_t zero;
-  uint64_t nbytes, opcount, sig, count;
-  int32_t pid;
-  uint32_t chunk;
-  tt_prof_event event;
-  uint64_t owner; // the sender's profilers (tt_profilers_id)
+  tt_proxy_op op;
+  tt_proxy_event event; // pid 0: no profiler follows it
 } tt_relay_op;
 
 // What the two share, at the start of the memory. Each side writes its own line, but for `rests`, which the other side
@@ -44,7 +37,7 @@ typedef struct tt_relay_shared {
   _Atomic uint32_t host_rests;
   _Alignas(TT_CACHE_LINE) tt_relay_op ops[TT_RELAY_RING];
 } tt_relay_shared;
-_Static_assert(sizeof(tt_relay_op) == 88 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
+_Static_assert(sizeof(tt_relay_op) == 136 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
 
 // The sender's half.
 typedef struct tt_relay {
@@ -75,10 +68,10 @@ typedef struct tt_relay_client {
   int rank;          // the sender
   tt_relay_shared *shared;
   size_t size;
-  int bell;           // the sender's doorbell
-  tt_proxy_peer peer; // the receiver: its rank and the connection to it; the rest is not used
-  uint32_t taken;     // operations taken out of the ring. The run flag's holder's, as are the items
-  tt_proxy_item *spare, items[TT_RELAY_RING];
+  int bell;                           // the sender's doorbell
+  tt_proxy_peer peer;                 // the receiver: its rank and the connection to it; the rest is not used
+  uint32_t taken;                     // operations taken out of the ring. The run flag's holder's, as are the items
+  tt_proxy_item items[TT_RELAY_RING]; // each at its operation's number modulo TT_RELAY_RING
   // The service thread's:
   tt_proxy_ties ties; // the sending end of the connection's setup; `out` is borrowed from the host's own ties
   bool refused;       // the sender knows that the host sends no more
@@ -135,8 +128,8 @@ void tt_client_rest(tt_proxy *p);
 void tt_client_drop(tt_proxy *p);
 // Ends the clients' events at the rank's profilers.
 void tt_client_prof_leave(tt_proxy *p);
-// The items of the client that the connection belongs to.
-void tt_client_retire(tt_proxy_conn *c, tt_proxy_item *i);
+// Adds the states of the clients' operations, as tt_proxy_items_states.
+int tt_client_states(const tt_proxy *p, tt_proxy_op_state *out, int n, int max);
 
 // ---- client.c; service thread
 
@@ -163,6 +156,3 @@ void tt_client_forget(tt_proxy *p);
 // The rank has gone: when the process ends in good order, it shall do so after the clients that other processes have
 // here. Those that have nothing to send are waited for a few seconds.
 void tt_client_outlive(tt_proxy *p);
-// Adds the states of the clients' operations, as tt_proxy_states: `n` there are already. Returns how many there are
-// then.
-int tt_client_states(tt_proxy *p, tt_proxy_op_state *out, int n, int max);

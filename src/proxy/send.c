@@ -51,7 +51,7 @@ static bool find_source(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step 
     st->place = where;
     return true;
   }
-  tt_proxy_buffer_result b = st->item->shared ? tt_proxy_buffer_take(c, f, st) : TT_BUFFER_NONE;
+  tt_proxy_buffer_result b = st->item->op.shared ? tt_proxy_buffer_take(c, f, st) : TT_BUFFER_NONE;
   if (b == TT_BUFFER_LATER) {
     return false;
   }
@@ -68,7 +68,7 @@ static ncclResult_t send_payload(tt_proxy_conn *c)
   }
   tt_proxy_step *st = &c->steps[(c->posted - 1) % TT_NET_REQUESTS];
   void *data, *mhandle;
-  tt_proxy_payload(st, &c->fifo[st->item->proto], &data, &mhandle);
+  tt_proxy_payload(st, &c->fifo[st->item->op.proto], &data, &mhandle);
   TT_TRY(c->proxy->net->isend(c->comm, data, st->slot->bytes, TT_PROXY_PAYLOAD, mhandle, st->phandle, &st->payload));
   if (st->payload == NULL) {
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed); // the header may be on its way already
@@ -104,7 +104,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
 {
   TT_TRY(send_payload(c));
   for (tt_proxy_item *i = c->poster; i != NULL && !c->owes && c->posted - c->finished < c->depth;) {
-    tt_proxy_fifo *f = &c->fifo[i->proto];
+    tt_proxy_fifo *f = &c->fifo[i->op.proto];
     tt_slot *s = tt_proxy_slot(f, f->next);
     bool filled = atomic_load_explicit(&s->seq, memory_order_acquire) == f->next + 1;
     if (TT_UNLIKELY(i->prof != NULL)) {
@@ -133,9 +133,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
     if (TT_UNLIKELY(i->prof != NULL)) {
       tt_proxy_prof_filled(i, s->bytes);
     }
-    uint32_t n = tt_proxy_count(&i->transmitted) + 1;
-    tt_proxy_item_transmitted(i, n);
-    if (n == i->nsteps) {
+    if (++i->transmitted == i->op.nsteps) {
       c->poster = i = i->next;
     }
   }
@@ -177,13 +175,11 @@ static ncclResult_t send_complete(tt_proxy_conn *c)
     }
     tt_proxy_item *i = st->item;
     c->finished++;
-    atomic_store_explicit(c->fifo[i->proto].head, st->number + 1, memory_order_release);
+    atomic_store_explicit(c->fifo[i->op.proto].head, st->number + 1, memory_order_release);
     if (TT_UNLIKELY(i->prof != NULL)) {
       tt_proxy_prof_sent(i);
     }
-    uint32_t n = tt_proxy_count(&i->done) + 1;
-    tt_proxy_item_done(i, n);
-    if (n == i->nsteps) {
+    if (++i->done == i->op.nsteps) {
       tt_proxy_retire(c);
     }
   }
