@@ -109,7 +109,7 @@ static tt_proxy_conn *const conn = &fix.peer.send;
 
 static const ex_span spans[] = {
     FROM_TO(tt_proxy, &fix.places[0], run, dropped),
-    FROM_TO(tt_proxy, &fix.places[0], sends, round),
+    FROM_TO(tt_proxy, &fix.places[0], active, round),
     FROM_TO(tt_proxy, &fix.places[0], said, lone),
     FROM_TO(tt_proxy, &fix.places[0], seen_driven, seen_ns),
     ALL(fix.places[0].seen_ns),
@@ -222,8 +222,8 @@ static void begin(uint32_t n, uint32_t items)
     proxy->newest = &mem.items[0];
   }
   mem.peers[0] = &fix.peer;
-  conn_init(proxy, &fix.peer, conn, true);
-  conn_init(proxy, &fix.peer, &fix.peer.recv, false);
+  tt_proxy_conn_init(proxy, &fix.peer, conn, true);
+  tt_proxy_conn_init(proxy, &fix.peer, &fix.peer.recv, false);
   conn->comm = &fix;
   conn->attached = true;
   conn->stage = TT_CONN_READY;
@@ -308,7 +308,7 @@ static void posts_and_kicks(void)
 {
   for (uint32_t i = 0; i < ops; i++) {
     post();
-    tt_proxy_kick(proxy);
+    tt_proxy_kick(proxy, false);
   }
   mem.ended++;
 }
@@ -318,7 +318,7 @@ static void drives_and_kicks(void)
   for (uint32_t i = 0; i < ops; i++) {
     post();
     tt_proxy_progress(proxy, true);
-    tt_proxy_kick(proxy);
+    tt_proxy_kick(proxy, false);
   }
   mem.ended++;
 }
@@ -328,7 +328,7 @@ static void posts_others(void)
 {
   for (uint32_t i = 1; i < ops; i++) {
     post();
-    tt_proxy_kick(proxy);
+    tt_proxy_kick(proxy, false);
   }
   mem.ended++;
 }
@@ -370,7 +370,7 @@ static void creates_posts_and_destroys(void)
   p->peers[0] = &fix.peer;
   conn->comm = &fix;
   post();
-  tt_proxy_kick(p);
+  tt_proxy_kick(p, false);
   tt_proxy_destroy(p);
   await_end_of_thread();
 }

@@ -182,7 +182,7 @@ static ncclResult_t open_shared(const tt_proxy_service *s, tt_relay_client *g, s
   return fetch(s, TT_RELAY_SENDER_BELL, g->rank, g->peer.rank, &g->bell);
 }
 
-static void client_set_up(tt_proxy *p, tt_relay_client *g, const tt_msg_get_fd *m)
+static void client_attach(tt_relay_client *g, const tt_msg_get_fd *m)
 {
   tt_proxy_conn *c = &g->peer.send;
   char *base = (char *)g->shared;
@@ -195,11 +195,7 @@ static void client_set_up(tt_proxy *p, tt_relay_client *g, const tt_msg_get_fd *
                                  .at = f->at,
                                  .capacity = f->capacity};
   }
-  c->proxy = p;
-  c->peer = &g->peer;
-  c->send = true;
   c->client = g;
-  c->last = &c->first;
   atomic_store_explicit(&c->attached, true, memory_order_release);
   g->ties.peer = &g->peer;
   g->ties.behalf = (uint32_t)g->rank + 1;
@@ -225,13 +221,12 @@ static ncclResult_t client_new(tt_proxy_service *s, int rank, const tt_msg *m, t
   g->rank = rank;
   g->peer.rank = (int)m->head.id;
   g->bell = -1;
-  g->peer.send.proxy = s->proxy;
-  g->peer.send.send = true;
+  tt_proxy_conn_init(s->proxy, &g->peer, &g->peer.send, true);
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
   tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, rank, g->peer.rank);
   TT_TRY_GOTO(tt_fdbox_push(s->homes[rank].mailbox, &key, tt_proxy_thread_bell()), res);
-  client_set_up(s->proxy, g, &m->get_fd);
+  client_attach(g, &m->get_fd);
   *out = g;
   return ncclSuccess;
 fail:
@@ -256,7 +251,7 @@ static void move_in(tt_proxy *p, tt_relay_client *g)
   atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_look(p);
-  tt_proxy_kick(p);
+  tt_proxy_kick(p, false);
 }
 
 // The last look at it; then it is forgotten.

@@ -24,8 +24,8 @@ struct tt_proxy_prof {
   tt_prof_transfer transfer; // its profilers are held; rank: of the operation's owner
   tt_proxy_event from;
   bool begun;
-  bool waits, ready;   // sends: a step has begun, but the network does not have its message yet; its slot is filled
-  uint32_t first, end; // steps under way: [first, end)
+  uint32_t first, end;                  // steps under way: [first, end)
+  ncclProfilerEventState_t state;       // of the newest
   tt_prof_event steps[TT_NET_REQUESTS]; // message n at n modulo their number
 };
 
@@ -83,70 +83,32 @@ static tt_prof_event *prof_step(tt_proxy_prof *t, uint32_t n)
   return &t->steps[n % TT_NET_REQUESTS];
 }
 
-static void start_step(tt_proxy_item *i, uint32_t n, ncclProfilerEventState_t state)
+void tt_proxy_prof_start(tt_proxy_item *i, uint32_t n, ncclProfilerEventState_t state)
 {
   tt_proxy_prof *t = i->prof;
-  tt_proxy_prof_begin(i);
-  t->end = n + 1;
-  tt_prof_step_start(&t->transfer, n, state, prof_step(t, n));
+  if (t->end != n + 1) {
+    tt_proxy_prof_begin(i);
+    t->end = n + 1;
+    t->state = state;
+    tt_prof_step_start(&t->transfer, n, state, prof_step(t, n));
+  }
 }
 
-static void prof_step_state(tt_proxy_prof *t, uint32_t n, ncclProfilerEventState_t state, size_t bytes)
+void tt_proxy_prof_state(tt_proxy_item *i, uint32_t n, ncclProfilerEventState_t state, size_t bytes)
 {
-  tt_prof_step_state(&t->transfer, prof_step(t, n), state, bytes);
+  tt_proxy_prof *t = i->prof;
+  bool newest = n + 1 == t->end;
+  if (!newest || t->state != state) {
+    t->state = newest ? state : t->state;
+    tt_prof_step_state(&t->transfer, prof_step(t, n), state, bytes);
+  }
 }
 
-static void stop_step(tt_proxy_prof *t, uint32_t n)
+void tt_proxy_prof_stop(tt_proxy_item *i, uint32_t n)
 {
+  tt_proxy_prof *t = i->prof;
   tt_profilers_stop(t->transfer.profilers, prof_step(t, n));
   t->first = n + 1;
-}
-
-void tt_proxy_prof_turn(tt_proxy_item *i, bool filled)
-{
-  tt_proxy_prof *t = i->prof;
-  uint32_t n = i->transmitted;
-  if (!t->waits) {
-    t->waits = true;
-    t->ready = false;
-    start_step(i, n, ncclProfilerProxyStepSendGPUWait);
-  }
-  if (filled && !t->ready) {
-    t->ready = true;
-    prof_step_state(t, n, ncclProfilerProxyStepSendPeerWait_v4, 0);
-  }
-}
-
-void tt_proxy_prof_filled(tt_proxy_item *i, size_t bytes)
-{
-  i->prof->waits = false;
-  prof_step_state(i->prof, i->transmitted, ncclProfilerProxyStepSendWait, bytes);
-}
-
-void tt_proxy_prof_sent(tt_proxy_item *i)
-{
-  stop_step(i->prof, i->done);
-}
-
-void tt_proxy_prof_posting(tt_proxy_item *i)
-{
-  tt_proxy_prof *t = i->prof;
-  uint32_t n = i->posted;
-  if (t->end != n + 1) { // else the network has said "not now" before
-    start_step(i, n, ncclProfilerProxyStepRecvWait);
-  }
-}
-
-void tt_proxy_prof_received(tt_proxy_item *i, size_t bytes)
-{
-  prof_step_state(i->prof, i->received, ncclProfilerProxyStepRecvFlushWait, bytes);
-}
-
-void tt_proxy_prof_published(tt_proxy_item *i, size_t bytes)
-{
-  uint32_t n = i->transmitted;
-  prof_step_state(i->prof, n, ncclProfilerProxyStepRecvGPUWait, bytes);
-  stop_step(i->prof, n);
 }
 
 void *tt_proxy_prof_handle(tt_proxy_item *i)
@@ -176,14 +138,14 @@ void tt_proxy_prof_forget(tt_proxy_conn *c)
 void tt_proxy_prof_end(tt_proxy_item *i)
 {
   tt_proxy_prof *t = i->prof;
-  i->prof = NULL;
   while (t->first != t->end) {
-    stop_step(t, t->first);
+    tt_proxy_prof_stop(i, t->first);
   }
   tt_profilers_stop(t->transfer.profilers, &t->transfer.op);
   tt_profilers_release(t->transfer.profilers);
   tt_profilers_release(t->owner);
   tt_free(t);
+  i->prof = NULL;
 }
 
 // ---- ProxyCtrl
@@ -195,13 +157,6 @@ void tt_proxy_prof_ctrl_start(tt_proxy *p, tt_prof_event *e, ncclProfilerEventSt
     tt_prof_descr d = {.type = ncclProfileProxyCtrl};
     tt_profilers_start(p->profilers, &d, NULL, NULL, e);
     tt_profilers_state(p->profilers, e, state, &(tt_prof_args){0});
-  }
-}
-
-void tt_proxy_prof_ctrl_end(tt_proxy *p, tt_prof_event *e)
-{
-  if (tt_prof_is_on(e)) {
-    tt_profilers_stop(p->profilers, e);
   }
 }
 

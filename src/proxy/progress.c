@@ -70,7 +70,7 @@ static void enqueue_item(tt_proxy *p, tt_proxy_item *i)
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
     drop_items(c);
   } else if (!c->active) {
-    tt_proxy_conn **list = c->send ? &p->sends : &p->recvs;
+    tt_proxy_conn **list = &p->active[c->send];
     c->active = true;
     c->next_active = *list;
     *list = c;
@@ -163,7 +163,7 @@ void tt_proxy_conn_ready(tt_proxy_conn *c, void *comm, bool flush)
   atomic_store_explicit(&c->stage, TT_CONN_READY, memory_order_release);
   tt_bell_fence(); // either this look finds an operation that was just posted, or its look finds the connection ready
   tt_proxy_look(c->proxy);
-  tt_proxy_kick(c->proxy);
+  tt_proxy_kick(c->proxy, false);
 }
 
 void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
@@ -235,7 +235,8 @@ static bool round_once(tt_proxy *p)
   p->rounds++;
   p->round++;
   int sends[MAX_CHANGED], recvs[MAX_CHANGED];
-  int nsends = round_over(&p->sends, send_round, sends), nrecvs = round_over(&p->recvs, tt_proxy_recv_round, recvs);
+  int nsends = round_over(&p->active[true], send_round, sends),
+      nrecvs = round_over(&p->active[false], tt_proxy_recv_round, recvs);
   if (nsends + nrecvs > 0) {
     tt_bell_fence();
     ring_rank(p, sends, nsends);
@@ -243,12 +244,23 @@ static bool round_once(tt_proxy *p)
   }
   if (p->unstamped > 0 && --p->unstamped == 0) {
     uint64_t now = tt_now_ns();
-    stamp(p->sends, now);
-    stamp(p->recvs, now);
+    stamp(p->active[true], now);
+    stamp(p->active[false], now);
   }
   bool sent = p->clients != NULL && tt_client_round(p);
   sent |= TT_UNLIKELY(p->sums != NULL) && tt_proxy_sums_round(p->sums);
   return sent || nsends + nrecvs > 0;
+}
+
+void tt_proxy_active_clear(tt_proxy *p)
+{
+  for (int send = 0; send < 2; send++) {
+    for (tt_proxy_conn *c = p->active[send]; c != NULL; c = c->next_active) {
+      drop_items(c);
+      c->active = false;
+    }
+    p->active[send] = NULL;
+  }
 }
 
 // The port is stopped: what its executor had sent before still goes out as far as the network takes it at once; all the
@@ -257,17 +269,10 @@ static void drop_operations(tt_proxy *p)
 {
   int unused[MAX_CHANGED];
   append_incoming(p);
-  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->sends, send_round, unused) > 0; i++) {
+  for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->active[true], send_round, unused) > 0; i++) {
   }
   p->dropped = true;
-  tt_proxy_conn **lists[] = {&p->sends, &p->recvs};
-  for (size_t k = 0; k < TT_COUNT(lists); k++) {
-    for (tt_proxy_conn *c = *lists[k]; c != NULL; c = c->next_active) {
-      drop_items(c);
-      c->active = false;
-    }
-    *lists[k] = NULL;
-  }
+  tt_proxy_active_clear(p);
   if (p->sums != NULL) {
     tt_proxy_sums_drop(p->sums);
   }
@@ -297,7 +302,7 @@ static bool progress_look(tt_proxy *p)
   if (TT_UNLIKELY(atomic_load_explicit(&p->rests, memory_order_relaxed))) {
     announce_rest(p);
   }
-  if (has_incoming(p) && ((p->sends == NULL && p->recvs == NULL) || p->rounds >= p->append_every)) {
+  if (has_incoming(p) && ((p->active[true] == NULL && p->active[false] == NULL) || p->rounds >= p->append_every)) {
     append_incoming(p);
   }
   bool moved = round_once(p);
@@ -334,13 +339,15 @@ static bool take_run(tt_proxy *p, bool insist)
   return true; // he has gone meanwhile: the flag is ours, and a 2 asks us to look twice
 }
 
-bool tt_proxy_look(tt_proxy *p)
+static bool look_and_release(tt_proxy *p)
 {
-  if (!tt_proxy_busy(p) || !take_run(p, true)) {
-    return false;
-  }
   bool moved = progress_look(p);
   return run_flag_release(p) || moved;
+}
+
+bool tt_proxy_look(tt_proxy *p)
+{
+  return tt_proxy_busy(p) && take_run(p, true) && look_and_release(p);
 }
 
 bool tt_proxy_progress(tt_proxy *p, bool insist)
@@ -352,8 +359,7 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   if (atomic_load_explicit(&p->left, memory_order_relaxed)) {
     atomic_store_explicit(&p->left, false, memory_order_relaxed);
   }
-  bool moved = progress_look(p);
-  return run_flag_release(p) || moved;
+  return look_and_release(p);
 }
 
 bool tt_proxy_run_try(tt_proxy *p)
@@ -375,12 +381,10 @@ void tt_proxy_run_release(tt_proxy *p)
 
 void tt_proxy_settle(tt_proxy *p)
 {
-  if (!tt_proxy_busy(p)) {
-    return;
+  if (tt_proxy_busy(p)) {
+    tt_proxy_run_hold(p);
+    look_and_release(p);
   }
-  tt_proxy_run_hold(p);
-  progress_look(p);
-  run_flag_release(p);
 }
 
 void tt_proxy_seize(tt_proxy *p)

@@ -177,13 +177,7 @@ void tt_proxy_disown(tt_proxy *p)
       disown_conn(&peer->recv);
     }
   }
-  for (tt_proxy_conn *c = p->sends; c != NULL; c = c->next_active) {
-    c->active = false;
-  }
-  for (tt_proxy_conn *c = p->recvs; c != NULL; c = c->next_active) {
-    c->active = false;
-  }
-  p->sends = p->recvs = NULL;
+  tt_proxy_active_clear(p);
   p->lone = (tt_port){.rank = p->rank, .page = &p->lone.lone_page};
   atomic_store_explicit(&p->lone.lone_page.state, TT_RANK_GONE, memory_order_relaxed);
   p->port = &p->lone;
@@ -205,7 +199,7 @@ static void proxy_init(tt_proxy *p, const tt_proxy_env *env)
   p->dropped = p->said = false;
   atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
-  p->sends = p->recvs = NULL;
+  p->active[false] = p->active[true] = NULL;
   p->regions = p->mrs = p->client_pairs = NULL;
   p->sums = NULL;
   p->round = 1;
@@ -266,7 +260,7 @@ fail:
 
 // ---- peers and links
 
-static void conn_init(tt_proxy *p, tt_proxy_peer *peer, tt_proxy_conn *c, bool send)
+void tt_proxy_conn_init(tt_proxy *p, tt_proxy_peer *peer, tt_proxy_conn *c, bool send)
 {
   c->proxy = p;
   c->peer = peer;
@@ -281,8 +275,8 @@ static tt_proxy_peer *peer_new(tt_proxy *p, int rank)
     return NULL;
   }
   peer->rank = rank;
-  conn_init(p, peer, &peer->send, true);
-  conn_init(p, peer, &peer->recv, false);
+  tt_proxy_conn_init(p, peer, &peer->send, true);
+  tt_proxy_conn_init(p, peer, &peer->recv, false);
   peer->ties = tt_proxy_ties_new(peer);
   if (peer->ties == NULL) {
     tt_free(peer);
@@ -322,16 +316,20 @@ static bool layout_fits(const tt_fifo *fifos)
   return true;
 }
 
+tt_proxy_fifo tt_proxy_fifo_view(const tt_fifo *f)
+{
+  return (tt_proxy_fifo){.slots = f->slots,
+                         .head = f->head,
+                         .stride = f->stride,
+                         .mask = f->mask,
+                         .at = (uint32_t)(f->data - f->slots),
+                         .capacity = f->capacity};
+}
+
 static void attach_fifos(tt_proxy_conn *c, const tt_fifo *fifos)
 {
   for (int k = 0; k < TT_PROXY_FIFOS; k++) {
-    const tt_fifo *f = &fifos[k];
-    c->fifo[k] = (tt_proxy_fifo){.slots = f->slots,
-                                 .head = f->head,
-                                 .stride = f->stride,
-                                 .mask = f->mask,
-                                 .at = (uint32_t)(f->data - f->slots),
-                                 .capacity = f->capacity};
+    c->fifo[k] = tt_proxy_fifo_view(&fifos[k]);
   }
   atomic_store_explicit(&c->attached, true, memory_order_release);
 }
@@ -521,9 +519,8 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
 {
   tt_proxy_run_hold(p);
   int n = tt_proxy_items_states(atomic_load_explicit(&p->incoming, memory_order_acquire), out, 0, max);
-  const tt_proxy_conn *lists[] = {p->sends, p->recvs};
-  for (size_t k = 0; k < TT_COUNT(lists); k++) {
-    for (const tt_proxy_conn *c = lists[k]; c != NULL; c = c->next_active) {
+  for (int send = 0; send < 2; send++) {
+    for (const tt_proxy_conn *c = p->active[send]; c != NULL; c = c->next_active) {
       n = tt_proxy_items_states(c->first, out, n, max);
     }
   }
@@ -579,7 +576,7 @@ static void mover_kick(void *self, bool lazily)
 {
   tt_proxy *p = self;
   bool urgent = !lazily && (tt_proxy_count(&p->unsent) != 0 || atomic_load_explicit(&p->refused, memory_order_relaxed));
-  (urgent ? tt_proxy_kick : tt_proxy_kick_lazily)(p);
+  tt_proxy_kick(p, !urgent);
 }
 
 static void mover_state_changed(void *self)

@@ -138,10 +138,10 @@ bool tt_proxy_idle(const tt_proxy *p);
 // The caller leaves, and nobody drives this proxy's operations from here: the progress thread shall. Costs two loads
 // when there are none. To be called after tt_proxy_progress, when a plan is left blocked or is complete before its
 // operations are. Any thread.
-void tt_proxy_kick(tt_proxy *p);
-// The same for a caller that will probably come back to wait, and attend: the progress thread finds the operations when
+//
+// `lazily`: the caller will probably come back to wait, and attend. Then the progress thread finds the operations when
 // it looks next, within a tick; it is only woken when it would not look at all.
-void tt_proxy_kick_lazily(tt_proxy *p);
+void tt_proxy_kick(tt_proxy *p, bool lazily);
 // Threads that wait for streams, or run them for others (the worker), and so drive proxies, come (+1) and go or fall
 // asleep (-1; before their last look). While there are any, the progress thread stands back; when the last one leaves
 // and operations are left, it is woken. Any thread.

@@ -69,11 +69,6 @@ typedef struct tt_proxy_mr {
   struct tt_proxy_mr *next; // gone: of the connection's list
 } tt_proxy_mr;
 
-// Memory that the user has registered.
-typedef struct tt_proxy_region {
-  tt_span extent;
-} tt_proxy_region;
-
 // Room for one payload in memory that connections share (pool.c).
 typedef struct tt_proxy_buffer {
   struct tt_proxy_buffer *next; // free list
@@ -182,18 +177,18 @@ struct tt_proxy {
   _Atomic bool left;         // kicked, and not driven since: the progress thread need not stand back
   _Atomic bool refused; // the network said "not now" to a connection with nothing under way: no event will tell when to
                         // try again
-  _Atomic uint32_t unsent; // messages that the network has taken and not sent yet. Written by the run flag's holder
-  bool dropped;            // the port is stopped, and the operations have been dropped. The holder's
-  uint32_t rounds;         // since new operations were last taken on. The holder's
-  int unstamped;           // rounds until new operations get their time. The holder's
-  tt_proxy_conn *sends, *recvs; // connections with operations. The holder's
-  tt_span *regions;             // what the user has registered. The holder's
-  tt_span *mrs;                 // what all connections have registered with the network. The holder's
-  struct tt_proxy_sums *sums;   // the link with a network that reduces; NULL: none. The holder's
-  tt_proxy_pool pools[2];       // of receives and of sends. The holder's
-  uint32_t round;               // counts rounds. The holder's
-  uint32_t max_extras;          // staging buffers that a pool may give out as further ones; 0 to … Written by create
-  bool said;                    // that the network does not want some memory. The holder's
+  _Atomic uint32_t unsent;    // messages that the network has taken and not sent yet. Written by the run flag's holder
+  bool dropped;               // the port is stopped, and the operations have been dropped. The holder's
+  uint32_t rounds;            // since new operations were last taken on. The holder's
+  int unstamped;              // rounds until new operations get their time. The holder's
+  tt_proxy_conn *active[2];   // connections with operations: that receive, that send. The holder's
+  tt_span *regions;           // what the user has registered. The holder's
+  tt_span *mrs;               // what all connections have registered with the network. The holder's
+  struct tt_proxy_sums *sums; // the link with a network that reduces; NULL: none. The holder's
+  tt_proxy_pool pools[2];     // the same
+  uint32_t round;             // counts rounds. The holder's
+  uint32_t max_extras;        // staging buffers that a pool may give out as further ones; 0 to … Written by create
+  bool said;                  // that the network does not want some memory. The holder's
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
   // Newest first. The launching thread adds, the holder takes all. So who adds may find it empty and set it without a
@@ -259,6 +254,10 @@ void tt_proxy_each(void (*visit)(tt_proxy *p, void *arg), void *arg);
 // The peer's entry, made when it is not there yet. NULL: no memory, or no such rank. Any thread that may use a live
 // proxy.
 tt_proxy_peer *tt_proxy_peer_get(tt_proxy *p, int rank);
+// A connection before it is attached and ready. Its other members are zero.
+void tt_proxy_conn_init(tt_proxy *p, tt_proxy_peer *peer, tt_proxy_conn *c, bool send);
+// The proxy's view of a FIFO that has not been used.
+tt_proxy_fifo tt_proxy_fifo_view(const tt_fifo *f);
 // The part of tt_proxy_connect that connects nothing. Errors as there.
 ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link);
 // Fills a free item for the connection.
@@ -299,23 +298,18 @@ const tt_proxy_event *tt_proxy_prof_event(const tt_proxy_prof *t);
 // All for an item with `prof`. The operation is taken on; it is retired.
 void tt_proxy_prof_begin(tt_proxy_item *i);
 void tt_proxy_prof_end(tt_proxy_item *i);
-// Sends: the next message's turn begins, and its slot is filled or not; the network has it; the oldest is sent. Call
-// each before the item's count changes.
-void tt_proxy_prof_turn(tt_proxy_item *i, bool filled);
-void tt_proxy_prof_filled(tt_proxy_item *i, size_t bytes);
-void tt_proxy_prof_sent(tt_proxy_item *i);
-// Receives: before irecv of the next slot; the oldest message has arrived; it is published.
-void tt_proxy_prof_posting(tt_proxy_item *i);
-void tt_proxy_prof_received(tt_proxy_item *i, size_t bytes);
-void tt_proxy_prof_published(tt_proxy_item *i, size_t bytes);
+// The turn of message `n` has come; it has a new state, after so many bytes; it is over. The first two do nothing where
+// that was reported before.
+void tt_proxy_prof_start(tt_proxy_item *i, uint32_t n, ncclProfilerEventState_t state);
+void tt_proxy_prof_state(tt_proxy_item *i, uint32_t n, ncclProfilerEventState_t state, size_t bytes);
+void tt_proxy_prof_stop(tt_proxy_item *i, uint32_t n);
 // The handle that a network plugin gets with the next message (`phandle`), valid until the connection is closed. NULL:
 // no profiler wants its events.
 void *tt_proxy_prof_handle(tt_proxy_item *i);
 // Ends the profiler events of the connection's operations and of its network.
 void tt_proxy_prof_forget(tt_proxy_conn *c);
-// An event of the thread's own, with its first and last state.
+// An event of the progress thread's own, with its first and last state.
 void tt_proxy_prof_ctrl_start(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state);
-void tt_proxy_prof_ctrl_end(tt_proxy *p, tt_prof_event *e); // it has but one
 void tt_proxy_prof_ctrl_stop(tt_proxy *p, tt_prof_event *e, ncclProfilerEventState_t state, int ops);
 // The rank leaves: ends the proxy's own events and releases the rank's profilers.
 void tt_proxy_prof_leave(tt_proxy *p);
@@ -370,6 +364,8 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
     atomic_store_explicit(&c->proxy->refused, true, memory_order_relaxed);
   }
 }
+// Drops all operations of the proxy's own rank. Run flag held.
+void tt_proxy_active_clear(tt_proxy *p);
 // Drops its operations without a word. Run flag held.
 void tt_proxy_conn_drop(tt_proxy_conn *c);
 // Can it be used, as far as that is known? Registers its memory when it has just come up. Run flag held.

@@ -119,7 +119,7 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
       break; // whoever begins the plan drives the proxy next
     }
     if (TT_UNLIKELY(i->prof != NULL)) {
-      tt_proxy_prof_posting(i);
+      tt_proxy_prof_start(i, i->posted, ncclProfilerProxyStepRecvWait);
       st.phandle = tt_proxy_prof_handle(i);
     }
     st.grouped = st.two && c->groups && i->agreed;
@@ -314,11 +314,12 @@ static ncclResult_t recv_arrive(tt_proxy_conn *c)
       break;
     }
     TT_TRY(recv_flush(c, st));
-    if (TT_UNLIKELY(st->item->prof != NULL)) {
-      tt_proxy_prof_received(st->item, st->slot->bytes);
+    tt_proxy_item *i = st->item;
+    if (TT_UNLIKELY(i->prof != NULL)) {
+      tt_proxy_prof_state(i, i->received, ncclProfilerProxyStepRecvFlushWait, st->slot->bytes);
     }
     c->received++;
-    st->item->received++;
+    i->received++;
   }
   return ncclSuccess;
 }
@@ -353,7 +354,8 @@ static ncclResult_t recv_publish(tt_proxy_conn *c)
     uint32_t bytes = st->slot->bytes; // from the next line on the slot is the executor's
     atomic_store_explicit(&st->slot->seq, st->number + 1, memory_order_release);
     if (TT_UNLIKELY(i->prof != NULL)) {
-      tt_proxy_prof_published(i, bytes);
+      tt_proxy_prof_state(i, i->transmitted, ncclProfilerProxyStepRecvGPUWait, bytes);
+      tt_proxy_prof_stop(i, i->transmitted);
     }
     if (++i->transmitted == i->op.nsteps) {
       tt_proxy_retire(c);

@@ -159,13 +159,13 @@ ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size)
   if (!atomic_load_explicit(&p->registers, memory_order_relaxed)) {
     return ncclSuccess;
   }
-  tt_proxy_region *r = tt_calloc(1, sizeof *r);
+  tt_span *r = tt_calloc(1, sizeof *r);
   if (r == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the registration of a buffer", p->rank);
   }
-  r->extent = (tt_span){.start = (uintptr_t)base, .size = size};
+  *r = (tt_span){.start = (uintptr_t)base, .size = size};
   tt_proxy_run_hold(p);
-  tt_spans_add(&p->regions, &r->extent);
+  tt_spans_add(&p->regions, r);
   tt_proxy_run_release(p);
   return ncclSuccess;
 }
@@ -184,40 +184,35 @@ void tt_proxy_deregister(tt_proxy *p, void *base, size_t size)
     drop_memory(p, tt_spans_same, base, size);
   }
   tt_proxy_run_release(p);
-  tt_free(r == NULL ? NULL : TT_SPAN_OWNER(r, tt_proxy_region, extent));
+  tt_free(r);
 }
 
 void tt_proxy_regions_free(tt_proxy *p)
 {
   while (p->regions != NULL) {
-    tt_proxy_region *r = TT_SPAN_OWNER(p->regions, tt_proxy_region, extent);
-    tt_spans_remove(&p->regions, &r->extent);
+    tt_span *r = p->regions;
+    tt_spans_remove(&p->regions, r);
     tt_free(r);
   }
 }
-
-typedef struct extent {
-  char *base;
-  size_t size;
-} extent;
 
 // The memory cannot be found any more (tt_device_ops.on_free), so who looks for it after this has held the run flag
 // finds nothing.
 static void drop_extent(tt_proxy *p, void *arg)
 {
-  const extent *e = arg;
+  const tt_span *extent = arg;
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE ||
       !atomic_load_explicit(&p->registers, memory_order_relaxed)) {
     return;
   }
   tt_proxy_run_hold(p);
   if (atomic_load_explicit(&p->life, memory_order_acquire) == TT_PROXY_LIVE) {
-    drop_memory(p, tt_spans_overlap, e->base, e->size);
+    drop_memory(p, tt_spans_overlap, (void *)extent->start, extent->size);
   }
   tt_proxy_run_release(p);
 }
 
 void tt_proxy_memory_goes(void *base, size_t size)
 {
-  tt_proxy_each(drop_extent, &(extent){.base = base, .size = size});
+  tt_proxy_each(drop_extent, &(tt_span){.start = (uintptr_t)base, .size = size});
 }

@@ -225,7 +225,7 @@ static void doorbells(void **state)
   tt_fifo *out = r->ranks[0].links[3].send;
   UNTIL(atomic_load(&shared->host_rests) == 1);
   post(r, 0, rig_op(3, true, TT_LL, 2));
-  tt_proxy_kick(proxy(r, 0));
+  tt_proxy_kick(proxy(r, 0), false);
   UNTIL(atomic_load(&shared->taken) == atomic_load(&shared->posted) && atomic_load(&shared->posted) == 2);
   UNTIL(atomic_load(&shared->host_rests) == 1 && atomic_load(&shared->sender_rests) == 1);
   tt_proxy_thread_hold(true);
@@ -236,7 +236,7 @@ static void doorbells(void **state)
   UNTIL((tt_proxy_progress(proxy(r, 1), true), atomic_load(&shared->done) == 6)); // five were sent before
   assert_int_equal(atomic_load(&shared->sender_rests), 0);
   tt_proxy_thread_hold(false);
-  tt_proxy_kick(proxy(r, 0));
+  tt_proxy_kick(proxy(r, 0), false);
   UNTIL(atomic_load(&shared->sender_rests) == 1);
   close_nodes(r);
 }
@@ -298,7 +298,7 @@ static void host_fails(void **state)
   tt_proxy_mover.state_changed(proxy(r, 1));
   post(r, 0, rig_op(3, true, TT_LL, 2));
   tt_proxy_progress(proxy(r, 0), true);
-  tt_proxy_kick(proxy(r, 0));
+  tt_proxy_kick(proxy(r, 0), false);
   UNTIL(tt_port_status(&r->ranks[0].port) != ncclSuccess);
   assert_int_equal(tt_port_status(&r->ranks[0].port), ncclRemoteError);
   assert_non_null(strstr(r->ranks[0].port.error, "rank 1"));
@@ -319,7 +319,7 @@ static void network_fails(void **state)
   atomic_store(&fake.fail_in, 1);
   FAKE_DEMAND(rig_put(0, &r->ranks[0].links[3].send[TT_LL], TT_LL, 0x100000000ull, 77));
   tt_proxy_progress(proxy(r, 0), true);
-  tt_proxy_kick(proxy(r, 0));
+  tt_proxy_kick(proxy(r, 0), false);
   UNTIL(tt_port_status(&r->ranks[0].port) != ncclSuccess);
   assert_non_null(strstr(r->ranks[0].port.error, "rank 1"));
   assert_int_equal(tt_port_status(&r->ranks[1].port), ncclSuccess);

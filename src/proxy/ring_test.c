@@ -62,7 +62,7 @@ static void sleep_on_bell(player *p, bool attends)
     tt_proxy_attend(-1);
   }
   if (!turn(p)) {
-    tt_proxy_kick(k->proxy);
+    tt_proxy_kick(k->proxy, false);
     bool rung = tt_bell_sleep(&bell, &ticket, 1, SLEEP_NS);
     FAKE_DEMAND(rung || turn(p) == false);
     FAKE_DEMAND(rung);
@@ -99,7 +99,7 @@ static void play_one(player *p, int op)
   if (how != LEAVE) {
     tt_proxy_attend(-1);
   }
-  tt_proxy_kick(k->proxy); // what is left of the sends
+  tt_proxy_kick(k->proxy, false); // what is left of the sends
 }
 
 static void *play(void *arg)

@@ -108,7 +108,10 @@ static ncclResult_t transmit(tt_proxy_conn *c)
     tt_slot *s = tt_proxy_slot(f, f->next);
     bool filled = atomic_load_explicit(&s->seq, memory_order_acquire) == f->next + 1;
     if (TT_UNLIKELY(i->prof != NULL)) {
-      tt_proxy_prof_turn(i, filled);
+      tt_proxy_prof_start(i, i->transmitted, ncclProfilerProxyStepSendGPUWait);
+      if (filled) {
+        tt_proxy_prof_state(i, i->transmitted, ncclProfilerProxyStepSendPeerWait_v4, 0);
+      }
     }
     if (!filled) {
       break;
@@ -131,7 +134,7 @@ static ncclResult_t transmit(tt_proxy_conn *c)
     c->owes = st.two;
     TT_TRY(send_payload(c));
     if (TT_UNLIKELY(i->prof != NULL)) {
-      tt_proxy_prof_filled(i, s->bytes);
+      tt_proxy_prof_state(i, i->transmitted, ncclProfilerProxyStepSendWait, s->bytes);
     }
     if (++i->transmitted == i->op.nsteps) {
       c->poster = i = i->next;
@@ -177,7 +180,7 @@ static ncclResult_t send_complete(tt_proxy_conn *c)
     c->finished++;
     atomic_store_explicit(c->fifo[i->op.proto].head, st->number + 1, memory_order_release);
     if (TT_UNLIKELY(i->prof != NULL)) {
-      tt_proxy_prof_sent(i);
+      tt_proxy_prof_stop(i, i->done);
     }
     if (++i->done == i->op.nsteps) {
       tt_proxy_retire(c);

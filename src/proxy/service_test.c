@@ -79,8 +79,8 @@ static void send_some(rig *r, uint32_t n)
   }
   tt_proxy_progress(r->ranks[0].proxy, true);
   tt_proxy_progress(r->ranks[1].proxy, true);
-  tt_proxy_kick(r->ranks[0].proxy);
-  tt_proxy_kick(r->ranks[1].proxy);
+  tt_proxy_kick(r->ranks[0].proxy, false);
+  tt_proxy_kick(r->ranks[1].proxy, false);
 }
 
 static uint32_t get_all(rig *r)
@@ -378,7 +378,7 @@ static void destroy_early(void **state)
     for (int i = 0; i < 3; i++) {
       rig_link(r, i, (i + 1) % 3, true);
       post(r, i, rig_op((i + 1) % 3, true, TT_SIMPLE, 9));
-      tt_proxy_kick(r->ranks[i].proxy);
+      tt_proxy_kick(r->ranks[i].proxy, false);
     }
     tt_sleep_ns((uint64_t)k * 100000);
     rig_close(r);
@@ -715,7 +715,7 @@ static void killed_with_data(void **state)
     for (int i = 0; i < 5; i++) {
       rig_put(1, &r->ranks[1].links[0].send[TT_SIMPLE], TT_SIMPLE, 0x100000000ull, 77);
     }
-    tt_proxy_kick(r->ranks[1].proxy);
+    tt_proxy_kick(r->ranks[1].proxy, false);
     sleep(60);
     _exit(1);
   }
@@ -723,7 +723,7 @@ static void killed_with_data(void **state)
   rig *r = open_half(b, 0, &tt_net_socket);
   post(r, 0, rig_op(1, false, TT_SIMPLE, 100));
   tt_proxy_progress(r->ranks[0].proxy, true);
-  tt_proxy_kick(r->ranks[0].proxy);
+  tt_proxy_kick(r->ranks[0].proxy, false);
   int n = 0;
   UNTIL((n += rig_get(1, &r->ranks[0].links[1].recv[TT_SIMPLE], TT_SIMPLE, 0x100000000ull, 77)) == 5);
   kill(pid, SIGKILL);

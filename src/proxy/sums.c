@@ -27,16 +27,6 @@ struct tt_proxy_sums {
   sum sums[TT_COLLNET_REQUESTS];
 };
 
-static void view(tt_proxy_fifo *to, const tt_fifo *f)
-{
-  *to = (tt_proxy_fifo){.slots = f->slots,
-                        .head = f->head,
-                        .stride = f->stride,
-                        .mask = f->mask,
-                        .at = (uint32_t)(f->data - f->slots),
-                        .capacity = f->capacity};
-}
-
 static ncclResult_t reg(tt_collnet_comm *comm, tt_proxy_fifo *f)
 {
   return tt_collnet_reg(comm, f->slots, ((size_t)f->mask + 1) * f->stride, &f->mhandle);
@@ -61,9 +51,11 @@ ncclResult_t tt_proxy_sums_open(tt_proxy *p, tt_link *link, tt_collnet_comm *com
     tt_collnet_disconnect(comm);
     return tt_fail(ncclSystemError, "rank %d: no memory for messages to a network that reduces", p->rank);
   }
-  *s = (tt_proxy_sums){.proxy = p, .comm = comm, .peer = link->peer};
-  view(&s->send, &link->send[TT_SIMPLE]);
-  view(&s->recv, &link->recv[TT_SIMPLE]);
+  *s = (tt_proxy_sums){.proxy = p,
+                       .comm = comm,
+                       .peer = link->peer,
+                       .send = tt_proxy_fifo_view(&link->send[TT_SIMPLE]),
+                       .recv = tt_proxy_fifo_view(&link->recv[TT_SIMPLE])};
   ncclResult_t res;
   TT_TRY_GOTO(reg(comm, &s->send), res);
   TT_TRY_GOTO(reg(comm, &s->recv), res);

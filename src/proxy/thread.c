@@ -99,27 +99,17 @@ static bool is_proxy_watched(const tt_proxy *p)
          atomic_load_explicit(&p->incoming, memory_order_relaxed) == NULL;
 }
 
-void tt_proxy_kick(tt_proxy *p)
+void tt_proxy_kick(tt_proxy *p, bool lazily)
 {
   if (!tt_proxy_busy(p)) {
     return;
   }
-  atomic_store_explicit(&p->left, true, memory_order_relaxed);
-  tt_bell_fence();
-  int s = atomic_load_explicit(&state, memory_order_relaxed);
-  if (s == NAPPING || s == ASLEEP || ((s == POLLING || s == MIXED) && !is_proxy_watched(p))) {
-    wake_thread(s);
-  }
-}
-
-void tt_proxy_kick_lazily(tt_proxy *p)
-{
-  if (!tt_proxy_busy(p)) {
-    return;
+  if (!lazily) {
+    atomic_store_explicit(&p->left, true, memory_order_relaxed);
   }
   tt_bell_fence();
   int s = atomic_load_explicit(&state, memory_order_relaxed);
-  if (s == ASLEEP || ((s == POLLING || s == MIXED) && !is_proxy_watched(p))) {
+  if (s == ASLEEP || (s == NAPPING && !lazily) || ((s == POLLING || s == MIXED) && !is_proxy_watched(p))) {
     wake_thread(s);
   }
 }
@@ -184,7 +174,9 @@ static void tell_busy(tt_proxy *p, bool busy)
   tt_prof_event e;
   p->seen_busy = busy;
   tt_proxy_prof_ctrl_start(p, &e, busy ? ncclProfilerProxyCtrlActive : ncclProfilerProxyCtrlIdle);
-  tt_proxy_prof_ctrl_end(p, &e);
+  if (tt_prof_is_on(&e)) {
+    tt_profilers_stop(p->profilers, &e);
+  }
   tt_proxy_run_release(p);
 }
 

@@ -41,8 +41,8 @@ static bool idle(rig *r)
 
 static void kick_both(rig *r)
 {
-  tt_proxy_kick(r->ranks[0].proxy);
-  tt_proxy_kick(r->ranks[1].proxy);
+  tt_proxy_kick(r->ranks[0].proxy, false);
+  tt_proxy_kick(r->ranks[1].proxy, false);
 }
 
 // Operations that are left, posted only or also driven, are finished by the thread, however it sleeps; long pauses in
@@ -94,7 +94,7 @@ static void stands_back(void **state)
   assert_true(atomic_load(&fake.tests_elsewhere) < atomic_load(&fake.tests_here) / 2);
   put(r);
   put(r);
-  tt_proxy_kick(r->ranks[0].proxy);
+  tt_proxy_kick(r->ranks[0].proxy, false);
   UNTIL(idle(r));
   assert_true(get(r) && get(r));
   post_both(r, 1); // nobody drives, nobody kicks, but somebody leaves
@@ -102,7 +102,7 @@ static void stands_back(void **state)
   tt_proxy_attend(-1);
   UNTIL(idle(r));
   assert_true(get(r));
-  tt_proxy_kick(r->ranks[0].proxy); // nothing to do
+  tt_proxy_kick(r->ranks[0].proxy, false); // nothing to do
   rig_close(r);
   fake_stop();
 }
@@ -138,7 +138,7 @@ static void mixed(void **state)
   tt_proxy_attend(1);
   for (int i = 0; i < 50; i++) {
     post_both(r, 1);
-    tt_proxy_kick(r->ranks[1].proxy); // the receive is left, the send is driven here
+    tt_proxy_kick(r->ranks[1].proxy, false); // the receive is left, the send is driven here
     put(r);
     for (uint64_t end = tt_now_ns() + RIG_WAIT_NS; !idle(r);) {
       FAKE_DEMAND(tt_now_ns() < end);
@@ -192,7 +192,7 @@ static void manage_deaf(rig *r)
     rounds = tt_proxy_thread_rounds() - rounds;
     assert_in_range(rounds, 0, 100 + 3 * (tt_now_ns() - begin) / 50000);
     put(r);
-    tt_proxy_kick(r->ranks[0].proxy);
+    tt_proxy_kick(r->ranks[0].proxy, false);
     UNTIL(idle(r));
     assert_true(get(r));
   }
@@ -239,7 +239,7 @@ static void refused(void **state)
   kick_both(r);
   UNTIL(atomic_load(&fake.watching) == 2); // as if nothing had been
   put(r);
-  tt_proxy_kick(r->ranks[0].proxy);
+  tt_proxy_kick(r->ranks[0].proxy, false);
   UNTIL(idle(r));
   assert_true(get(r));
   rig_close(r);
@@ -256,7 +256,7 @@ static void touch(tt_proxy *p, void *unused)
 {
   (void)unused;
   tt_proxy_progress(p, true);
-  tt_proxy_kick(p);
+  tt_proxy_kick(p, false);
 }
 
 static void *meddle(void *unused)
@@ -340,7 +340,7 @@ static void ends_and_starts(void **state)
     post_both(r, 1);
     kick_both(r);
     put(r);
-    tt_proxy_kick(r->ranks[0].proxy);
+    tt_proxy_kick(r->ranks[0].proxy, false);
     UNTIL(idle(r));
     assert_true(get(r));
     UNTIL(atomic_load(&fake.watching) == 0); // it is asleep, or about to be
