@@ -215,8 +215,9 @@ static void begin(uint32_t n, uint32_t items)
   longest_ns = 0;
   fix.port.page = &fix.page;
   fix.port.row = &device;
-  fix.watch = (watch){.net = &net};
-  watched = &fix.watch;
+  fix.watch = (watch){.key.size = 1, .net = &net};
+  watched = NULL;
+  tt_spans_add(&watched, &fix.watch.key);
   for (uint32_t i = 0; i < items; i++) {
     mem.items[i].after = &mem.items[(i + 1) % items];
     proxy->newest = &mem.items[0];

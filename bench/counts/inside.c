@@ -301,9 +301,9 @@ static void close_rings(int n)
 
 // ---- neighbours that send for each other
 
-static tt_proxy_home homes[MOST];
+static tt_proxy_where where[MOST];
 static int hosts[MOST];
-static tt_proxy_service service = {.proxy = &proxy, .homes = homes, .hosts = hosts, .rails = 2};
+static tt_proxy_service service = {.proxy = &proxy, .where = where, .hosts = hosts, .rails = 2};
 
 // Two nodes with two devices each.
 static void make_neighbours(int n)
@@ -311,7 +311,7 @@ static void make_neighbours(int n)
   proxy.service = &service;
   proxy.nranks = n;
   for (int i = 0; i < n; i++) {
-    homes[i] = (tt_proxy_home){.node = i / (n / 2), .place = i % (n / 2), .ndevices = 2, .mailbox = "here"};
+    where[i].home = (tt_proxy_home){.node = i / (n / 2), .place = i % (n / 2), .ndevices = 2, .mailbox = "here"};
   }
 }
 

@@ -17,12 +17,6 @@
 
 // ---- the run flag's holder
 
-static bool is_foreign(const tt_proxy *p, const tt_relay_client *g)
-{
-  const tt_proxy_home *homes = p->service->homes;
-  return strcmp(homes[g->rank].mailbox, homes[p->rank].mailbox) != 0;
-}
-
 static void client_enqueue(tt_relay_client *g, tt_proxy_item *i, const tt_relay_op *from)
 {
   tt_proxy_conn *c = &g->peer.send;
@@ -35,7 +29,7 @@ static void client_enqueue(tt_relay_client *g, tt_proxy_item *i, const tt_relay_
   op.place = (tt_proxy_place){.lane = NULL};
   tt_proxy_item_fill(i, c, &op);
   if (TT_UNLIKELY(from->event.pid != 0)) {
-    i->prof = tt_proxy_prof_new_for(c->proxy->profilers, &from->event, is_foreign(c->proxy, g));
+    i->prof = tt_proxy_prof_new_for(c->proxy->profilers, &from->event, g->foreign);
   }
   if (TT_UNLIKELY(i->prof != NULL)) {
     tt_proxy_prof_begin(i);
@@ -218,14 +212,16 @@ static ncclResult_t client_new(tt_proxy_service *s, int rank, const tt_msg *m, t
   if (g == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to send for rank %d", s->proxy->rank, rank);
   }
+  const tt_proxy_home *own = &s->where[s->proxy->rank].home, *sender = &s->where[rank].home;
   g->rank = rank;
+  g->foreign = strcmp(sender->mailbox, own->mailbox) != 0;
   g->peer.rank = (int)m->head.id;
   g->bell = -1;
   tt_proxy_conn_init(s->proxy, &g->peer, &g->peer.send, true);
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
   tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, rank, g->peer.rank);
-  TT_TRY_GOTO(tt_fdbox_push(s->homes[rank].mailbox, &key, tt_proxy_thread_bell()), res);
+  TT_TRY_GOTO(tt_fdbox_push(s->where[rank].home.mailbox, &key, tt_proxy_thread_bell()), res);
   client_attach(g, &m->get_fd);
   *out = g;
   return ncclSuccess;
@@ -248,7 +244,6 @@ static void move_in(tt_proxy *p, tt_relay_client *g)
   tt_spans_add(&p->client_pairs, &g->pair);
   tt_spans_add(&p->client_ends, &g->end);
   atomic_store(&p->nclients, atomic_load(&p->nclients) + 1);
-  atomic_store(&p->foreign, atomic_load(&p->foreign) + is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_look(p);
   tt_proxy_kick(p, false);
@@ -270,7 +265,6 @@ static void move_out(tt_proxy *p, tt_relay_client *g)
   tt_spans_remove(&p->client_pairs, &g->pair);
   tt_spans_remove(&p->client_ends, &g->end);
   atomic_store(&p->nclients, atomic_load(&p->nclients) - 1);
-  atomic_store(&p->foreign, atomic_load(&p->foreign) - is_foreign(p, g));
   tt_proxy_run_release(p);
   tt_proxy_setup_cancel(p->service, &g->ties);
   tt_timer_set(&p->service->timers, &g->ties.timer, 0);
@@ -425,7 +419,6 @@ void tt_client_free(tt_proxy *p)
   p->client_pairs = p->client_ends = NULL;
   atomic_store(&p->nclients, 0);
   atomic_store(&p->sending, false);
-  atomic_store(&p->foreign, 0);
 }
 
 void tt_client_forget(tt_proxy *p)
@@ -445,14 +438,16 @@ typedef struct lingering {
 static void look_at_clients(tt_proxy *p, void *arg)
 {
   lingering *l = arg;
-  if (!atomic_load(&p->orphan) || atomic_load(&p->foreign) == 0) {
+  if (!atomic_load(&p->orphan)) {
     return;
   }
-  l->any = true;
   tt_proxy_run_hold(p);
   for (const tt_relay_client *g = p->clients; g != NULL; g = g->next) {
-    l->pending |= g->peer.send.first != NULL || g->taken != atomic_load(&g->shared->posted);
-    l->moved += g->taken + g->peer.send.posted + g->peer.send.finished;
+    if (g->foreign) {
+      l->any = true;
+      l->pending |= g->peer.send.first != NULL || g->taken != atomic_load(&g->shared->posted);
+      l->moved += g->taken + g->peer.send.posted + g->peer.send.finished;
+    }
   }
   tt_proxy_run_release(p);
 }
@@ -485,9 +480,7 @@ void tt_client_outlive(tt_proxy *p)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   atomic_store(&p->orphan, true);
-  if (atomic_load(&p->foreign) != 0) {
-    pthread_once(&once, at_exit);
-  }
+  pthread_once(&once, at_exit);
 }
 
 // ---- states

@@ -192,7 +192,6 @@ static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg
     take_init(s, k, t, m);
     return;
   }
-  bool wrong_way = false;
   switch (m->head.type) {
   case TT_MSG_STATE:
     k->asked = false; // if it was said before the question came, there will be another one
@@ -203,20 +202,8 @@ static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg
     k->closing = true;
     tt_proxy_word_close(t);
     break;
-  case TT_MSG_ANSWER: wrong_way = !k->outgoing; break;
-  case TT_MSG_GET_FD:
-    wrong_way = k->outgoing;
-    if (!wrong_way) {
-      tt_client_message(s, k, m);
-      return;
-    }
-    break;
-  default: wrong_way = k->outgoing; break;
-  }
-  if (wrong_way) {
-    damaged(s, k, "a message that goes the other way");
-  } else if (m->head.type != TT_MSG_STATE && m->head.type != TT_MSG_PROBE && m->head.type != TT_MSG_CLOSE) {
-    dispatch_setup(s, k, t, m);
+  case TT_MSG_GET_FD: tt_client_message(s, k, m); break;
+  default: dispatch_setup(s, k, t, m); break;
   }
 }
 
@@ -227,7 +214,7 @@ void tt_proxy_talk_feed(tt_proxy_service *s, tt_proxy_talk *k)
   while (k->fd >= 0) {
     tt_msg m;
     const char *why = NULL;
-    int n = tt_msg_read(k->in + at, k->got - at, k->rank, &m, &why);
+    int n = tt_msg_read(k->in + at, k->got - at, k->rank, k->outgoing, &m, &why);
     if (n < 0) {
       damaged(s, k, why);
     }
@@ -271,13 +258,12 @@ static void talk_ready(tt_proxy_service *s, tt_proxy_talk *k)
   }
 }
 
-static void talk_free(tt_proxy_service *s, tt_proxy_talk *k)
+static void talk_free(tt_proxy_talk *k)
 {
   *k->at = k->next;
   if (k->next != NULL) {
     k->next->at = k->at;
   }
-  tt_timer_set(&s->questions, &k->question, 0);
   tt_free(k);
 }
 
@@ -295,7 +281,7 @@ void tt_proxy_talk_step(tt_proxy_service *s)
   while (s->ended != NULL) {
     tt_proxy_talk *k = s->ended;
     s->ended = k->ended;
-    talk_free(s, k);
+    talk_free(k);
   }
 }
 
@@ -322,7 +308,7 @@ static void dial_start(tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_proxy *p = s->proxy;
   tt_hello h = {.kind = TT_HELLO_PROXY, .rank = p->rank, .to = t->peer->rank, .nranks = p->nranks, .tag = p->hash};
-  int e = tt_dial_start(&s->where[t->peer->rank], &s->key, &h, t->linked_ns + s->limits.connect_ns, &t->dial);
+  int e = tt_dial_start(&s->where[t->peer->rank].addrs, &s->key, &h, t->linked_ns + s->limits.connect_ns, &t->dial);
   t->dialling = TT_DIAL_ON;
   tt_proxy_ties_due(s, t);
   if (e == 0) {
@@ -414,7 +400,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   const char *advice = "", *why = describe_dial_error(e, &advice);
   ncclResult_t res = tt_fail(tt_sock_is_shortage(e) ? ncclSystemError : ncclRemoteError,
                              "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank, peer,
-                             tt_addrs_text(&s->where[peer], at), why, advice[0] != 0 ? ". " : "", advice);
+                             tt_addrs_text(&s->where[peer].addrs, at), why, advice[0] != 0 ? ". " : "", advice);
   tt_client_unreachable(s, peer);
   tt_relay_unreachable(s, peer);
   if (t->own) {
@@ -506,6 +492,6 @@ void tt_proxy_talks_close(tt_proxy_service *s, uint64_t until_ns)
     }
   }
   while (s->talks != NULL) {
-    talk_free(s, s->talks);
+    talk_free(s->talks);
   }
 }

@@ -6,35 +6,39 @@
 #include "base/util.h"
 #include "device/link.h"
 
+typedef enum { NO_WAY, BOTH_WAYS, FROM_DIALLER, TO_DIALLER } msg_way;
+
+// The messages between two ranks.
+static const struct msg_form {
+  msg_way way; // NO_WAY: there is no such message
+  size_t size; // of the body
+  bool behalf; // it may be about another rank's messages
+} forms[TT_MSG_TYPES] = {
+    [TT_MSG_INIT] = {FROM_DIALLER, sizeof(tt_msg_init), false},
+    [TT_MSG_SETUP] = {FROM_DIALLER, sizeof(tt_msg_setup), true},
+    [TT_MSG_TRY] = {FROM_DIALLER, 0, true},
+    [TT_MSG_CONNECT] = {FROM_DIALLER, 0, true},
+    [TT_MSG_GET_FD] = {FROM_DIALLER, sizeof(tt_msg_get_fd), false},
+    [TT_MSG_ANSWER] = {TO_DIALLER, sizeof(tt_msg_answer), true},
+    [TT_MSG_STATE] = {BOTH_WAYS, sizeof(tt_msg_state), false},
+    [TT_MSG_PROBE] = {BOTH_WAYS, 0, false},
+    [TT_MSG_CLOSE] = {BOTH_WAYS, 0, false},
+};
+
 int tt_msg_size(unsigned type)
 {
-  switch (type) {
-  case TT_MSG_INIT: return sizeof(tt_msg_init);
-  case TT_MSG_SETUP: return sizeof(tt_msg_setup);
-  case TT_MSG_CONNECT: return 0;
-  case TT_MSG_TRY: return 0;
-  case TT_MSG_CLOSE: return 0;
-  case TT_MSG_ANSWER: return sizeof(tt_msg_answer);
-  case TT_MSG_GET_FD: return sizeof(tt_msg_get_fd);
-  case TT_MSG_STATE: return sizeof(tt_msg_state);
-  case TT_MSG_PROBE: return 0;
-  default: return -1;
-  }
+  return type < TT_MSG_TYPES && forms[type].way != NO_WAY ? (int)forms[type].size : -1;
 }
 
-static bool has_behalf(unsigned type)
-{
-  return type == TT_MSG_SETUP || type == TT_MSG_CONNECT || type == TT_MSG_TRY || type == TT_MSG_ANSWER;
-}
-
-static const char *check_head(const tt_msg_head *h, int from)
+static const char *check_head(const tt_msg_head *h, int from, bool dialled)
 {
   int size = tt_msg_size(h->type);
-  return size < 0                                 ? "a message of unknown type"
-         : h->size != size                        ? "a message of the wrong size"
-         : h->from != from                        ? "a message of another rank"
-         : h->behalf != 0 && !has_behalf(h->type) ? "a damaged message"
-                                                  : NULL;
+  return size < 0                                                      ? "a message of unknown type"
+         : h->size != size                                             ? "a message of the wrong size"
+         : h->from != from                                             ? "a message of another rank"
+         : forms[h->type].way == (dialled ? FROM_DIALLER : TO_DIALLER) ? "a message that goes the other way"
+         : h->behalf != 0 && !forms[h->type].behalf                    ? "a damaged message"
+                                                                       : NULL;
 }
 
 static const char *check_body(const tt_msg *m)
@@ -55,13 +59,13 @@ static const char *check_body(const tt_msg *m)
   }
 }
 
-int tt_msg_read(const void *data, size_t got, int from, tt_msg *out, const char **why)
+int tt_msg_read(const void *data, size_t got, int from, bool dialled, tt_msg *out, const char **why)
 {
   if (got < sizeof out->head) {
     return 0;
   }
   memcpy(&out->head, data, sizeof out->head);
-  const char *wrong = check_head(&out->head, from);
+  const char *wrong = check_head(&out->head, from, dialled);
   if (wrong == NULL) {
     size_t size = sizeof out->head + out->head.size;
     if (got < size) {

@@ -112,6 +112,7 @@ typedef struct tt_msg {
 
 // Bytes of the body of a message of this type between two ranks; -1: there is no such message. Pure.
 int tt_msg_size(unsigned type);
-// Reads the message that `data` begins with. Its size in bytes (head and body), 0: `got` bytes are not all of it yet,
-// -1: it is none of ours, and `*why` says what is wrong. Pure; any bytes are allowed.
-int tt_msg_read(const void *data, size_t got, int from, tt_msg *out, const char **why);
+// Reads the message that `data` begins with, which rank `from` has sent; `dialled`: on a connection that this rank has
+// dialled. Its size in bytes (head and body), 0: `got` bytes are not all of it yet, -1: it is none of ours, and `*why`
+// says what is wrong. Pure; any bytes are allowed.
+int tt_msg_read(const void *data, size_t got, int from, bool dialled, tt_msg *out, const char **why);

@@ -64,7 +64,7 @@ void tt_proxy_probe(tt_proxy *p, int rank)
   note_wait(peer->ties, now);
   if (now - last >= TT_MAX(turn, PROBE_EVERY_NS) && may_probe(p->service, now) &&
       atomic_compare_exchange_strong(&peer->ties->asked_ns, &last, now)) {
-    tt_proxy_service_probe(p, peer);
+    tt_proxy_want(peer, TT_MSG_PROBE);
   }
 }
 
@@ -105,7 +105,7 @@ static void probe_one(tt_proxy_service *s, tt_proxy_ties *t)
     k->asked = true;
     k->silent_ns = 0;
     k->looked_ns = now;
-    tt_timer_set(&s->questions, &k->question, now);
+    tt_proxy_ties_due(s, t);
     tt_proxy_say(s, k, TT_MSG_PROBE, 0, NULL);
   }
 }
@@ -159,7 +159,8 @@ static const char *who_text(const tt_proxy_service *s, const tt_proxy_ties *t, i
   char at[TT_ADDRS_TEXT];
   int n = t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank)
                                 : snprintf(buf, room, "rank %d by way of rank %d", t->peer->rank, rank);
-  snprintf(buf + n, room - (size_t)n, " (PID %d at %s)", s->homes[rank].pid, tt_addrs_text(&s->where[rank], at));
+  snprintf(buf + n, room - (size_t)n, " (PID %d at %s)", s->where[rank].home.pid,
+           tt_addrs_text(&s->where[rank].addrs, at));
   return buf;
 }
 
@@ -177,29 +178,25 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
   }
 }
 
-// A question without an answer. Returns when to look again; 0: not again.
-static uint64_t judge_question(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now)
+// A control connection, on which a question may have no answer; NULL: there is none.
+static void judge_question(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now, uint64_t *wake_ns)
 {
   const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
-  if (k->fd < 0 || !k->asked || limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
-    return 0;
+  if (k == NULL || !k->asked || limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
+    return;
   }
   k->silent_ns += TT_MIN(now - k->looked_ns, 2 * pause);
   k->looked_ns = now;
   const tt_proxy_ties *t = k->silent_ns >= limit ? tt_proxy_waiting_peer(s, k->rank, now) : NULL;
   if (t != NULL) {
     tt_proxy_silent(s, t, k->rank);
-    return 0;
+  } else {
+    tt_wake_by(wake_ns, now + TT_MAX(pause, 1));
   }
-  return now + TT_MAX(pause, 1);
 }
 
-void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns)
+void tt_proxy_question_step(tt_proxy_service *s, const tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
-  for (tt_span *first; (first = tt_timer_first(s->questions)) != NULL && first->start <= now;) {
-    tt_timer_set(&s->questions, first, judge_question(s, TT_SPAN_OWNER(first, tt_proxy_talk, question), now));
-  }
-  if (s->questions != NULL) {
-    tt_wake_by(wake_ns, tt_timer_first(s->questions)->start);
-  }
+  judge_question(s, t->out, now, wake_ns);
+  judge_question(s, t->in, now, wake_ns);
 }

@@ -353,7 +353,7 @@ ncclResult_t tt_proxy_attach(tt_proxy *p, tt_link *link)
 ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link)
 {
   TT_TRY(tt_proxy_attach(p, link));
-  tt_proxy_service_link(p, tt_proxy_peer_find(p, link->peer));
+  tt_proxy_want(tt_proxy_peer_find(p, link->peer), TT_MSG_INIT);
   return ncclSuccess;
 }
 

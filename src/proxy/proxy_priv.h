@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "base/spans.h"
+#include "proxy/messages.h"
 #include "proxy/proxy.h"
 
 typedef struct tt_proxy_conn tt_proxy_conn;
@@ -221,7 +222,6 @@ struct tt_proxy {
   tt_span *relay_pairs;              // `relays` that the service thread has begun with, by host and receiver. The same
   _Atomic int nclients;              // by the same
   _Atomic bool sending;              // clients have operations. Written by the run flag's holder
-  _Atomic int foreign;               // clients of other processes. By the same
   _Atomic bool orphan;               // the rank has gone, clients have not
   _Atomic bool rests;                // the progress thread is going to rest: set before its look, taken by the holder
   tt_port lone;                      // in place of the rank's port when that has gone before its clients
@@ -490,10 +490,9 @@ void tt_proxy_service_stop(tt_proxy *p);
 void tt_proxy_service_free(tt_proxy *p);
 // The service's part of a peer, of which the rest is made; NULL: no memory. Freed with tt_free.
 struct tt_proxy_ties *tt_proxy_ties_new(tt_proxy_peer *peer);
-// A link to the peer was taken on: it has to be connected. Launching thread.
-void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer);
-// The peer's service shall be asked for its state. Any thread.
-void tt_proxy_service_probe(tt_proxy *p, tt_proxy_peer *peer);
+// A request to the service thread about a peer. INIT: a link was taken on, connect it. PROBE: ask the peer's service
+// for its state. START: a connection has failed, look at it. Any thread.
+void tt_proxy_want(const tt_proxy_peer *peer, tt_msg_type type);
 // Asks the peers of operations that are not done (some of them). Any thread.
 void tt_proxy_probe_pending(tt_proxy *p);
 // The connection has failed: the service thread looks at its peer. Any thread.

@@ -26,13 +26,13 @@ tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer)
 
 static int rank_device(const tt_proxy_service *s, int rank)
 {
-  return s->homes[rank].place % s->rails;
+  return s->where[rank].home.place % s->rails;
 }
 
 // May this rank's proxy send for its neighbours on this node?
 static bool is_host(const tt_proxy_service *s, int rank)
 {
-  return s->homes[rank].node == s->homes[s->proxy->rank].node && s->homes[rank].mailbox[0] != 0;
+  return s->where[rank].home.node == s->where[s->proxy->rank].home.node && s->where[rank].home.mailbox[0] != 0;
 }
 
 void tt_relay_find_hosts(tt_proxy_service *s)
@@ -66,9 +66,9 @@ static long level_of(const tt_proxy *p)
 int tt_proxy_host_of(const tt_proxy *p, int peer)
 {
   const tt_proxy_service *s = p->service;
-  const tt_proxy_home *me = &s->homes[p->rank];
+  const tt_proxy_home *me = &s->where[p->rank].home;
   long level = level_of(p);
-  if (s->rails <= 1 || level <= 0 || s->homes[peer].node == me->node) {
+  if (s->rails <= 1 || level <= 0 || s->where[peer].home.node == me->node) {
     return -1;
   }
   int rail = rank_device(s, peer);
@@ -203,7 +203,7 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
   r->next = atomic_load_explicit(&p->relays, memory_order_relaxed);
   atomic_store_explicit(&p->relays, r, memory_order_release);
   atomic_store_explicit(&peer->send.stage, TT_CONN_READY, memory_order_release); // the ring is there
-  tt_proxy_service_link(p, peer);
+  tt_proxy_want(peer, TT_MSG_INIT);
   return ncclSuccess;
 }
 
@@ -255,7 +255,7 @@ static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
 
 static ncclResult_t relay_hand_over(const tt_proxy_service *s, tt_relay *r)
 {
-  const char *box = s->homes[r->host].mailbox;
+  const char *box = s->where[r->host].home.mailbox;
   int me = s->proxy->rank, peer = r->peer;
   tt_fdkey memory = tt_relay_key(&s->key, TT_RELAY_MEMORY, me, peer),
            bell = tt_relay_key(&s->key, TT_RELAY_SENDER_BELL, me, peer);
@@ -355,9 +355,7 @@ void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
     relay_end(s, r, m->answer.text);
   } else if (!r->taken_on) {
     r->taken_on = true;
-    int me = s->proxy->rank;
-    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d(%d)", me, s->gpus[me], r->peer,
-            s->gpus[r->peer], s->proxy->net->name, rank_device(s, r->peer), host);
+    tt_proxy_log_channel(s, s->proxy->rank, r->peer, rank_device(s, r->peer), host);
     take_bell(s, r);
   }
 }

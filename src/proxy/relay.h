@@ -66,6 +66,7 @@ typedef struct tt_relay_client {
       **at;          // of the proxy; at: what points to it. Changed by the service thread with the run flag held
   tt_span pair, end; // sender and receiver, in tt_proxy.client_pairs; the other way round, in tt_proxy.client_ends
   int rank;          // the sender
+  bool foreign;      // which is in another process
   tt_relay_shared *shared;
   size_t size;
   int bell;                           // the sender's doorbell

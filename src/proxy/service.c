@@ -36,8 +36,10 @@ static void set_want(tt_proxy_service *s, tt_msg_type type)
   }
 }
 
-static void set_want_of(tt_proxy_service *s, tt_proxy_ties *t, tt_msg_type type)
+void tt_proxy_want(const tt_proxy_peer *peer, tt_msg_type type)
 {
+  tt_proxy_ties *t = peer->ties;
+  tt_proxy_service *s = peer->send.proxy->service;
   if (atomic_fetch_or(&t->wants, TT_WANT(type)) != 0) {
     return; // it is in the list, or just being taken out: the service looks at the bits after that
   }
@@ -53,7 +55,7 @@ void tt_proxy_alert(const tt_proxy_conn *c)
   const tt_proxy *p = c->proxy;
   const tt_proxy_peer *peer = c->client == NULL ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
   if (p->service != NULL && peer != NULL) {
-    set_want_of(p->service, peer->ties, TT_MSG_START);
+    tt_proxy_want(peer, TT_MSG_START);
   }
 }
 
@@ -62,16 +64,6 @@ void tt_proxy_state_changed(tt_proxy *p)
   if (p->service != NULL) {
     set_want(p->service, TT_MSG_STATE);
   }
-}
-
-void tt_proxy_service_link(tt_proxy *p, tt_proxy_peer *peer)
-{
-  set_want_of(p->service, peer->ties, TT_MSG_INIT);
-}
-
-void tt_proxy_service_probe(tt_proxy *p, tt_proxy_peer *peer)
-{
-  set_want_of(p->service, peer->ties, TT_MSG_PROBE);
 }
 
 // ---- peers
@@ -208,6 +200,7 @@ static void step_ties(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
   tt_proxy_dial_step(s, t, now);
   tt_proxy_setup_step(s, t, now, &wake_ns);
   tt_proxy_word_step(s, t, now, &wake_ns);
+  tt_proxy_question_step(s, t, now, &wake_ns);
   if (t->dialling == TT_DIAL_RESTING) {
     tt_wake_by(&wake_ns, t->rest_ns);
   } else if (t->dial != NULL) {
@@ -229,7 +222,6 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
       step_ties(s, t, now);
     }
   }
-  tt_proxy_question_step(s, now, &wake_ns);
   if (s->timers != NULL) {
     tt_wake_by(&wake_ns, tt_timer_first(s->timers)->start);
   }
@@ -306,10 +298,9 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   s->key = tt_key_derive(&env->key, "proxy: service", &env->hash, sizeof env->hash);
   p->service = s; // from here on tt_proxy_service_free has it
   s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
-  s->homes = tt_calloc((size_t)p->nranks, sizeof *s->homes);
   s->gpus = tt_calloc((size_t)p->nranks, sizeof *s->gpus);
   s->hosts = tt_calloc((size_t)p->nranks, sizeof *s->hosts);
-  if (s->where == NULL || s->homes == NULL || s->gpus == NULL || s->hosts == NULL) {
+  if (s->where == NULL || s->gpus == NULL || s->hosts == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
   }
   if (env->gpus != NULL) {
@@ -340,10 +331,10 @@ static void spread_devices(tt_proxy_service *s)
   const tt_proxy *p = s->proxy;
   s->rails = s->ndevices;
   for (int i = 0; i < p->nranks; i++) {
-    s->rails = s->homes[i].ndevices == s->rails ? s->rails : 0;
+    s->rails = s->where[i].home.ndevices == s->rails ? s->rails : 0;
   }
   if (s->rails > 1) {
-    s->device = (s->device + s->homes[p->rank].place) % s->rails;
+    s->device = (s->device + s->where[p->rank].home.place) % s->rails;
   }
 }
 
@@ -353,8 +344,7 @@ ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
     if (i != p->rank && (all[i].addrs.n == 0 || !tt_addrs_good(&all[i].addrs) || !is_home(&all[i].home))) {
       return tt_fail(ncclInternalError, "rank %d: rank %d does not say where its proxy listens", p->rank, i);
     }
-    p->service->where[i] = all[i].addrs;
-    p->service->homes[i] = all[i].home;
+    p->service->where[i] = all[i];
   }
   spread_devices(p->service);
   tt_relay_find_hosts(p->service);
@@ -405,7 +395,6 @@ void tt_proxy_service_free(tt_proxy *p)
   tt_fd_close(s->wake);
   tt_fd_close(s->events);
   tt_free(s->where);
-  tt_free(s->homes);
   tt_free(s->gpus);
   tt_free(s->hosts);
   tt_free(s);

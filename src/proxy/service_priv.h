@@ -32,8 +32,7 @@ typedef struct tt_proxy_talk {
   bool deaf;                     // takes nothing any more; what it has said is still read
   bool owes_state;               // STATE has to be sent when there is room,
   bool owes_probe;               // and ASK
-  bool asked;                    // a question has no answer yet;
-  tt_span question;              // when to look at that, in tt_proxy_service.questions
+  bool asked;                    // a question has no answer yet
   uint64_t looked_ns, silent_ns; // when that was last looked at; how long there was none while this thread was awake
   size_t got, out_at, out_end;
   char in[1024], out[2048];
@@ -113,11 +112,10 @@ struct tt_proxy_service {
   tt_key key;
   int device; // of the network, to begin with
   int ndevices;
-  tt_addrs *where;      // by rank; written by tt_proxy_meet, read after a link was taken on
-  tt_proxy_home *homes; // the same
-  int *gpus;            // device that each rank was created on, for the log
-  int rails;            // devices of every rank; 0: they have different numbers. The same
-  int *hosts;           // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
+  tt_proxy_where *where; // by rank; written by tt_proxy_meet, read after a link was taken on
+  int *gpus;             // device that each rank was created on, for the log
+  int rails;             // devices of every rank; 0: they have different numbers. The same
+  int *hosts;            // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
   int hosts_end[TT_MSG_DEVICES + 1]; // where those of each device end in `hosts`. The same
   bool left;                         // the rank has gone, clients have not
   _Atomic int
@@ -131,9 +129,8 @@ struct tt_proxy_service {
   tt_proxy_ties *ties;
   tt_span *askers; // those of them that listen for a peer, or have accepted it, by who has asked for that
   tt_proxy_talk *talks, *ended;
-  tt_span *timers;    // of peers, clients' included
-  tt_span *questions; // of control connections
-  uint64_t step_ns;   // when the last step began
+  tt_span *timers;  // of peers, clients' included
+  uint64_t step_ns; // when the last step began
   struct pollfd fds[2 + TT_GREET_POLL];
 };
 typedef struct tt_proxy_service tt_proxy_service;
@@ -192,6 +189,8 @@ void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t);
 void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t);
 // The control connection has ended: what is under way on it ends too, but not a connection whose other end stands.
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing);
+// Logs that a connection stands, over which device, and through which relay (-1: none).
+void tt_proxy_log_channel(const tt_proxy_service *s, int from, int to, int device, int relay);
 // Says why a setup has failed (TT_SETUP_FAILED). Returns ncclRemoteError.
 ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t);
 
@@ -200,8 +199,8 @@ ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties
 // The own rank has asked for the peer's state: asks those who carry messages between the two as well, each if it owes
 // no answer.
 void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t);
-// Stops the port when a peer that is waited for has not answered for too long. Lowers *wake_ns.
-void tt_proxy_question_step(tt_proxy_service *s, uint64_t now, uint64_t *wake_ns);
+// Stops the port when the peer has not answered for too long, and a peer is waited for. Lowers *wake_ns.
+void tt_proxy_question_step(tt_proxy_service *s, const tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);
 // The peer that is waited for and whose messages need this rank's proxy (it is that rank, if possible). NULL: none.
 const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, uint64_t now);
 // Stops the port: `rank` does not answer, and `t` (tt_proxy_waiting_peer) is waited for.

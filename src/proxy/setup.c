@@ -11,6 +11,16 @@
 #define PAUSE_NS 100000ull              // before the network is called again,
 #define PAUSE_MAX_NS (5 * TT_NS_PER_MS) // doubled each time up to this
 
+void tt_proxy_log_channel(const tt_proxy_service *s, int from, int to, int device, int relay)
+{
+  char through[16] = "";
+  if (relay >= 0) {
+    snprintf(through, sizeof through, "(%d)", relay);
+  }
+  tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [%s] via NET/%s/%d%s", from, s->gpus[from], to,
+          s->gpus[to], from == s->proxy->rank ? "send" : "receive", s->proxy->net->name, device, through);
+}
+
 // ---- the sending end
 
 // The devices of attempt k: first each device of the peer with one of ours in step, then shifted.
@@ -111,9 +121,7 @@ static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 {
   t->sending = TT_SETUP_UP;
   if (t->behalf == 0) { // else it is the line of the rank whose messages go here
-    int me = s->proxy->rank, peer = t->peer->rank;
-    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [send] via NET/%s/%d", me, s->gpus[me], peer,
-            s->gpus[peer], s->proxy->net->name, own_device(s, t));
+    tt_proxy_log_channel(s, s->proxy->rank, t->peer->rank, own_device(s, t), -1);
   }
   tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->attempt, t->behalf, NULL);
   tt_proxy_conn_ready(&t->peer->send, comm, false);
@@ -172,7 +180,7 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
 
 // ---- the receiving end
 
-static void close_accept(tt_proxy_service *s, tt_proxy_ties *t)
+void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_net_ops *net = s->proxy->net;
   net->close_listen(t->listener);
@@ -222,7 +230,7 @@ static ncclResult_t setup_listen(tt_proxy_service *s, tt_proxy_ties *t, int wish
 static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
 {
   _Alignas(16) char handle[TT_NET_HANDLE] = {0};
-  close_accept(s, t);
+  tt_proxy_setup_close(s, t);
   ncclResult_t res = setup_listen(s, t, m->setup.device, handle);
   t->accept_device = m->setup.device % TT_MAX(s->ndevices, 1);
   t->accepting = res == ncclSuccess;
@@ -243,9 +251,7 @@ static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
     void *comm = t->accepted;
     t->accepted = NULL;
     t->accepting = false;
-    int me = s->proxy->rank, peer = t->peer->rank;
-    tt_info(TT_INIT | TT_NET, "Channel 00/0 : %d[%d] -> %d[%d] [receive] via NET/%s/%d", peer, s->gpus[peer], me,
-            s->gpus[me], s->proxy->net->name, t->accept_device);
+    tt_proxy_log_channel(s, t->peer->rank, s->proxy->rank, t->accept_device, -1);
     t->peer->recv.groups = t->groups;
     tt_proxy_conn_ready(&t->peer->recv, comm, t->flush);
   }
@@ -265,7 +271,7 @@ static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uin
       if (k != NULL) {
         setup_answer(s, k, t, res, NULL);
       }
-      close_accept(s, t);
+      tt_proxy_setup_close(s, t);
       return;
     }
     if (t->accepted != NULL) {
@@ -305,11 +311,6 @@ void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, ui
   accept_step(s, t, now, wake_ns);
 }
 
-void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t)
-{
-  close_accept(s, t);
-}
-
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
 {
   if (outgoing) {
@@ -324,7 +325,7 @@ void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
     last = *a;
     // Where the other end stands, there may be messages in it already, the last ones of a peer that has gone.
     if (!u->connected) {
-      close_accept(s, u);
+      tt_proxy_setup_close(s, u);
       tt_proxy_ties_due(s, u);
     }
   }

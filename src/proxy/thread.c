@@ -57,15 +57,13 @@ static int wake_fd = -1, set_fd = -1; // written under `lock` before the first t
 
 // The networks' descriptors. All under `lock`, which comes before a network's own.
 typedef struct watch {
-  struct watch *next, **at; // of `watched`; at: what points to it
-  tt_span key;              // its descriptor, in `watched_fds`
+  tt_span key; // its descriptor, in `watched`
   int fd;
   const tt_net_ops *net; // with `ctx`, until tt_proxy_thread_unwatch
   void *ctx;
 } watch;
 
-static watch *watched;
-static tt_span *watched_fds;
+static tt_span *watched;
 static bool listening; // they are in the set; the thread's to change
 static int nlistened;  // descriptors, also the networks' own, that came into sets when it began to; about, as networks
                        // come and go
@@ -224,6 +222,13 @@ static void visit_proxy(tt_proxy *p, void *arg)
 static int naps;
 static bool deaf;
 
+// The one after `w` (NULL: the first one). NULL: there is none.
+static watch *next_watch(const watch *w)
+{
+  tt_span *key = tt_spans_from(watched, w == NULL ? 0 : w->key.start + 1, 0);
+  return key == NULL ? NULL : TT_SPAN_OWNER(key, watch, key);
+}
+
 // Puts a network's descriptor into the set, and what it stands for into the network's own. The number of descriptors,
 // or -errno: none.
 static int listen_to(const watch *w)
@@ -247,7 +252,7 @@ static void stop_listening_to(const watch *w)
 // Takes out those in the list before `end`; NULL: all.
 static void stop_listening(const watch *end)
 {
-  for (const watch *w = watched; w != end; w = w->next) {
+  for (const watch *w = next_watch(NULL); w != end; w = next_watch(w)) {
     stop_listening_to(w);
   }
   listening = false;
@@ -259,8 +264,8 @@ static bool listen_to_networks(void)
   pthread_mutex_lock(&lock);
   if (!listening) {
     nlistened = 0;
-    const watch *w = watched;
-    for (int n; w != NULL && (n = listen_to(w)) > 0; w = w->next) {
+    const watch *w = next_watch(NULL);
+    for (int n; w != NULL && (n = listen_to(w)) > 0; w = next_watch(w)) {
       nlistened += n;
     }
     listening = w == NULL;
@@ -483,28 +488,8 @@ uint32_t tt_proxy_thread_rounds(void)
 // NULL: nobody watches this descriptor. Caller holds `lock`.
 static watch *find_watch(int fd)
 {
-  tt_span *key = fd < 0 ? NULL : tt_spans_same(watched_fds, (uintptr_t)fd, 1);
+  tt_span *key = fd < 0 ? NULL : tt_spans_same(watched, (uintptr_t)fd, 1);
   return key == NULL ? NULL : TT_SPAN_OWNER(key, watch, key);
-}
-
-static void list_watch(watch *w)
-{
-  w->next = watched;
-  w->at = &watched;
-  if (w->next != NULL) {
-    w->next->at = &w->next;
-  }
-  watched = w;
-  tt_spans_add(&watched_fds, &w->key);
-}
-
-static void unlist_watch(watch *w)
-{
-  *w->at = w->next;
-  if (w->next != NULL) {
-    w->next->at = w->at;
-  }
-  tt_spans_remove(&watched_fds, &w->key);
 }
 
 // Into the set at once, to see that this works; not what somebody has put there, as the set would say: a network's own
@@ -528,7 +513,7 @@ static bool watch_now(const tt_net_ops *net, void *ctx, int fd)
     stop_listening_to(w);
   }
   nlistened += n;
-  list_watch(w);
+  tt_spans_add(&watched, &w->key);
   return true;
 }
 
@@ -548,7 +533,7 @@ void tt_proxy_thread_unwatch(int fd)
     if (listening) {
       stop_listening_to(w);
     }
-    unlist_watch(w);
+    tt_spans_remove(&watched, &w->key);
     tt_free(w);
   }
   pthread_mutex_unlock(&lock);
@@ -565,7 +550,6 @@ void tt_proxy_thread_forget(void)
   tt_fd_close(set_fd);
   wake_fd = set_fd = -1;
   watched = NULL; // the parent may have been about to change them
-  watched_fds = NULL;
   nlistened = 0;
   listening = deaf = false;
   naps = 0;

@@ -171,11 +171,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
   return 0;
 }
 
-static void read_one(const uint8_t *data, size_t size)
+static void read_one(const uint8_t *data, size_t size, bool dialled)
 {
   tt_msg m;
   const char *why = NULL;
-  int n = tt_msg_read(data, size, PEER, &m, &why);
+  int n = tt_msg_read(data, size, PEER, dialled, &m, &why);
   demand(n <= (int)size && (n >= 0 || why != NULL));
   demand(n <= 0 || tt_msg_size(m.head.type) + (int)sizeof m.head == n);
 }
@@ -184,7 +184,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
   static scene s;
   uint64_t now = 2;
-  read_one(data, size);
+  read_one(data, size, false);
+  read_one(data, size, true);
   if (size < 1) {
     return 0;
   }
