@@ -414,6 +414,51 @@ static void ranks_disagree_between_processes(void **state)
   }
 }
 
+// One of four ranks makes another call than the others. Some ranks can finish theirs and go on to the next operation;
+// whoever is left behind compares what they had begun before.
+static void one_differs(int rank, void *arg)
+{
+  (void)arg;
+  static float x[5000], y[20000];
+  for (int what = 0; what < 4; what++) {
+    cudaStream_t s;
+    ncclComm_t c = join_processes(what, 4, rank);
+    bool other = rank == (what == 1 ? 2 : 1);
+    OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
+    ncclResult_t res = what == 0   ? ncclBroadcast(x, y, other ? 350 : 1, ncclFloat, 3, c, s)
+                       : what == 1 ? ncclGather(x, y, other ? 1 : 5000, ncclFloat, 1, c, s)
+                       : what == 2 ? ncclReduce(x, y, 862, ncclFloat, ncclSum, other ? 2 : 0, c, s)
+                       : other     ? ncclReduceScatter(y, x, 1000, ncclFloat, ncclSum, c, s)
+                                   : ncclBroadcast(x, y, 1000, ncclFloat, 2, c, s);
+    CHECK(tolerable(res), "case %d: launch", what);
+    for (int i = 0; i < 3; i++) {
+      CHECK(tolerable(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, s)), "case %d: sum", what);
+    }
+    ncclResult_t got = await_error(c, s, GENEROUS(5));
+    const char *text = ncclGetLastError(c);
+    CHECK(got == ncclInvalidUsage || got == ncclRemoteError, "case %d, rank %d: state %d (%s)", what, rank, (int)got,
+          text);
+    const char *first = strstr(text, " operation 1 ");
+    bool named = strstr(text, "ranks are in different calls") != NULL && first != NULL &&
+                 strstr(first + 1, " operation 1 ") != NULL;
+    atomic_fetch_add(&the_board->word[what], named);
+    meet(4);
+    CHECK(atomic_load(&the_board->word[what]) > 0, "case %d: no rank names both calls; rank %d: '%s'", what, rank,
+          text);
+    OK(ncclCommAbort(c));
+    OK(tuttiStreamDestroy(s));
+    meet(4);
+  }
+}
+
+static void one_of_four_differs(void **state)
+{
+  (void)state;
+  PROCESSES(4, 60, one_differs, NULL);
+  run net = {.n = 4, .seconds = 60, .fn = one_differs, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  assert_int_equal(run_processes(&net), 0);
+}
+
 // Every rank is a node, and they meet nowhere but in a network that reduces; which is never ready, so that it cannot
 // find out what the ranks must.
 static void heads_disagree(void **state)
@@ -447,6 +492,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(errors_inside_groups),
       cmocka_unit_test(ranks_disagree_in_one_process),
       cmocka_unit_test(ranks_disagree_between_processes),
+      cmocka_unit_test(one_of_four_differs),
       cmocka_unit_test(heads_disagree),
   };
   return RUN_TESTS("wrong use", tests, argc, argv);

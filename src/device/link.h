@@ -23,6 +23,13 @@ typedef enum {
 // without a word.
 enum { TT_RANK_INIT, TT_RANK_RUNNING, TT_RANK_FAILED, TT_RANK_ABORTED, TT_RANK_GONE, TT_RANK_LOST };
 
+// An operation that a rank has begun: its fingerprint and count (lane.h). `sig` is 0 while the two are written.
+typedef struct tt_shown {
+  _Atomic uint64_t sig, count;
+} tt_shown;
+
+#define TT_SHOWN 16 // operations with a number that a page keeps, so that ranks which are not so far apart compare them
+
 // What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its
 // peers.
 typedef struct tt_rank_page {
@@ -30,21 +37,46 @@ typedef struct tt_rank_page {
   // 1 + the only peer whose post can move this rank; 0: any (tt_page_ring).
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t want;
   _Atomic uint32_t writes; // 1 + the peer whose output this rank is writing into; 0: nobody's (owner.h)
-  _Atomic uint64_t sig;    // fingerprint and count of the operation it is in, for messages
-  _Atomic uint64_t count;
+  _Atomic uint32_t now;    // which of `shown` it has begun last
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…; peers look at it often, and it hardly ever changes
+  // The last message, and behind it the last operations by their numbers (tt_shown_at).
+  _Alignas(TT_CACHE_LINE) tt_shown shown[1 + TT_SHOWN];
 } tt_rank_page;
-_Static_assert(sizeof(tt_rank_page) == 192, "shared memory layout");
+_Static_assert(sizeof(tt_rank_page) == 512, "shared memory layout");
 
-// Shows the peers which operation this rank is in. The run flag's holder, or the launching thread when the port has no
-// plan.
+// Where a page shows the operation with this number; 0: messages, which have none.
+static inline uint32_t tt_shown_at(uint32_t number)
+{
+  return number == 0 ? 0 : 1 + number % TT_SHOWN;
+}
+
+// Shows the peers that this rank begins an operation. The run flag's holder, or the launching thread when the port has
+// no plan.
 static inline void tt_page_show(tt_rank_page *page, uint64_t sig, uint64_t count)
 {
+  uint32_t at = tt_shown_at((uint32_t)(sig >> 32));
+  tt_shown *s = &page->shown[at];
   // So that nobody takes the new count for that of the operation before.
-  atomic_store_explicit(&page->sig, 0, memory_order_relaxed);
+  atomic_store_explicit(&s->sig, 0, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);
-  atomic_store_explicit(&page->count, count, memory_order_relaxed);
-  atomic_store_explicit(&page->sig, sig, memory_order_release);
+  atomic_store_explicit(&s->count, count, memory_order_relaxed);
+  atomic_store_explicit(&s->sig, sig, memory_order_release);
+  atomic_store_explicit(&page->now, at, memory_order_release);
+}
+
+// Reads what a page shows. False: it is being written.
+static inline bool tt_shown_read(const tt_shown *s, uint64_t *sig, uint64_t *count)
+{
+  *sig = atomic_load_explicit(&s->sig, memory_order_acquire);
+  *count = atomic_load_explicit(&s->count, memory_order_acquire);
+  return *sig != 0 && atomic_load_explicit(&s->sig, memory_order_relaxed) == *sig;
+}
+
+// What the page's rank has begun as the operation with this number. False: nothing yet, or it is long ago, or it begins
+// another one at this moment.
+static inline bool tt_page_shown(const tt_rank_page *page, uint32_t number, uint64_t *sig, uint64_t *count)
+{
+  return tt_shown_read(&page->shown[tt_shown_at(number)], sig, count) && *sig >> 32 == number;
 }
 
 // Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With

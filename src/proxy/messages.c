@@ -54,7 +54,7 @@ static const char *check_body(const tt_msg *m)
     return m->answer.code != ncclSuccess && memchr(m->answer.text, 0, sizeof m->answer.text) == NULL
                ? "an answer without end"
                : NULL;
-  case TT_MSG_STATE: return m->state.state >= TT_RANK_LOST ? "an unknown state" : NULL;
+  case TT_MSG_STATE: return m->state.state >= TT_RANK_LOST || m->state.now > TT_SHOWN ? "an unknown state" : NULL;
   default: return NULL;
   }
 }

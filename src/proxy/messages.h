@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/link.h"
 #include "net/net.h"
 
 typedef enum {
@@ -42,7 +43,7 @@ typedef enum {
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 3, TT_MSG_BODY = 160, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 4, TT_MSG_BODY = 288, TT_MSG_DEVICES = 64 };
 
 typedef struct tt_msg_head {
   uint16_t type; // tt_msg_type
@@ -94,9 +95,12 @@ static_assert(sizeof(tt_msg_answer) == 8 + TT_NET_HANDLE, "sent as it is");
 typedef struct tt_msg_state {
   uint32_t state; // TT_RANK_…, not LOST
   uint32_t sent;  // messages given to the network for the receiver so far, modulo 2^32
-  uint64_t sig, count;
+  uint64_t now;   // of `shown`
+  struct {
+    uint64_t sig, count; // 0: nothing is shown there
+  } shown[1 + TT_SHOWN]; // of the rank's page
 } tt_msg_state;
-static_assert(sizeof(tt_msg_state) == 24, "sent as it is");
+static_assert(sizeof(tt_msg_state) == 16 + 16 * (1 + TT_SHOWN), "sent as it is");
 
 typedef struct tt_msg {
   tt_msg_head head;

@@ -101,10 +101,11 @@ static void states(void **state)
   rig *r = open_connected();
   UNTIL(shown(r, 1, 0) == TT_RANK_RUNNING && shown(r, 0, 1) == TT_RANK_RUNNING);
   tt_rank_page *own = r->ranks[0].port.page, *copy = r->ranks[1].links[0].page;
-  atomic_store(&own->count, 12);
-  atomic_store(&own->sig, 0x500000004ull);
-  UNTIL((tt_proxy_probe(r->ranks[1].proxy, 0), atomic_load(&copy->sig) == 0x500000004ull));
-  assert_int_equal(atomic_load(&copy->count), 12);
+  uint64_t sig, count;
+  tt_page_show(own, 0x500000004ull, 12);
+  UNTIL((tt_proxy_probe(r->ranks[1].proxy, 0), tt_page_shown(copy, 5, &sig, &count)));
+  assert_int_equal(sig, 0x500000004ull);
+  assert_int_equal(count, 12);
   tt_proxy_probe(r->ranks[1].proxy, 7); // no such rank
   tt_proxy_probe(r->ranks[1].proxy, 1);
 

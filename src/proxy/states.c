@@ -25,9 +25,14 @@ void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
     tt_proxy_settle(s->proxy);
   }
   m.sent = peer == NULL ? 0 : atomic_load_explicit(&peer->send.counted, memory_order_acquire);
-  uint64_t sig = atomic_load_explicit(&page->sig, memory_order_acquire);
-  m.count = atomic_load_explicit(&page->count, memory_order_acquire);
-  m.sig = atomic_load_explicit(&page->sig, memory_order_relaxed) == sig ? sig : 0; // between two operations
+  m.now = atomic_load_explicit(&page->now, memory_order_acquire);
+  for (int i = 0; i <= TT_SHOWN; i++) {
+    uint64_t sig, count;
+    if (tt_shown_read(&page->shown[i], &sig, &count)) {
+      m.shown[i].sig = sig;
+      m.shown[i].count = count;
+    }
+  }
   tt_proxy_say(s, k, TT_MSG_STATE, 0, &m);
 }
 
@@ -61,12 +66,13 @@ static bool is_final(const tt_proxy_ties *t)
 
 void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
 {
-  tt_rank_page *page = &t->peer->page;
-  // As the owner of a page does: nobody shall take the new count for that of the operation before.
-  atomic_store_explicit(&page->sig, 0, memory_order_relaxed);
-  atomic_thread_fence(memory_order_release);
-  atomic_store_explicit(&page->count, m->count, memory_order_relaxed);
-  atomic_store_explicit(&page->sig, m->sig, memory_order_release);
+  for (int i = 0; i <= TT_SHOWN; i++) {
+    uint64_t sig = m->shown[i].sig;
+    if (sig != 0 && tt_shown_at((uint32_t)(sig >> 32)) == (uint32_t)i) {
+      tt_page_show(&t->peer->page, sig, m->shown[i].count);
+    }
+  }
+  atomic_store_explicit(&t->peer->page.now, (uint32_t)m->now, memory_order_release);
   if (is_final(t) || t->word != 0) {
     return;
   }

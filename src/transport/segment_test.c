@@ -303,7 +303,7 @@ static void use_segment(tt_segment *s, int n)
 {
   for (int i = 0; i < n; i++) {
     CHECK(tt_segment_place(s, 10 + 3 * i) == i);
-    atomic_store(&tt_segment_page(s, i)->count, 1000 + (unsigned)i);
+    atomic_store(&tt_segment_page(s, i)->shown[0].count, 1000 + (unsigned)i);
     for (int k = 0; k < n; k++) {
       memset(tt_segment_window(s, i, k), i * 16 + k, tt_window_bytes(tt_segment_geometry(s)));
     }
@@ -311,7 +311,7 @@ static void use_segment(tt_segment *s, int n)
   CHECK(tt_segment_place(s, 11) == -1);
   size_t last = tt_window_bytes(tt_segment_geometry(s)) - 1;
   for (int i = 0; i < n; i++) {
-    CHECK(atomic_load(&tt_segment_page(s, i)->count) == 1000 + (unsigned)i);
+    CHECK(atomic_load(&tt_segment_page(s, i)->shown[0].count) == 1000 + (unsigned)i);
     CHECK((uintptr_t)tt_segment_page(s, i) % TT_CACHE_LINE == 0);
     for (int k = 0; k < n; k++) {
       CHECK(tt_segment_window(s, i, k)[0] == i * 16 + k && tt_segment_window(s, i, k)[last] == i * 16 + k);
@@ -389,21 +389,21 @@ static void process_of_three(int me)
   CHECK(j[0].res == ncclSuccess && j[1].res == ncclSuccess && j[0].s == j[1].s);
   tt_segment *s = j[0].s;
   for (int i = 2 * me; i < 2 * me + 2; i++) {
-    atomic_store(&tt_segment_page(s, i)->count, 500 + (unsigned)i);
+    atomic_store(&tt_segment_page(s, i)->shown[0].count, 500 + (unsigned)i);
     for (int k = 0; k < 6; k++) {
       tt_segment_window(s, i, k)[5000] = (char)(i * 16 + k);
     }
   }
   barrier(2, 3);
   for (int i = 0; i < 6; i++) {
-    CHECK(atomic_load(&tt_segment_page(s, i)->count) == 500 + (unsigned)i);
+    CHECK(atomic_load(&tt_segment_page(s, i)->shown[0].count) == 500 + (unsigned)i);
     for (int k = 0; k < 6; k++) {
       CHECK(tt_segment_window(s, i, k)[5000] == (char)(i * 16 + k));
     }
   }
   barrier(3, 3);
   tt_segment_leave(s);
-  atomic_store(&tt_segment_page(s, 0)->count, 1); // the other rank of this process keeps it
+  atomic_store(&tt_segment_page(s, 0)->shown[0].count, 1); // the other rank of this process keeps it
   tt_segment_leave(s);
 }
 

@@ -242,15 +242,14 @@ static const char *state_text(uint32_t state)
              : "has failed";
 }
 
-// Is the peer in the same operation with other arguments? Then neither will ever get what it waits for.
+// Has the peer begun this operation with other arguments? Then neither gets what it waits for, also if the peer has
+// been able to go on to later ones.
 static bool differs(const tt_lane *l, const tt_rank_page *page, uint64_t *sig, uint64_t *count)
 {
-  *sig = atomic_load_explicit(&page->sig, memory_order_acquire);
-  *count = atomic_load_explicit(&page->count, memory_order_acquire);
   const tt_call *c = l->call;
-  bool same_number =
-      c->sig >> 32 != 0 && *sig >> 32 == c->sig >> 32 && atomic_load_explicit(&page->sig, memory_order_relaxed) == *sig;
-  return same_number && (*sig != c->sig || !tt_sig_count_same(*count, c->sig_count));
+  uint32_t number = (uint32_t)(c->sig >> 32);
+  return number != 0 && tt_page_shown(page, number, sig, count) &&
+         (*sig != c->sig || !tt_sig_count_same(*count, c->sig_count));
 }
 
 // Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree

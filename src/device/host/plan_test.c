@@ -123,8 +123,9 @@ static void test_a_plan_runs_and_comes_back(void **state)
   tt_stream *s = own_stream(), *t = own_stream();
   tt_stream_push(s, &receiver(&a, 1, 0, 0, 5)->plan.work);
   assert_false(tt_stream_idle(s));
-  assert_int_equal(atomic_load(&r->pages[1].sig) >> 32, 5); // shown to the peers
-  assert_int_equal(atomic_load(&r->pages[1].count), 50);
+  uint64_t sig, count;
+  assert_true(tt_page_shown(&r->pages[1], 5, &sig, &count)); // by the peers
+  assert_int_equal(count, 50);
   tt_stream_push(t, &sender(&b, 0, 0, 1, 5)->plan.work);
   assert_true(tt_stream_idle(t));
   run(s);
@@ -469,25 +470,49 @@ static void test_a_zombie_is_noticed(void **state)
   drop_stream(s);
 }
 
-// The peer is in the same operation with other arguments: told before anything was sent. In another operation: it may
-// still come.
+static void show_to_rank_0(int number, int func)
+{
+  tt_page_show(&r->pages[3], tt_sig_make((uint32_t)number, func, ncclFloat16, 0, 2), 50);
+}
+
+// The peer is in the same operation with other arguments: this is found before anything was sent. In another operation:
+// it may still come.
 static void test_another_call_is_noticed_from_the_page(void **state)
 {
   job j;
   (void)state;
   tt_stream *s = own_stream();
   tt_stream_push(s, &receiver(&j, 0, 0, 3, 9)->plan.work);
-  atomic_store(&r->pages[3].count, 50);
-  atomic_store(&r->pages[3].sig, tt_sig_make(8, 4, ncclInt8, 0, 0)); // the operation before
+  show_to_rank_0(8, 4); // the operation before
   tt_stream_check(s);
-  atomic_store(&r->pages[3].sig, j.calls[0].sig);
+  tt_page_show(&r->pages[3], j.calls[0].sig, 50);
   tt_stream_check(s);
-  atomic_store(&r->pages[3].sig, tt_sig_make(10, 2, ncclInt8, 0, 0)); // the one after
+  show_to_rank_0(10, 2); // the one after
+  show_to_rank_0(9 + TT_SHOWN, 2);
   tt_stream_check(s);
   assert_false(tt_stream_idle(s));
-  atomic_store(&r->pages[3].sig, tt_sig_make(9, 0, ncclFloat16, 0, 2));
+  show_to_rank_0(9, 0);
   tt_stream_check(s);
   assert_true(tt_stream_idle(s));
+  assert_int_equal(tt_stream_wait(s), ncclInvalidUsage);
+  expect_words(r->ports[0].error, "rank 0 is in operation 9 AllReduce type ncclInt8",
+               "rank 3 is in operation 9 Broadcast type ncclFloat16");
+  drop_stream(s);
+}
+
+// The peer could go on: it has sent a message since, and has begun later operations.
+static void test_another_call_is_noticed_later(void **state)
+{
+  job j;
+  (void)state;
+  tt_stream *s = own_stream();
+  tt_stream_push(s, &receiver(&j, 0, 0, 3, 9)->plan.work);
+  show_to_rank_0(9, 0);
+  show_to_rank_0(0, 8);
+  for (int number = 10; number < 9 + TT_SHOWN; number++) {
+    show_to_rank_0(number, 4);
+  }
+  tt_stream_check(s);
   assert_int_equal(tt_stream_wait(s), ncclInvalidUsage);
   expect_words(r->ports[0].error, "rank 0 is in operation 9 AllReduce type ncclInt8",
                "rank 3 is in operation 9 Broadcast type ncclFloat16");
@@ -639,6 +664,7 @@ int main(void)
       TEST(test_a_killed_process_is_noticed),
       TEST(test_a_zombie_is_noticed),
       TEST(test_another_call_is_noticed_from_the_page),
+      TEST(test_another_call_is_noticed_later),
       TEST(test_a_message_of_another_size_class),
       TEST(test_a_stop_wakes_who_waits),
       TEST(test_a_stop_rings_the_peers),

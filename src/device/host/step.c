@@ -76,19 +76,43 @@ static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int
                  tuner, who, what);
 }
 
+// Two calls that should be one: fingerprints and counts, this rank's first.
+typedef struct two_calls {
+  uint64_t sig[2], count[2];
+} two_calls;
+
+// Are they operations with different numbers? Then one rank got further than the other although they had begun
+// different calls earlier: those with the lower number, if the pages still show them, and they do differ.
+static void step_find_first(const tt_port *port, int peer, two_calls *c)
+{
+  uint32_t mine = (uint32_t)(c->sig[0] >> 32), theirs = (uint32_t)(c->sig[1] >> 32);
+  uint32_t number = (int32_t)(mine - theirs) < 0 ? mine : theirs;
+  const tt_link *link = port->links[peer];
+  two_calls e;
+  if (mine != 0 && theirs != 0 && mine != theirs && link->page != NULL &&
+      tt_page_shown(port->page, number, &e.sig[0], &e.count[0]) &&
+      tt_page_shown(link->page, number, &e.sig[1], &e.count[1]) &&
+      (e.sig[0] != e.sig[1] || !tt_sig_count_same(e.count[0], e.count[1]))) {
+    *c = e;
+  }
+}
+
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
 {
   char mine[160], theirs[160];
+  two_calls c = {.sig = {call->sig, sig}, .count = {call->sig_count, count}};
   if (call->sig == sig && call->sig_count != count && TT_SIG_COUNT(call->sig_count) == TT_SIG_COUNT(count)) {
     return choices_differ(port, call, peer, sig, count);
   }
-  step_describe(mine, sizeof mine, call->sig, call->sig_count, peer);
-  step_describe(theirs, sizeof theirs, sig, count, port->rank);
-  return tt_fail(ncclInvalidUsage,
-                 "ranks are in different calls: rank %d is in %s, but rank %d is in %s; all ranks must make the same "
-                 "calls in the same order "
-                 "with equal arguments",
-                 port->rank, mine, peer, theirs);
+  step_find_first(port, peer, &c);
+  step_describe(mine, sizeof mine, c.sig[0], c.count[0], peer);
+  step_describe(theirs, sizeof theirs, c.sig[1], c.count[1], port->rank);
+  bool before = c.sig[0] != call->sig || c.sig[1] != sig;
+  return tt_fail(
+      ncclInvalidUsage,
+      "ranks are in different calls: rank %d %s %s, but rank %d %s %s; all ranks must make the same calls in "
+      "the same order with equal arguments",
+      port->rank, before ? "has begun" : "is in", mine, peer, before ? "has begun" : "is in", theirs);
 }
 
 // Where the next message's payload lies.
