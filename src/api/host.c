@@ -7,11 +7,6 @@
 #include "device/host/ops.h"
 #include "device/host/stream.h"
 
-ncclResult_t tt_api_null(const char *what)
-{
-  return tt_fail(ncclInvalidArgument, "%s: a pointer argument is NULL", what);
-}
-
 // The stream is captured: the entry becomes a node, which can be queued again and again.
 static ncclResult_t capture(const char *what, tt_stream *s, tt_work *w)
 {
@@ -51,18 +46,14 @@ ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w)
 
 TUTTI_API tuttiGetDeviceCount(int *count)
 {
-  if (count == NULL) {
-    return tt_api_null("tuttiGetDeviceCount");
-  }
+  TT_TRY(tt_api_needs("tuttiGetDeviceCount", count != NULL));
   *count = tt_host_device_count();
   return ncclSuccess;
 }
 
 TUTTI_API tuttiGetUsualDeviceCount(int *count)
 {
-  if (count == NULL) {
-    return tt_api_null("tuttiGetUsualDeviceCount");
-  }
+  TT_TRY(tt_api_needs("tuttiGetUsualDeviceCount", count != NULL));
   *count = tt_host_device_usual_count();
   return ncclSuccess;
 }
@@ -74,9 +65,7 @@ TUTTI_API tuttiSetDevice(int device)
 
 TUTTI_API tuttiGetDevice(int *device)
 {
-  if (device == NULL) {
-    return tt_api_null("tuttiGetDevice");
-  }
+  TT_TRY(tt_api_needs("tuttiGetDevice", device != NULL));
   *device = tt_host_device();
   return ncclSuccess;
 }
@@ -84,9 +73,7 @@ TUTTI_API tuttiGetDevice(int *device)
 TUTTI_API tuttiStreamCreate(cudaStream_t *stream, unsigned flags)
 {
   tt_stream *s;
-  if (stream == NULL) {
-    return tt_api_null("tuttiStreamCreate");
-  }
+  TT_TRY(tt_api_needs("tuttiStreamCreate", stream != NULL));
   if (flags > TUTTI_STREAM_NON_BLOCKING) {
     return tt_fail(ncclInvalidArgument, "tuttiStreamCreate: flags are %u; known are 0 and %d", flags,
                    TUTTI_STREAM_NON_BLOCKING);
@@ -153,9 +140,7 @@ TUTTI_API tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event,
 {
   tt_event *e = (tt_event *)event;
   tt_stream *s;
-  if (e == NULL) {
-    return tt_api_null("tuttiStreamWaitEvent");
-  }
+  TT_TRY(tt_api_needs("tuttiStreamWaitEvent", e != NULL));
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (tt_stream_captures(s) && (flags & TUTTI_EVENT_EXTERNAL) != 0) {
     return tt_capture_add(&s, 1, tt_node_of_event(e, false));
@@ -167,15 +152,13 @@ TUTTI_API tuttiStreamWaitEventWithFlags(cudaStream_t stream, tuttiEvent_t event,
 
 TUTTI_API tuttiLaunchHostFunc(cudaStream_t stream, void (*fn)(void *arg), void *arg)
 {
-  return fn == NULL ? tt_api_null("tuttiLaunchHostFunc")
-                    : tt_api_push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
+  TT_TRY(tt_api_needs("tuttiLaunchHostFunc", fn != NULL));
+  return tt_api_push("tuttiLaunchHostFunc", stream, tt_host_function(fn, arg));
 }
 
 TUTTI_API tuttiLaunchHostFuncStaged(cudaStream_t stream, void (*fn)(void *arg), const void *arg, size_t size)
 {
-  if (fn == NULL || arg == NULL || size == 0) {
-    return tt_api_null("tuttiLaunchHostFuncStaged");
-  }
+  TT_TRY(tt_api_needs("tuttiLaunchHostFuncStaged", fn != NULL && arg != NULL && size != 0));
   return tt_api_push("tuttiLaunchHostFuncStaged", stream, tt_host_function_staged(fn, (void *)(uintptr_t)arg, size));
 }
 
@@ -193,9 +176,7 @@ TUTTI_API tuttiDeviceWait(int device)
 static ncclResult_t create_event(const char *what, tuttiEvent_t *event, unsigned flags)
 {
   tt_event *e;
-  if (event == NULL) {
-    return tt_api_null(what);
-  }
+  TT_TRY(tt_api_needs(what, event != NULL));
   if ((flags & ~(unsigned)(TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS)) != 0 ||
       flags == TUTTI_EVENT_INTERPROCESS) {
     return tt_fail(ncclInvalidArgument, "%s: flags are %u; known are 0, %d, and %d together with it", what, flags,
@@ -220,9 +201,7 @@ TUTTI_API tuttiEventCreateWithFlags(tuttiEvent_t *event, unsigned flags)
 TUTTI_API tuttiIpcGetEventHandle(tuttiIpcEventHandle_t *handle, tuttiEvent_t event)
 {
   const tt_event *e = (const tt_event *)event;
-  if (handle == NULL || e == NULL) {
-    return tt_api_null("tuttiIpcGetEventHandle");
-  }
+  TT_TRY(tt_api_needs("tuttiIpcGetEventHandle", handle != NULL && e != NULL));
   if (e->slot == NULL) {
     return tt_fail(ncclInvalidArgument, "tuttiIpcGetEventHandle: the event was made without TUTTI_EVENT_INTERPROCESS");
   }
@@ -232,9 +211,7 @@ TUTTI_API tuttiIpcGetEventHandle(tuttiIpcEventHandle_t *handle, tuttiEvent_t eve
 TUTTI_API tuttiIpcOpenEventHandle(tuttiEvent_t *event, const tuttiIpcEventHandle_t *handle)
 {
   tt_event *e;
-  if (event == NULL || handle == NULL) {
-    return tt_api_null("tuttiIpcOpenEventHandle");
-  }
+  TT_TRY(tt_api_needs("tuttiIpcOpenEventHandle", event != NULL && handle != NULL));
   TT_TRY(tt_event_create_shared(handle, &e));
   e->flags = TUTTI_EVENT_DISABLE_TIMING | TUTTI_EVENT_INTERPROCESS;
   *event = (tuttiEvent_t)e;
@@ -256,9 +233,7 @@ TUTTI_API tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, uns
 {
   tt_event *e = (tt_event *)event;
   tt_stream *s;
-  if (e == NULL) {
-    return tt_api_null("tuttiEventRecord");
-  }
+  TT_TRY(tt_api_needs("tuttiEventRecord", e != NULL));
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (!tt_stream_captures(s)) {
     atomic_store_explicit(&e->stream, s, memory_order_relaxed);
@@ -285,9 +260,7 @@ static ncclResult_t poll_event(tt_event *e)
 
 TUTTI_API tuttiEventQuery(tuttiEvent_t event)
 {
-  if (event == NULL) {
-    return tt_api_null("tuttiEventQuery");
-  }
+  TT_TRY(tt_api_needs("tuttiEventQuery", event != NULL));
   return tt_event_captured((tt_event *)event) ? tt_capture_refuse_event("tuttiEventQuery")
                                               : poll_event((tt_event *)event);
 }
@@ -313,9 +286,7 @@ static ncclResult_t wait_for_shared(tt_event *e)
 TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
 {
   tt_event *e = (tt_event *)event;
-  if (e == NULL) {
-    return tt_api_null("tuttiEventSynchronize");
-  }
+  TT_TRY(tt_api_needs("tuttiEventSynchronize", e != NULL));
   if (tt_event_captured(e)) {
     return tt_capture_refuse_event("tuttiEventSynchronize");
   }
@@ -329,9 +300,7 @@ TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
 TUTTI_API tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)
 {
   tt_event *a = (tt_event *)start, *b = (tt_event *)end;
-  if (ms == NULL || a == NULL || b == NULL) {
-    return tt_api_null("tuttiEventElapsedTime");
-  }
+  TT_TRY(tt_api_needs("tuttiEventElapsedTime", ms != NULL && a != NULL && b != NULL));
   if (((a->flags | b->flags) & TUTTI_EVENT_DISABLE_TIMING) != 0) {
     return tt_fail(ncclInvalidUsage, "tuttiEventElapsedTime: an event was made without a time stamp");
   }

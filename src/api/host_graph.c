@@ -19,16 +19,12 @@ TUTTI_API tuttiStreamBeginCapture(cudaStream_t stream, tuttiCaptureMode_t mode)
 static ncclResult_t read_nodes(const char *what, const tuttiNode_t *nodes, size_t count, tt_nodes *out)
 {
   *out = (tt_nodes){0};
-  if (count > 0 && nodes == NULL) {
-    return tt_api_null(what);
-  }
+  TT_TRY(tt_api_needs(what, count == 0 || nodes != NULL));
   if (count > UINT32_MAX || !tt_nodes_reserve(out, (uint32_t)count)) {
     return tt_fail(ncclSystemError, "%s: no memory for %zu nodes", what, count);
   }
   for (size_t i = 0; i < count; i++) {
-    if (nodes[i] == NULL) {
-      return tt_api_null(what);
-    }
+    TT_TRY(tt_api_needs(what, nodes[i] != NULL));
     tt_nodes_add(out, (tt_node *)nodes[i]);
   }
   tt_nodes_settle(out);
@@ -54,9 +50,7 @@ TUTTI_API tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph
   const char *what = "tuttiStreamBeginCaptureToGraph";
   tt_stream *s;
   tt_nodes deps;
-  if (graph == NULL) {
-    return tt_api_null(what);
-  }
+  TT_TRY(tt_api_needs(what, graph != NULL));
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   ncclResult_t res = read_nodes_of(what, (tt_graph *)graph, dependencies, count, &deps);
   res = res == ncclSuccess ? tt_capture_begin(s, (tt_graph *)graph, &deps, mode) : res;
@@ -67,9 +61,7 @@ TUTTI_API tuttiStreamBeginCaptureToGraph(cudaStream_t stream, tuttiGraph_t graph
 TUTTI_API tuttiStreamEndCapture(cudaStream_t stream, tuttiGraph_t *graph)
 {
   tt_stream *s;
-  if (graph == NULL) {
-    return tt_api_null("tuttiStreamEndCapture");
-  }
+  TT_TRY(tt_api_needs("tuttiStreamEndCapture", graph != NULL));
   *graph = NULL;
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   return tt_capture_end(s, (tt_graph **)graph);
@@ -78,9 +70,7 @@ TUTTI_API tuttiStreamEndCapture(cudaStream_t stream, tuttiGraph_t *graph)
 TUTTI_API tuttiStreamGetCaptureInfo(cudaStream_t stream, tuttiCaptureInfo_t *info)
 {
   tt_stream *s;
-  if (info == NULL) {
-    return tt_api_null("tuttiStreamGetCaptureInfo");
-  }
+  TT_TRY(tt_api_needs("tuttiStreamGetCaptureInfo", info != NULL));
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   tt_capture_info(s, info);
   return ncclSuccess;
@@ -120,7 +110,8 @@ __attribute__((visibility("default"))) tuttiCaptureFault_t tuttiTakeCaptureFault
 
 TUTTI_API tuttiGraphCreate(tuttiGraph_t *graph)
 {
-  return graph == NULL ? tt_api_null("tuttiGraphCreate") : tt_graph_create((tt_graph **)graph);
+  TT_TRY(tt_api_needs("tuttiGraphCreate", graph != NULL));
+  return tt_graph_create((tt_graph **)graph);
 }
 
 TUTTI_API tuttiGraphDestroy(tuttiGraph_t graph)
@@ -134,9 +125,7 @@ TUTTI_API tuttiGraphAddEmptyNode(tuttiGraph_t graph, const tuttiNode_t *dependen
   const char *what = "tuttiGraphAddEmptyNode";
   tt_graph *g = (tt_graph *)graph;
   tt_nodes deps;
-  if (g == NULL || node == NULL) {
-    return tt_api_null(what);
-  }
+  TT_TRY(tt_api_needs(what, g != NULL && node != NULL));
   ncclResult_t res = read_nodes_of(what, g, dependencies, count, &deps);
   tt_node *n = res == ncclSuccess ? tt_node_new(tuttiNodeEmpty, NULL) : NULL;
   if (res == ncclSuccess) {
@@ -155,9 +144,7 @@ TUTTI_API tuttiGraphAddEmptyNode(tuttiGraph_t graph, const tuttiNode_t *dependen
 TUTTI_API tuttiGraphGetNodes(tuttiGraph_t graph, const tuttiNode_t **nodes, size_t *count)
 {
   const tt_graph *g = (const tt_graph *)graph;
-  if (g == NULL || nodes == NULL || count == NULL) {
-    return tt_api_null("tuttiGraphGetNodes");
-  }
+  TT_TRY(tt_api_needs("tuttiGraphGetNodes", g != NULL && nodes != NULL && count != NULL));
   *nodes = (const tuttiNode_t *)g->nodes.at;
   *count = g->nodes.n;
   return ncclSuccess;
@@ -165,9 +152,7 @@ TUTTI_API tuttiGraphGetNodes(tuttiGraph_t graph, const tuttiNode_t **nodes, size
 
 TUTTI_API tuttiNodeGetKind(tuttiNode_t node, tuttiNodeKind_t *kind)
 {
-  if (node == NULL || kind == NULL) {
-    return tt_api_null("tuttiNodeGetKind");
-  }
+  TT_TRY(tt_api_needs("tuttiNodeGetKind", node != NULL && kind != NULL));
   *kind = ((const tt_node *)node)->kind;
   return ncclSuccess;
 }
@@ -175,9 +160,7 @@ TUTTI_API tuttiNodeGetKind(tuttiNode_t node, tuttiNodeKind_t *kind)
 TUTTI_API tuttiNodeGetDependencies(tuttiNode_t node, tuttiNode_t *dependencies, size_t max, size_t *count)
 {
   const tt_node *n = (const tt_node *)node;
-  if (n == NULL || count == NULL || (max > 0 && dependencies == NULL)) {
-    return tt_api_null("tuttiNodeGetDependencies");
-  }
+  TT_TRY(tt_api_needs("tuttiNodeGetDependencies", n != NULL && count != NULL && (max == 0 || dependencies != NULL)));
   for (size_t i = 0; i < TT_MIN(max, n->ndeps); i++) {
     dependencies[i] = (tuttiNode_t)n->graph->nodes.at[n->deps[i]];
   }
@@ -187,18 +170,14 @@ TUTTI_API tuttiNodeGetDependencies(tuttiNode_t node, tuttiNode_t *dependencies, 
 
 TUTTI_API tuttiGraphInstantiate(tuttiGraphExec_t *exec, tuttiGraph_t graph)
 {
-  if (exec == NULL || graph == NULL) {
-    return tt_api_null("tuttiGraphInstantiate");
-  }
+  TT_TRY(tt_api_needs("tuttiGraphInstantiate", exec != NULL && graph != NULL));
   return tt_exec_create((const tt_graph *)graph, tt_host_device(), (tt_exec **)exec);
 }
 
 TUTTI_API tuttiGraphLaunch(tuttiGraphExec_t exec, cudaStream_t stream)
 {
   tt_stream *s;
-  if (exec == NULL) {
-    return tt_api_null("tuttiGraphLaunch");
-  }
+  TT_TRY(tt_api_needs("tuttiGraphLaunch", exec != NULL));
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (tt_stream_captures(s)) {
     return tt_capture_add(&s, 1, tt_node_of_exec((tt_exec *)exec));
@@ -211,9 +190,7 @@ TUTTI_API tuttiGraphExecUpdate(tuttiGraphExec_t exec, tuttiGraph_t graph, tuttiN
 {
   const tt_graph *g = (const tt_graph *)graph;
   uint32_t at;
-  if (exec == NULL || g == NULL || changed == NULL) {
-    return tt_api_null("tuttiGraphExecUpdate");
-  }
+  TT_TRY(tt_api_needs("tuttiGraphExecUpdate", exec != NULL && g != NULL && changed != NULL));
   tt_exec_update((tt_exec *)exec, g, &at);
   *changed = at == 0 || at > g->nodes.n ? NULL : (tuttiNode_t)g->nodes.at[at - 1];
   return at == 0 ? ncclSuccess

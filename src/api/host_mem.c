@@ -10,14 +10,13 @@
 
 TUTTI_API tuttiMalloc(void **ptr, size_t size)
 {
-  return ptr == NULL ? tt_api_null("tuttiMalloc") : tt_heap_alloc(size, tuttiMemoryDevice, tt_host_device(), 0, ptr);
+  TT_TRY(tt_api_needs("tuttiMalloc", ptr != NULL));
+  return tt_heap_alloc(size, tuttiMemoryDevice, tt_host_device(), 0, ptr);
 }
 
 TUTTI_API tuttiMallocKind(void **ptr, size_t size, tuttiMemory_t kind, unsigned flags)
 {
-  if (ptr == NULL) {
-    return tt_api_null("tuttiMallocKind");
-  }
+  TT_TRY(tt_api_needs("tuttiMallocKind", ptr != NULL));
   if (kind != tuttiMemoryHost && kind != tuttiMemoryDevice && kind != tuttiMemoryManaged) {
     return tt_fail(ncclInvalidArgument, "tuttiMallocKind: kind is %d; known are %d, %d and %d", (int)kind,
                    tuttiMemoryHost, tuttiMemoryDevice, tuttiMemoryManaged);
@@ -68,9 +67,7 @@ TUTTI_API tuttiHostUnregister(void *ptr)
 TUTTI_API tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, const void *ptr)
 {
   tt_block b;
-  if (attributes == NULL) {
-    return tt_api_null("tuttiPointerGetAttributes");
-  }
+  TT_TRY(tt_api_needs("tuttiPointerGetAttributes", attributes != NULL));
   *attributes = (tuttiPointerAttributes_t){.device = -1};
   if (tt_heap_find(ptr, &b)) {
     *attributes = (tuttiPointerAttributes_t){
@@ -82,9 +79,7 @@ TUTTI_API tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, const 
 TUTTI_API tuttiIpcGetMemHandle(tuttiIpcMemHandle_t *handle, const void *ptr)
 {
   tt_block b;
-  if (handle == NULL) {
-    return tt_api_null("tuttiIpcGetMemHandle");
-  }
+  TT_TRY(tt_api_needs("tuttiIpcGetMemHandle", handle != NULL));
   if (tt_heap_find(ptr, &b)) {
     TT_TRY(tt_stream_wait_device(b.device, false));
   }
@@ -93,7 +88,8 @@ TUTTI_API tuttiIpcGetMemHandle(tuttiIpcMemHandle_t *handle, const void *ptr)
 
 TUTTI_API tuttiIpcOpenMemHandle(void **ptr, const tuttiIpcMemHandle_t *handle)
 {
-  return ptr == NULL || handle == NULL ? tt_api_null("tuttiIpcOpenMemHandle") : tt_ipc_open(handle, ptr);
+  TT_TRY(tt_api_needs("tuttiIpcOpenMemHandle", ptr != NULL && handle != NULL));
+  return tt_ipc_open(handle, ptr);
 }
 
 TUTTI_API tuttiIpcCloseMemHandle(void *ptr)
@@ -103,34 +99,26 @@ TUTTI_API tuttiIpcCloseMemHandle(void *ptr)
 
 TUTTI_API tuttiMemGetInfo(size_t *available, size_t *total)
 {
-  if (available == NULL || total == NULL) {
-    return tt_api_null("tuttiMemGetInfo");
-  }
+  TT_TRY(tt_api_needs("tuttiMemGetInfo", available != NULL && total != NULL));
   tt_map_memory(available, total);
   return ncclSuccess;
 }
 
 TUTTI_API tuttiMemcpyAsync(void *dst, const void *src, size_t size, cudaStream_t stream)
 {
-  if (size > 0 && (dst == NULL || src == NULL)) {
-    return tt_api_null("tuttiMemcpyAsync");
-  }
+  TT_TRY(tt_api_needs("tuttiMemcpyAsync", size == 0 || (dst != NULL && src != NULL)));
   return tt_api_push("tuttiMemcpyAsync", stream, tt_host_copy(dst, src, size));
 }
 
 TUTTI_API tuttiMemcpyStagedAsync(void *dst, const void *src, size_t size, cudaStream_t stream)
 {
-  if (size > 0 && (dst == NULL || src == NULL)) {
-    return tt_api_null("tuttiMemcpyStagedAsync");
-  }
+  TT_TRY(tt_api_needs("tuttiMemcpyStagedAsync", size == 0 || (dst != NULL && src != NULL)));
   return tt_api_push("tuttiMemcpyStagedAsync", stream, tt_host_copy_staged(dst, src, size));
 }
 
 TUTTI_API tuttiMemsetAsync(void *dst, int value, size_t size, cudaStream_t stream)
 {
-  if (size > 0 && dst == NULL) {
-    return tt_api_null("tuttiMemsetAsync");
-  }
+  TT_TRY(tt_api_needs("tuttiMemsetAsync", size == 0 || dst != NULL));
   return tt_api_push("tuttiMemsetAsync", stream, tt_host_fill(dst, value, size));
 }
 
@@ -141,9 +129,7 @@ static ncclResult_t check_rows(const char *what, const void *ptr, size_t pitch, 
   if (r->width == 0 || r->height == 0) {
     return ncclSuccess;
   }
-  if (ptr == NULL) {
-    return tt_api_null(what);
-  }
+  TT_TRY(tt_api_needs(what, ptr != NULL));
   if (pitch < r->width || __builtin_mul_overflow(pitch, r->height, &size) || size > UINTPTR_MAX - (uintptr_t)ptr) {
     return tt_fail(ncclInvalidArgument, "%s: %zu rows of %zu bytes do not fit a pitch of %zu bytes", what, r->height,
                    r->width, pitch);
@@ -153,9 +139,7 @@ static ncclResult_t check_rows(const char *what, const void *ptr, size_t pitch, 
 
 TUTTI_API tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream)
 {
-  if (rows == NULL) {
-    return tt_api_null("tuttiMemcpyRowsAsync");
-  }
+  TT_TRY(tt_api_needs("tuttiMemcpyRowsAsync", rows != NULL));
   TT_TRY(check_rows("tuttiMemcpyRowsAsync", rows->dst, rows->dstPitch, rows));
   TT_TRY(check_rows("tuttiMemcpyRowsAsync", rows->src, rows->srcPitch, rows));
   return tt_api_push("tuttiMemcpyRowsAsync", stream, tt_host_copy_rows(rows));
@@ -164,9 +148,7 @@ TUTTI_API tuttiMemcpyRowsAsync(const tuttiRows_t *rows, cudaStream_t stream)
 static ncclResult_t fill_rows(const char *what, const tuttiRows_t *rows, uint32_t value, size_t size,
                               cudaStream_t stream)
 {
-  if (rows == NULL) {
-    return tt_api_null(what);
-  }
+  TT_TRY(tt_api_needs(what, rows != NULL));
   if ((size != 1 && size != 2 && size != 4) || rows->width % size != 0) {
     return tt_fail(ncclInvalidArgument,
                    "%s: rows of %zu bytes have no whole number of elements of %zu bytes, which may be 1, 2 or 4", what,

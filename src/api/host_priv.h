@@ -1,5 +1,6 @@
 // host_priv.h: what the files of the tutti… functions share.
 #pragma once
+#include "base/result.h"
 #include "device/work.h"
 #include "tutti.h"
 
@@ -7,8 +8,11 @@ struct tt_stream;
 
 #define TUTTI_API __attribute__((visibility("default"))) ncclResult_t
 
-// The error of function `what` for a pointer that must not be NULL.
-ncclResult_t tt_api_null(const char *what);
+// `pointers`: does function `what` have all pointers that must not be NULL? Otherwise ncclInvalidArgument.
+static inline ncclResult_t tt_api_needs(const char *what, bool pointers)
+{
+  return TT_LIKELY(pointers) ? ncclSuccess : tt_fail(ncclInvalidArgument, "%s: a pointer argument is NULL", what);
+}
 
 // Queues `w`, or records it where the stream is captured. NULL: there was no memory for it. The entry is freed on an
 // error.
