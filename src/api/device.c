@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "comm/comm.h"
-#include "comm/windows.h"
+#include "comm/register.h"
 #include "nccl_device.h"
 
 // A structure that its header's initialiser filled, of this NCCL or an older one.

@@ -4,7 +4,6 @@
 #include "comm/comm.h"
 #include "comm/redop.h"
 #include "comm/register.h"
-#include "comm/windows.h"
 
 TT_TWIN(ncclMemAlloc);
 TT_EXPORT ncclResult_t ncclMemAlloc(void **ptr, size_t size)
@@ -35,7 +34,6 @@ static ncclResult_t take_buffer(struct ncclComm *comm, void *buff, size_t size, 
 
 static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 {
-  void *handle;
   if (buff == NULL || size == 0 || win == NULL) {
     return tt_fail(ncclInvalidArgument,
                    "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given",
@@ -45,15 +43,7 @@ static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, 
     return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x",
                    comm->rank, (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
-  TT_TRY(tt_comm_register(comm, buff, size, true, &handle));
-  const tt_window window = {.handle = handle, .base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks};
-  ncclResult_t res = tt_window_add(&window);
-  if (res != ncclSuccess) {
-    tt_comm_deregister(comm, handle, true);
-    return res;
-  }
-  *win = handle;
-  return ncclSuccess;
+  return tt_comm_register(comm, buff, size, true, (void **)win);
 }
 
 static ncclResult_t window_pointer(const struct ncclComm *comm, ncclWindow_t win, void **out)

@@ -24,6 +24,11 @@
     }                                                                   \
   } while (0)
 
+// Makes `p` point to zeroed memory for `n` of what it points to (tt_calloc). Without memory: ncclSystemError with the
+// text that follows, as tt_fail.
+#define TT_NEW(p, n, ...) \
+  (((p) = tt_calloc((size_t)(n), sizeof *(p))) != NULL ? ncclSuccess : tt_fail(ncclSystemError, __VA_ARGS__))
+
 // Records an error: logs it as a WARN line, makes it the calling thread's and the process's last error text, returns
 // `code`. Any thread. `fmt` as printf; no newline at the end.
 #define tt_fail(code, ...) tt_fail_at((code), __FILE__, __LINE__, __VA_ARGS__)

@@ -1,15 +1,53 @@
 // register.c: see register.h.
 #include "comm/register.h"
 
+#include <pthread.h>
+
 #include "base/result.h"
 #include "comm/comm.h"
-#include "comm/windows.h"
+#include "os/proc.h"
 
 // One buffer the user has registered. Its handle is its address.
 typedef struct registration {
-  tt_span buffer, handle;
-  bool window; // by ncclCommWindowRegister
+  tt_span buffer, handle; // in the communicator's sets
+  tt_span in_process;     // a window's: the handle, in the process's set
+  bool is_window;         // by ncclCommWindowRegister
+  tt_window window;
 } registration;
+
+// Windows of all communicators by handle, under the lock: the device API's functions get a window and no communicator.
+static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_span *windows;
+
+__attribute__((constructor)) static void windows_at_start(void)
+{
+  tt_proc_hold_at_fork(&windows_lock);
+}
+
+static void window_add(registration *r)
+{
+  pthread_mutex_lock(&windows_lock);
+  tt_spans_add(&windows, &r->in_process);
+  pthread_mutex_unlock(&windows_lock);
+}
+
+static void window_drop(registration *r)
+{
+  pthread_mutex_lock(&windows_lock);
+  tt_spans_remove(&windows, &r->in_process);
+  pthread_mutex_unlock(&windows_lock);
+}
+
+bool tt_window_find(const void *handle, tt_window *out)
+{
+  pthread_mutex_lock(&windows_lock);
+  tt_span *s = tt_spans_same(windows, (uintptr_t)handle, 1);
+  if (s != NULL) {
+    *out = TT_SPAN_OWNER(s, registration, in_process)->window;
+  }
+  pthread_mutex_unlock(&windows_lock);
+  return s != NULL;
+}
 
 // The registration with this handle, or NULL.
 static registration *find_registration(const struct ncclComm *comm, const void *handle)
@@ -20,13 +58,13 @@ static registration *find_registration(const struct ncclComm *comm, const void *
 
 ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle)
 {
-  registration *r = tt_calloc(1, sizeof *r);
-  if (r == NULL) {
-    return tt_fail(ncclSystemError, "registering %zu bytes on rank %d: no memory", size, comm->rank);
-  }
+  registration *r;
+  TT_TRY(TT_NEW(r, 1, "registering %zu bytes on rank %d: no memory", size, comm->rank));
   *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size},
                       .handle = {.start = (uintptr_t)r, .size = 1},
-                      .window = window};
+                      .in_process = {.start = (uintptr_t)r, .size = 1},
+                      .is_window = window,
+                      .window = {.base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks}};
   ncclResult_t res = comm->network.proxy == NULL ? ncclSuccess : tt_proxy_register(comm->network.proxy, buff, size);
   if (res != ncclSuccess) {
     tt_free(r);
@@ -34,6 +72,9 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
   }
   tt_spans_add(&comm->registered.buffers, &r->buffer);
   tt_spans_add(&comm->registered.handles, &r->handle);
+  if (window) {
+    window_add(r);
+  }
   *handle = r;
   return ncclSuccess;
 }
@@ -42,8 +83,8 @@ static void drop_registration(struct ncclComm *comm, registration *r)
 {
   tt_spans_remove(&comm->registered.buffers, &r->buffer);
   tt_spans_remove(&comm->registered.handles, &r->handle);
-  if (r->window) {
-    tt_window_drop(r);
+  if (r->is_window) {
+    window_drop(r);
   }
   tt_free(r);
 }
@@ -59,10 +100,10 @@ static ncclResult_t take_handle(const struct ncclComm *comm, const char *what, c
                    "%s on rank %d: %p is not a handle of this communicator, or has been deregistered", what, comm->rank,
                    handle);
   }
-  if (r->window != window) {
+  if (r->is_window != window) {
     return tt_fail(
         ncclInvalidArgument,
-        r->window
+        r->is_window
             ? "%s on rank %d: %p is a window (ncclCommWindowRegister): deregister it with ncclCommWindowDeregister"
             : "%s on rank %d: %p is not a window but a handle of ncclCommRegister: deregister it with "
               "ncclCommDeregister",

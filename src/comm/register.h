@@ -1,5 +1,5 @@
-// register.h: buffers that the user has registered, as windows or not (register.c). The launching thread calls all of
-// it.
+// register.h: buffers that the user has registered, as windows or not (register.c). The launching thread calls it,
+// except tt_window_find.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,5 +15,14 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window
 bool tt_comm_is_registered(const struct ncclComm *comm, const void *buff, size_t size);
 // The buffer behind a window's handle. Errors: as tt_comm_deregister.
 ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, void **buff);
+// A window, and the rank that registered it.
+typedef struct tt_window {
+  char *base;
+  size_t size;
+  int rank, nranks;
+} tt_window;
+// Copies the window with this handle to *out, of whatever communicator of the process. False: there is none. Any
+// thread.
+bool tt_window_find(const void *handle, tt_window *out);
 // Drops all registrations. No call is inside.
 void tt_comm_free_registrations(struct ncclComm *comm);
