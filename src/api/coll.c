@@ -39,7 +39,7 @@ static ncclResult_t check_task(tt_task *t, const char *what)
                    (int)t->type);
   }
   if (TT_UNLIKELY(t->root < 0 || t->root >= c->nranks)) {
-    const char *name = t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV ? "peer" : "root";
+    const char *name = tt_func_is_message(t->func) ? "peer" : "root";
     return tt_fail(ncclInvalidArgument, "%s on rank %d: %s is %d; it must lie between 0 and %d", what, c->rank, name,
                    t->root, c->nranks - 1);
   }

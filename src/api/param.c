@@ -168,10 +168,8 @@ TT_EXPORT ncclResult_t ncclParamGetAllParameterKeys(const char ***table, int *ta
   bool all = tt_params_get()->param_dump_all != 0;
   const char **have = __atomic_load_n(&keys, __ATOMIC_ACQUIRE);
   if (have == NULL) {
-    const char **made = tt_calloc(tt_param_count(), sizeof *made);
-    if (made == NULL) {
-      return tt_fail(ncclSystemError, "no memory for a table of %zu parameter keys", tt_param_count());
-    }
+    const char **made;
+    TT_TRY(TT_NEW(made, tt_param_count(), "no memory for a table of %zu parameter keys", tt_param_count()));
     list_keys(made, all);
     if (__atomic_compare_exchange_n(&keys, &have, made, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
       have = made;

@@ -111,6 +111,12 @@ static inline int tt_func_reduces(tt_func f)
   return f == TT_FUNC_REDUCE || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLREDUCE;
 }
 
+// Is it a send or a receive?
+static inline bool tt_func_is_message(tt_func f)
+{
+  return f == TT_FUNC_SEND || f == TT_FUNC_RECV;
+}
+
 // Blocks of the rank's input and output buffer, as schedule.h counts them. 0: the rank has no such buffer (the input of
 // a rank that is not the root of a broadcast, the output of a sender).
 int tt_func_in_blocks(const tt_shape *shape);

@@ -140,7 +140,7 @@ static void direct_sums(tt_build *b, const tt_shape *shape)
 ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)
 {
   TT_TRY(tt_shape_check(shape, "Direct", (1u << TT_NFUNCS) - 1));
-  bool p2p = shape->func == TT_FUNC_SEND || shape->func == TT_FUNC_RECV;
+  bool p2p = tt_func_is_message(shape->func);
   if (p2p && shape->root == shape->rank) {
     return tt_exchange_write(shape, out); // tokens to oneself would not tell who said them
   }

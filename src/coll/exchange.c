@@ -9,7 +9,7 @@
 // A send or a receive speaks to one rank: all others cost it nothing.
 static bool is_single(const tt_shape *shape)
 {
-  return shape->func == TT_FUNC_SEND || shape->func == TT_FUNC_RECV;
+  return tt_func_is_message(shape->func);
 }
 
 static int turns_of(const tt_shape *shape)

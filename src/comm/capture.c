@@ -111,10 +111,8 @@ static tt_recorded *make_calls(struct ncclComm *comm, const tt_task *tasks, size
 
 ncclResult_t tt_comm_capture(struct ncclComm *comm, const tt_task *tasks, size_t n, bool *captured)
 {
-  tt_stream_use *uses = tt_calloc(n, sizeof *uses);
-  if (uses == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory to capture %zu operations", comm->rank, n);
-  }
+  tt_stream_use *uses;
+  TT_TRY(TT_NEW(uses, n, "rank %d: no memory to capture %zu operations", comm->rank, n));
   for (size_t i = 0; i < n; i++) {
     uses[i] = (tt_stream_use){.stream = tasks[i].stream, .what = tt_func_name(tasks[i].func)};
   }

@@ -92,33 +92,30 @@ static ncclResult_t agree_on_plugin(struct ncclComm *c, bool *good)
   const tt_net_env env = {
       .rank = c->rank, .nranks = c->nranks, .comm_hash = c->hash, .traffic_class = c->config.traffic_class};
   TT_TRY(tt_collnet_open(c->network.ops, &env, &n->net));
-  offer *all = tt_calloc((size_t)c->nranks, sizeof *all);
-  if (all == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank,
-                   c->nranks);
-  }
+  offer mine = {.good = 0}, *all;
   if (n->net != NULL) {
-    all[c->rank] = (offer){.good = 1, .devices = tt_collnet_devices(n->net), .support = tt_collnet_support(n->net)};
-    snprintf(all[c->rank].name, sizeof all->name, "%s", tt_collnet_name(n->net));
+    mine = (offer){.good = 1, .devices = tt_collnet_devices(n->net), .support = tt_collnet_support(n->net)};
+    snprintf(mine.name, sizeof mine.name, "%s", tt_collnet_name(n->net));
   }
   n->support = UINT64_MAX;
-  ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
-  *good = res == ncclSuccess && collnet_compare(c, all);
+  TT_TRY(tt_comm_exchange(c, &mine, sizeof mine, &all));
+  *good = collnet_compare(c, all);
   tt_free(all);
-  return res;
+  return ncclSuccess;
 }
 
 // ---- the heads meet
 
-static ncclResult_t listen_all(struct ncclComm *c, door *all, void **listener, bool *good)
+// Every rank learns where the heads listen: *all is tt_free's.
+static ncclResult_t listen_all(struct ncclComm *c, door **out, void **listener, bool *good)
 {
+  door mine = {.good = 1};
   if (collnet_is_head(c)) {
-    all[c->rank].good = tt_collnet_listen(c->network.reduce->net, c->layout->index_of[c->rank], all[c->rank].handle,
-                                          listener) == ncclSuccess;
-  } else {
-    all[c->rank].good = 1;
+    int dev = c->layout->index_of[c->rank];
+    mine.good = tt_collnet_listen(c->network.reduce->net, dev, mine.handle, listener) == ncclSuccess;
   }
-  ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
+  ncclResult_t res = tt_comm_exchange(c, &mine, sizeof mine, out);
+  const door *all = *out;
   *good = res == ncclSuccess;
   for (int i = 0; i < c->nranks && *good; i++) {
     if (!all[i].good) {
@@ -225,15 +222,11 @@ static bool connect_head(struct ncclComm *c, const door *all, void *listener, nc
 static ncclResult_t agree_on_links(struct ncclComm *c, bool mine, bool *good)
 {
   tt_comm_collnet *n = c->network.reduce;
-  ready *all = tt_calloc((size_t)c->nranks, sizeof *all);
-  if (all == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks on a collective network", c->rank,
-                   c->nranks);
-  }
-  all[c->rank] = (ready){.good = mine, .longest = collnet_is_head(c) ? n->longest : UINT64_MAX};
-  ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
+  const ready own = {.good = mine, .longest = collnet_is_head(c) ? n->longest : UINT64_MAX};
+  ready *all;
+  TT_TRY(tt_comm_exchange(c, &own, sizeof own, &all));
   n->longest = SIZE_MAX;
-  *good = res == ncclSuccess;
+  *good = true;
   for (int i = 0; i < c->nranks && *good; i++) {
     n->longest = TT_MIN(n->longest, all[i].longest / 64 * 64);
     *good = all[i].good && all[i].longest >= LEAST_BYTES;
@@ -242,17 +235,14 @@ static ncclResult_t agree_on_links(struct ncclComm *c, bool mine, bool *good)
     }
   }
   tt_free(all);
-  return res;
+  return ncclSuccess;
 }
 
 static ncclResult_t collnet_connect_all(struct ncclComm *c, bool *good)
 {
   void *listener = NULL;
-  door *all = tt_calloc((size_t)c->nranks, sizeof *all);
-  if (all == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the handles of %d ranks", c->rank, c->nranks);
-  }
-  ncclResult_t res = listen_all(c, all, &listener, good);
+  door *all;
+  ncclResult_t res = listen_all(c, &all, &listener, good);
   if (*good) {
     bool mine = !collnet_is_head(c) || connect_head(c, all, listener, &res);
     res = res == ncclSuccess ? agree_on_links(c, mine, good) : res;
@@ -266,10 +256,7 @@ static ncclResult_t collnet_connect_all(struct ncclComm *c, bool *good)
 ncclResult_t tt_comm_collnet_create(struct ncclComm *c)
 {
   bool good = false;
-  c->network.reduce = tt_calloc(1, sizeof *c->network.reduce);
-  if (c->network.reduce == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for a collective network", c->rank);
-  }
+  TT_TRY(TT_NEW(c->network.reduce, 1, "rank %d: no memory for a collective network", c->rank));
   ncclResult_t res = agree_on_plugin(c, &good);
   if (res == ncclSuccess && good) {
     res = collnet_connect_all(c, &good);

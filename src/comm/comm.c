@@ -229,6 +229,24 @@ void tt_comm_log_memory(const struct ncclComm *comm)
           TT_DIV_UP(2 * remote * tt_net_window_bytes(g), 1024), remote, TT_DIV_UP(own, 1024));
 }
 
+ncclResult_t tt_comm_exchange(const struct ncclComm *comm, const void *mine, size_t size, void *all)
+{
+  char *array = tt_calloc((size_t)comm->nranks, size);
+  ncclResult_t res = ncclSuccess;
+  if (array == NULL) {
+    res = tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell each other", comm->rank, comm->nranks);
+  } else {
+    memcpy(array + (size_t)comm->rank * size, mine, size);
+    res = comm->nranks > 1 ? tt_bootstrap_allgather(comm->boot, array, size) : ncclSuccess;
+  }
+  if (res != ncclSuccess) {
+    tt_free(array);
+    array = NULL;
+  }
+  memcpy(all, &array, sizeof array);
+  return res;
+}
+
 static bool quiet(void *arg)
 {
   const struct ncclComm *c = arg;

@@ -194,6 +194,10 @@ static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 
 // Logs at INFO how much memory the communicator takes at most (src/transport/README.md, "What a communicator takes").
 void tt_comm_log_memory(const struct ncclComm *comm);
+// All ranks call it while the communicator is made: *all, a pointer to any type, becomes the array of what each rank
+// has in `mine` (`size` bytes, the same on all ranks), by rank; tt_free's. On an error it is NULL: ncclSystemError (no
+// memory), those of the bootstrap.
+ncclResult_t tt_comm_exchange(const struct ncclComm *comm, const void *mine, size_t size, void *all);
 // Waits until every operation of the communicator is complete (or it has failed). Helps.
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
 

@@ -9,11 +9,6 @@
 #include "comm/task.h"
 #include "comm/tuning.h"
 
-static bool decides_message(tt_func f)
-{
-  return f == TT_FUNC_SEND || f == TT_FUNC_RECV;
-}
-
 void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
 {
   size_t esize = tt_type_size(t->type);
@@ -37,7 +32,7 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
     c->op.prescale = 0;
     c->op.scalar = 0;
   }
-  if (decides_message(t->func)) {
+  if (tt_func_is_message(t->func)) {
     c->sig = tt_sig_make(0, TT_FUNC_SEND, ncclInt8, op, 0);
     c->sig_count = c->count;
   } else {
@@ -72,7 +67,7 @@ static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
   tt_call_fill(t, 0, &c);
   d->program = tt_program_compile(&comm->port, d->cached->sched, &c, tt_chunk_elements(&d->choice, c.esize),
                                   tt_choice_fifo(&d->choice));
-  if (d->program != NULL && decides_message(t->func)) { // who sends with ncclSend receives as well, mostly
+  if (d->program != NULL && tt_func_is_message(t->func)) { // who sends with ncclSend receives as well, mostly
     d->program->claims = false;
     d->program->pauses = true;
   }
@@ -150,9 +145,9 @@ static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *c
 
 ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
 {
-  bool in_network = TT_UNLIKELY(comm->network.reduce != NULL) && !decides_message(t->func) &&
+  bool in_network = TT_UNLIKELY(comm->network.reduce != NULL) && !tt_func_is_message(t->func) &&
                     tt_comm_collnet_allows(comm, t->func, t->type, t->op);
-  bool asks = TT_UNLIKELY(comm->tuned) && !decides_message(t->func);
+  bool asks = TT_UNLIKELY(comm->tuned) && !tt_func_is_message(t->func);
   if (TT_UNLIKELY(!tt_task_is_decided(t))) { // one may have been made since
     tt_comm_recall(comm, t);
   }

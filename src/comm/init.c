@@ -154,23 +154,16 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
 static ncclResult_t peers_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  c->peers = tt_calloc((size_t)c->nranks, sizeof *c->peers);
-  if (c->peers == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the list of %d ranks", c->rank, c->nranks);
-  }
-  tt_peer *me = &c->peers[c->rank];
-  describe_self(c, me);
+  tt_peer me;
+  describe_self(c, &me);
   if (c->rank == 0) {
-    TT_TRY(tt_tuning_limits(&me->figures, &me->limits));
+    TT_TRY(tt_tuning_limits(&me.figures, &me.limits));
   }
-  if (c->nranks == 1) {
-    return ncclSuccess;
+  if (!me.at.shm_disable && c->nranks > 1) { // else no memory is shared between processes
+    TT_TRY(tt_fdbox_open(me.mailbox));
   }
-  if (!me->at.shm_disable) { // else no memory is shared between processes
-    TT_TRY(tt_fdbox_open(me->mailbox));
-  }
-  TT_TRY(tt_bootstrap_allgather(c->boot, c->peers, sizeof *c->peers));
-  return compare_peers(c);
+  TT_TRY(tt_comm_exchange(c, &me, sizeof me, &c->peers));
+  return c->nranks == 1 ? ncclSuccess : compare_peers(c);
 }
 
 static void peers_undo(struct ncclComm *c)
@@ -289,16 +282,21 @@ static bool any_pushed(const struct ncclComm *c, const tt_segment_note *notes)
 
 // Whoever cannot open its share, or pass it on, leaves the ring, so that nobody waits for it. A rank that is alone on
 // its machine waits with the others.
-static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who, tt_segment_note *notes)
+static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
 {
   bool alone = who->n == 1;
-  TT_TRY(alone ? ncclSuccess : tt_segment_open(who, &c->segment, &notes[c->rank]));
-  TT_TRY(tt_bootstrap_allgather(c->boot, notes, sizeof *notes));
+  tt_segment_note mine = {0}, *notes;
+  ncclResult_t res;
+  TT_TRY(alone ? ncclSuccess : tt_segment_open(who, &c->segment, &mine));
+  TT_TRY(tt_comm_exchange(c, &mine, sizeof mine, &notes));
   if (any_pushed(c, notes)) {
-    TT_TRY(alone ? ncclSuccess : tt_segment_push(c->segment, who, notes));
-    TT_TRY(tt_bootstrap_barrier(c->boot));
+    TT_TRY_GOTO(alone ? ncclSuccess : tt_segment_push(c->segment, who, notes), res);
+    TT_TRY_GOTO(tt_bootstrap_barrier(c->boot), res);
   }
-  return alone ? ncclSuccess : tt_segment_join(c->segment, who, notes, &c->port.abort_flag);
+  res = alone ? ncclSuccess : tt_segment_join(c->segment, who, notes, &c->port.abort_flag);
+fail:
+  tt_free(notes);
+  return res;
 }
 
 static ncclResult_t segment_step(init *in)
@@ -312,20 +310,18 @@ static ncclResult_t segment_step(init *in)
   int *ranks = tt_calloc(n, sizeof *ranks);
   tt_proc_id *procs = tt_calloc(n, sizeof *procs);
   const char **boxes = tt_calloc(n, sizeof *boxes);
-  tt_segment_note *notes = tt_calloc(n, sizeof *notes);
   ncclResult_t res;
-  if (ranks == NULL || procs == NULL || boxes == NULL || notes == NULL) {
+  if (ranks == NULL || procs == NULL || boxes == NULL) {
     res =
         tt_fail(ncclSystemError, "rank %d: no memory for the list of %d local ranks", c->rank, c->machine.local_ranks);
   } else {
     tt_local who;
     list_local(c, &who, ranks, procs, boxes);
-    res = open_segment(c, &who, notes);
+    res = open_segment(c, &who);
   }
   tt_free(ranks);
   tt_free(procs);
   tt_free(boxes);
-  tt_free(notes);
   return res;
 }
 
@@ -447,22 +443,22 @@ static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *al
 }
 
 // The proxies learn of each other.
-static ncclResult_t meet(const struct ncclComm *c, meeting *all)
+static ncclResult_t meet(const struct ncclComm *c, meeting *mine)
 {
-  tt_proxy_where *wheres = tt_calloc((size_t)c->nranks, sizeof *wheres);
-  if (wheres == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
-  }
-  snprintf(all[c->rank].net, sizeof all->net, "%s", c->network.ops->name);
+  meeting *all;
+  tt_proxy_where *wheres = NULL;
   ncclResult_t res;
-  TT_TRY_GOTO(tt_bootstrap_allgather(c->boot, all, sizeof *all), res);
+  snprintf(mine->net, sizeof mine->net, "%s", c->network.ops->name);
+  TT_TRY(tt_comm_exchange(c, mine, sizeof *mine, &all));
   TT_TRY_GOTO(compare_networks(c, all), res);
+  TT_TRY_GOTO(TT_NEW(wheres, c->nranks, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks), res);
   for (int i = 0; i < c->nranks; i++) {
     wheres[i] = all[i].where;
   }
   res = tt_proxy_meet(c->network.proxy, wheres);
 fail:
   tt_free(wheres);
+  tt_free(all);
   return res;
 }
 
@@ -473,7 +469,11 @@ static ncclResult_t network_step(init *in)
   if (!c->network.needed) {
     return ncclSuccess;
   }
-  int *gpus = tt_calloc((size_t)c->nranks, sizeof *gpus);
+  int *gpus;
+  TT_TRY(TT_NEW(gpus, c->nranks, "rank %d: no memory for the devices of %d ranks", c->rank, c->nranks));
+  for (int i = 0; i < c->nranks; i++) {
+    gpus[i] = c->peers[i].at.device;
+  }
   tt_proxy_env env = {.rank = c->rank,
                       .nranks = c->nranks,
                       .hash = comm_hash(c),
@@ -485,26 +485,16 @@ static ncclResult_t network_step(init *in)
                       .mailbox = c->peers[c->rank].mailbox,
                       .profilers = c->profiling.profilers,
                       .gpus = gpus};
-  meeting *all = tt_calloc((size_t)c->nranks, sizeof *all);
-  ncclResult_t res = ncclSuccess;
-  if (all == NULL || gpus == NULL) {
-    tt_free(gpus);
-    tt_free(all);
-    return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks);
-  }
-  for (int i = 0; i < c->nranks; i++) {
-    gpus[i] = c->peers[i].at.device;
-  }
-  TT_TRY_GOTO(tt_proxy_create(&env, &c->network.proxy, &all[c->rank].where), res);
-  TT_TRY_GOTO(meet(c, all), res);
+  meeting mine = {.net = ""};
+  ncclResult_t res = tt_proxy_create(&env, &c->network.proxy, &mine.where);
+  tt_free(gpus);
+  TT_TRY(res);
+  TT_TRY(meet(c, &mine));
   c->wiring.proxy = c->network.proxy;
   c->port.mover_self = c->network.proxy;
   c->port.mover = &tt_proxy_mover;
   c->port.row->attend(tt_proxy_attend);
-fail:
-  tt_free(gpus);
-  tt_free(all);
-  return res;
+  return ncclSuccess;
 }
 
 static void network_undo(struct ncclComm *c)
@@ -579,27 +569,23 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = true;
     return ncclSuccess;
   }
-  report *all = tt_calloc((size_t)c->nranks, sizeof *all);
-  if (all == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory to agree with %d ranks", c->rank, c->nranks);
-  }
-  all[c->rank] = (report){.can_copy = probe_copy(c),
-                          .eager = !tt_params_get()->runtime_connect,
-                          .tuner = tt_tuning_plugin(c),
-                          .collnet = tt_comm_collnet_wanted(c)};
+  const report mine = {.can_copy = probe_copy(c),
+                       .eager = !tt_params_get()->runtime_connect,
+                       .tuner = tt_tuning_plugin(c),
+                       .collnet = tt_comm_collnet_wanted(c)};
+  report *all;
+  TT_TRY(tt_comm_exchange(c, &mine, sizeof mine, &all));
+  bool can_copy = true, same = same_tuner(c, all);
   in->collnet = true;
-  ncclResult_t res = tt_bootstrap_allgather(c->boot, all, sizeof *all);
-  bool can_copy = true;
-  for (int i = 0; i < c->nranks && res == ncclSuccess; i++) {
+  for (int i = 0; i < c->nranks; i++) {
     can_copy &= all[i].can_copy != 0;
     in->eager |= all[i].eager != 0;
     in->collnet &= all[i].collnet != 0;
   }
-  bool same = res == ncclSuccess && same_tuner(c, all);
   tt_free(all);
   c->wiring.can_copy = can_copy;
   c->machine.can_read = !c->network.needed && (can_copy || c->machine.all_local);
-  return res == ncclSuccess ? tt_tuning_agree(c, same) : res;
+  return tt_tuning_agree(c, same);
 }
 
 // The heads connect with a network that reduces; all ranks agree whether it is used.
@@ -751,16 +737,13 @@ ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
 {
   struct ncclComm *parent = args->parent;
   int n = parent->nranks, me = parent->rank, place = 0, count = 0;
-  tt_split_choice *all = tt_calloc((size_t)n, sizeof *all);
-  int *members = tt_calloc((size_t)n, sizeof *members);
+  const tt_split_choice mine = {.color = args->color, .key = args->key, .rank = me};
+  tt_split_choice *all = NULL;
+  int *members;
   ncclResult_t res = ncclSuccess;
-  if (all == NULL || members == NULL) {
-    res = tt_fail(ncclSystemError, "ncclCommSplit on rank %d: no memory for %d ranks", me, n);
-    goto out;
-  }
-  all[me] = (tt_split_choice){.color = args->color, .key = args->key, .rank = me};
+  TT_TRY(TT_NEW(members, n, "ncclCommSplit on rank %d: no memory for %d ranks", me, n));
   tt_bootstrap_watch(parent->boot, &c->port.abort_flag, "ncclCommSplit");
-  TT_TRY_GOTO(tt_bootstrap_allgather(parent->boot, all, sizeof *all), res);
+  TT_TRY_GOTO(tt_comm_exchange(parent, &mine, sizeof mine, &all), res);
   if (args->color != NCCL_SPLIT_NOCOLOR) {
     count = tt_ranks_members(all, n, me, members, &place);
   }
@@ -772,7 +755,6 @@ ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
   }
 fail:
   tt_bootstrap_watch(parent->boot, NULL, NULL);
-out:
   tt_free(all);
   tt_free(members);
   return res;

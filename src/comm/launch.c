@@ -14,11 +14,6 @@
 #include "comm/task.h"
 #include "comm/tuning.h"
 
-static bool launch_is_p2p(const tt_task *t)
-{
-  return t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV;
-}
-
 // --- plans
 
 // Called by whoever completed the plan. After the last line the communicator may be gone. A plan that is complete
@@ -443,7 +438,7 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
 {
   for (size_t i = 0; i < n; i++) {
     tt_stream *s, *m;
-    if (!launch_is_p2p(&tasks[i]) || TT_LIKELY(tasks[i].stream == main)) {
+    if (!tt_func_is_message(tasks[i].func) || TT_LIKELY(tasks[i].stream == main)) {
       continue;
     }
     TT_TRY(comm->port.row->get(tasks[i].stream, comm->device, tt_func_name(tasks[i].func), &s));
@@ -464,7 +459,7 @@ static inline tt_lane **flow_of(const struct ncclComm *comm, const tt_task *t)
 // Is it a message that is still to be launched?
 static bool is_open_message(const tt_task *t)
 {
-  return launch_is_p2p(t) && t->count > 0 && !t->over;
+  return tt_func_is_message(t->func) && t->count > 0 && !t->over;
 }
 
 static ncclResult_t add_messages(struct ncclComm *comm, tt_plan *p, tt_task *tasks, size_t n, tt_launch_events *l)
@@ -509,7 +504,7 @@ static size_t count_collectives(const tt_task *tasks, size_t n)
 {
   size_t collectives = 0;
   for (size_t i = 0; i < n; i++) {
-    collectives += tasks[i].count > 0 && !launch_is_p2p(&tasks[i]);
+    collectives += tasks[i].count > 0 && !tt_func_is_message(tasks[i].func);
   }
   return collectives;
 }
@@ -521,7 +516,7 @@ static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *ta
   size_t collectives = 0; // 0: not counted
   for (size_t i = 0; i < n; i++) {
     tt_task *t = &tasks[i];
-    if (launch_is_p2p(t)) {
+    if (tt_func_is_message(t->func)) {
       *messages |= is_open_message(t);
     } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_run(t, looks))) {
       collectives = comm->tuned && collectives == 0 ? count_collectives(tasks, n) : collectives;

@@ -127,10 +127,8 @@ static ncclResult_t detect(const tt_machine *m, const tt_tree *tree, tt_source_r
   }
   tt_xml_destroy(*out);
   *out = NULL;
-  ports *p = tt_calloc(1, sizeof(*p));
-  if (p == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the network's devices");
-  }
+  ports *p;
+  TT_TRY(TT_NEW(p, 1, "no memory for the network's devices"));
   ncclResult_t res = read_ports(m, p);
   s.nets = p->net;
   s.nnets = p->count;
@@ -144,10 +142,8 @@ ncclResult_t tt_machine_document(const tt_machine *m, tt_xml **out)
   tt_tree *tree = NULL;
   tt_xml *xml = NULL;
   ncclResult_t res = ncclSuccess;
-  tt_source_rank *seen = tt_calloc((size_t)m->nlocal, sizeof(*seen));
-  if (seen == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the places of %d ranks", m->rank, m->nlocal);
-  }
+  tt_source_rank *seen;
+  TT_TRY(TT_NEW(seen, m->nlocal, "rank %d: no memory for the places of %d ranks", m->rank, m->nlocal));
   // Host ranks sit on no GPU, so NVML has nothing to say.
   if (m->apart) {
     TT_TRY_GOTO(tt_xml_new("views of the node's ranks", "system", &xml), res);
@@ -300,10 +296,8 @@ static ncclResult_t split_group(const tt_machine *m, const tt_topo *topo, const 
   tt_topo *part = NULL;
   tt_paths *paths = NULL;
   ncclResult_t res = ncclSuccess;
-  bool *in_group = tt_calloc((size_t)m->nranks, sizeof(bool));
-  if (in_group == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a group of %d ranks", m->nranks);
-  }
+  bool *in_group;
+  TT_TRY(TT_NEW(in_group, m->nranks, "no memory for a group of %d ranks", m->nranks));
   for (int i = 0; i < m->nlocal; i++) {
     in_group[m->ranks[i].rank] = s->group_of[i] == g;
   }
@@ -321,10 +315,8 @@ fail:
 static ncclResult_t find_groups(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_shapes *out)
 {
   int first = topo->first[TT_NODE_GPU], ngpus = tt_topo_count(topo, TT_NODE_GPU);
-  int *group = tt_calloc((size_t)ngpus + 1, sizeof(int));
-  if (group == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the groups of %d GPUs", ngpus);
-  }
+  int *group;
+  TT_TRY(TT_NEW(group, ngpus + 1, "no memory for the groups of %d GPUs", ngpus));
   int ngroups = tt_paths_groups(topo, paths, group);
   ncclResult_t res = tt_node_shapes_room(m->nlocal, ngroups, out);
   for (int i = 0; res == ncclSuccess && i < ngpus; i++) {

@@ -1,4 +1,4 @@
-// machine_log.c: what users of NCCL look for in the log: the system's tree, the graphs.
+// machine_log.c: what users of NCCL look for in the log: the system's tree, the graphs, the channels.
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "comm/machine.h"
+#include "comm/topology.h"
 
 enum { LINE_BYTES = 4000, DEEPEST = 64 };
 
@@ -160,4 +161,44 @@ void tt_machine_log_graph(const tt_topo *topo, const tt_graph *g)
     }
     machine_log_line(&l);
   }
+}
+
+static void log_rings(const tt_connect *c)
+{
+  int width = snprintf(NULL, 0, "%d", c->nranks - 1);
+  for (int ch = 0; ch < c->nchannels; ch++) {
+    line l = {.used = 0};
+    machine_log_add(&l, "Channel %02d/%02d :", ch, c->nchannels);
+    for (int i = 0, rank = 0; i < c->nranks && l.used < LINE_BYTES - 1; i++) {
+      machine_log_add(&l, " %*d", width, rank);
+      rank = tt_connect_ring_step(c, ch, rank, 1);
+    }
+    tt_info(TT_INIT, "%s%s", l.text, l.used == LINE_BYTES - 1 ? "..." : "");
+  }
+}
+
+static void log_trees(const tt_connect *c, int rank)
+{
+  line l = {.used = 0};
+  for (int ch = 0; ch < c->nchannels; ch++) {
+    tt_tree_place t = tt_connect_tree(c, ch, rank);
+    machine_log_add(&l, " [%d] %d/%d/%d->%d->%d", ch, t.down[0], t.down[1], t.down[2], rank, t.up);
+    tt_info(TT_GRAPH, "Ring %02d : %d -> %d -> %d", ch, tt_connect_ring_step(c, ch, rank, -1), rank,
+            tt_connect_ring_step(c, ch, rank, 1));
+  }
+  tt_info(TT_INIT, "Trees%s", l.text);
+}
+
+void tt_topology_log(const tt_topology *t, int rank)
+{
+  const tt_connect *c = t->connect;
+  if (!tt_log_on(TT_LOG_INFO, TT_INIT | TT_GRAPH)) {
+    return;
+  }
+  if (rank == 0) {
+    log_rings(c);
+  }
+  log_trees(c, rank);
+  tt_info(TT_INIT, "%d coll channels, %d collnet channels, %d nvls channels, %d p2p channels, %d p2p channels per peer",
+          c->nchannels, c->collnet ? c->nchannels : 0, c->nvls_channels, t->p2p.channels, t->p2p.per_peer);
 }

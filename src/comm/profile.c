@@ -31,11 +31,6 @@ static const char *proto_text(tt_proto proto)
   return proto == TT_LL ? "LL" : "SIMPLE";
 }
 
-static bool profile_is_p2p(const tt_task *t)
-{
-  return t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV;
-}
-
 static void events_free(tt_task_events *e)
 {
   tt_profilers *p = e->profilers;
@@ -71,8 +66,8 @@ static void start_group(tt_group_events *g, tt_profilers *p, int depth, bool cap
 
 static void start_call(const tt_task *t, tt_task_events *e, bool captured)
 {
-  tt_prof_descr d = {.type = profile_is_p2p(t) ? ncclProfileP2pApi : ncclProfileCollApi};
-  if (profile_is_p2p(t)) {
+  tt_prof_descr d = {.type = tt_func_is_message(t->func) ? ncclProfileP2pApi : ncclProfileCollApi};
+  if (tt_func_is_message(t->func)) {
     d.p2pApi.func = tt_func_name(t->func);
     d.p2pApi.count = t->count;
     d.p2pApi.datatype = tt_type_name((int)t->type);
@@ -203,13 +198,13 @@ void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, 
     return;
   }
   start_plan_group(l, e);
-  if (profile_is_p2p(t)) {
+  if (tt_func_is_message(t->func)) {
     start_p2p(l, t);
   } else {
     start_coll(l, t, d);
   }
   e->channel = channel % TT_MESSAGE_CHANNELS;
-  e->nchannels = profile_is_p2p(t) ? 1 : d->choice.channels;
+  e->nchannels = tt_func_is_message(t->func) ? 1 : d->choice.channels;
   *l->last = e;
   l->last = &e->next;
   t->events = NULL;

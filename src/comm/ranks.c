@@ -14,10 +14,8 @@ static int by_memory(const void *a, const void *b)
 
 ncclResult_t tt_ranks_layout(const tt_peer *peers, int n, tt_layout **out)
 {
-  int *name = tt_calloc((size_t)n, sizeof *name);
-  if (name == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the layout of %d ranks", n);
-  }
+  int *name;
+  TT_TRY(TT_NEW(name, n, "no memory for the layout of %d ranks", n));
   ncclResult_t res = tt_alike(peers, sizeof *peers, n, by_memory, name);
   res = res == ncclSuccess ? tt_layout_create(n, name, out) : res;
   tt_free(name);
@@ -46,10 +44,8 @@ static int share_cores(tt_peer **ranks, int n)
 
 ncclResult_t tt_ranks_pool_cores(tt_peer *peers, int n, int me, int *mine, bool *crowded)
 {
-  tt_peer **order = tt_calloc((size_t)n, sizeof(tt_peer *));
-  if (order == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the cores of %d ranks", n);
-  }
+  tt_peer **order;
+  TT_TRY(TT_NEW(order, n, "no memory for the cores of %d ranks", n));
   for (int i = 0; i < n; i++) {
     order[i] = &peers[i];
   }

@@ -62,11 +62,9 @@ ncclResult_t tt_node_shapes_plain(const tt_source_rank *ranks, int nranks, bool 
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(tt_node_shapes_room(nranks, 1, &s), res);
   tt_node_group *group = &s.group[0];
-  int *order = group->shape.memory = tt_calloc((size_t)nranks, sizeof(int));
-  if (order == NULL) {
-    res = tt_fail(ncclSystemError, "no memory for the order of %d ranks", nranks);
-    goto fail;
-  }
+  int *order;
+  TT_TRY_GOTO(TT_NEW(order, nranks, "no memory for the order of %d ranks", nranks), res);
+  group->shape.memory = order;
   for (int i = 0; i < nranks; i++) {
     order[i] = i; // as the layout has them: what is logged is what is run
   }

@@ -49,7 +49,7 @@ ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_
     if (t->count == 0) {
       continue;
     }
-    if (t->func == TT_FUNC_SEND || t->func == TT_FUNC_RECV) {
+    if (tt_func_is_message(t->func)) {
       TT_TRY(add_message(comm, t, &m));
       continue;
     }

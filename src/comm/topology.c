@@ -54,14 +54,11 @@ static ncclResult_t gather_reasons(const struct ncclComm *c, gathered *g)
   if (!failed) {
     return ncclSuccess;
   }
-  g->reasons = tt_calloc((size_t)c->nranks, sizeof(reason));
-  if (g->reasons == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for what went wrong on %d ranks", c->rank, c->nranks);
-  }
+  reason own = {.text = ""};
   if (g->notes[c->rank].status != ncclSuccess) {
-    snprintf(g->reasons[c->rank].text, NOTE_TEXT, "%s", tt_last_error());
+    snprintf(own.text, NOTE_TEXT, "%s", tt_last_error());
   }
-  return c->nranks > 1 ? tt_bootstrap_allgather(c->boot, g->reasons, sizeof(reason)) : ncclSuccess;
+  return tt_comm_exchange(c, &own, sizeof own, &g->reasons);
 }
 
 // Fails on all ranks when one has failed, with its text.
@@ -89,26 +86,20 @@ static ncclResult_t topology_judge(const struct ncclComm *c, gathered *g)
 static ncclResult_t topology_gather(const struct ncclComm *c, ncclResult_t mine, const char *bytes, size_t size,
                                     gathered *out)
 {
-  size_t n = (size_t)c->nranks;
-  gathered g = {.notes = tt_calloc(n, sizeof(note))};
+  gathered g = {.notes = NULL};
   ncclResult_t res = ncclSuccess;
-  if (g.notes == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
-  }
   if (mine == ncclSuccess && size > TT_XML_MAX_BYTES) {
     mine = tt_fail(ncclSystemError, "rank %d: its machine takes %zu bytes to tell, more than %d", c->rank, size,
                    TT_XML_MAX_BYTES);
     size = 0;
   }
-  g.notes[c->rank] = (note){.status = mine, .size = (uint32_t)size};
-  TT_TRY_GOTO(c->nranks > 1 ? tt_bootstrap_allgather(c->boot, g.notes, sizeof(note)) : ncclSuccess, res);
+  const note own = {.status = mine, .size = (uint32_t)size};
+  TT_TRY(tt_comm_exchange(c, &own, sizeof own, &g.notes));
   TT_TRY_GOTO(gather_reasons(c, &g), res);
   TT_TRY_GOTO(topology_judge(c, &g), res);
-  g.data = tt_calloc(n, TT_MAX(g.block, 1));
-  if (g.data == NULL) {
-    res = tt_fail(ncclSystemError, "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks);
-    goto fail;
-  }
+  TT_TRY_GOTO(TT_NEW(g.data, (size_t)c->nranks * TT_MAX(g.block, 1),
+                     "rank %d: no memory for what %d ranks tell of their machines", c->rank, c->nranks),
+              res);
   if (size > 0) {
     memcpy(g.data + (size_t)c->rank * g.block, bytes, size);
   }
@@ -351,10 +342,9 @@ static ncclResult_t joint_room(joint *j)
 static ncclResult_t plain_node(const struct ncclComm *c, int node, node_bytes *out)
 {
   tt_node_shapes s = {0};
-  tt_source_rank *places = tt_calloc((size_t)tt_layout_size(c->layout, node), sizeof(*places));
-  if (places == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the places of a node's ranks", c->rank);
-  }
+  tt_source_rank *places;
+  TT_TRY(
+      TT_NEW(places, tt_layout_size(c->layout, node), "rank %d: no memory for the places of a node's ranks", c->rank));
   int n = tt_topology_places(c, node, places);
   ncclResult_t res = tt_node_shapes_plain(places, n, n < c->nranks, &s);
   char *bytes = NULL;
@@ -413,10 +403,7 @@ static ncclResult_t list_shapes(joint *j)
   for (int k = 0; k < j->nkinds; k++) {
     count += j->kinds[k].ngroups;
   }
-  j->shapes = tt_calloc((size_t)count, sizeof(*j->shapes));
-  if (j->shapes == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for the graphs of %d groups of ranks", j->comm->rank, count);
-  }
+  TT_TRY(TT_NEW(j->shapes, count, "rank %d: no memory for the graphs of %d groups of ranks", j->comm->rank, count));
   for (int k = 0; k < j->nkinds; k++) {
     j->shape_first[k] = j->nshapes;
     for (int g = 0; g < j->kinds[k].ngroups; g++) {
@@ -520,11 +507,7 @@ ncclResult_t tt_topology_create(const struct ncclComm *comm, tt_topology **out)
   if (tt_topology_anything_to_see(comm)) {
     TT_TRY(gather_nodes(comm, &j.got));
   }
-  t = tt_calloc(1, sizeof(*t));
-  if (t == NULL) {
-    res = tt_fail(ncclSystemError, "rank %d: no memory for the channels", comm->rank);
-    goto fail;
-  }
+  TT_TRY_GOTO(TT_NEW(t, 1, "rank %d: no memory for the channels", comm->rank), res);
   t->plain = all_plain(comm);
   TT_TRY_GOTO(joint_room(&j), res);
   TT_TRY_GOTO(find_kinds(&j), res);
@@ -561,10 +544,8 @@ int tt_topology_channels(const tt_topology *t)
 ncclResult_t tt_topology_rings(const tt_topology *t, int *nchannels, int **out)
 {
   int n = t->connect->nchannels, nranks = t->connect->nranks;
-  int *orders = tt_calloc((size_t)n * (size_t)nranks, sizeof(int));
-  if (orders == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the rings of %d channels of %d ranks", n, nranks);
-  }
+  int *orders;
+  TT_TRY(TT_NEW(orders, n * (size_t)nranks, "no memory for the rings of %d channels of %d ranks", n, nranks));
   for (int ch = 0; ch < n; ch++) {
     tt_connect_ring(t->connect, ch, 0, orders + (size_t)ch * (size_t)nranks);
   }

@@ -67,5 +67,5 @@ static inline tt_tree_place tt_topology_tree(const tt_topology *t, int channel, 
   return tt_connect_tree(t->connect, channel, rank);
 }
 
-// Logs rings and trees as NCCL does (topology_log.c).
+// Logs rings and trees as NCCL does (machine_log.c).
 void tt_topology_log(const tt_topology *t, int rank);

@@ -117,10 +117,7 @@ static ncclResult_t make_model(struct ncclComm *comm)
   tt_tuning *t = comm->tuning;
   tt_model_options opt = tt_model_options_from(tt_params_get());
   opt.algo = opt.proto = NULL;
-  t->model = tt_calloc(1, sizeof *t->model);
-  if (t->model == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for a model with a tuner plugin's constants", comm->rank);
-  }
+  TT_TRY(TT_NEW(t->model, 1, "rank %d: no memory for a model with a tuner plugin's constants", comm->rank));
   return tt_model_make(&(tt_model_input){.connect = comm->topology->connect, .opt = &opt, .constants = &t->constants},
                        t->model);
 }

@@ -62,10 +62,8 @@ static void take_slots(const struct ncclComm *comm, tt_tuning *t)
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
 {
   const tt_params *p = tt_params_get();
-  tt_tuning *t = tt_calloc(1, sizeof *t);
-  if (t == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for tuning", comm->rank);
-  }
+  tt_tuning *t;
+  TT_TRY(TT_NEW(t, 1, "rank %d: no memory for tuning", comm->rank));
   ncclResult_t res = tt_algo_filter_parse(p->algo, p->proto, &t->filter);
   tt_tuning_take_figures(comm, t);
   if (res != ncclSuccess) {
@@ -295,7 +293,7 @@ static size_t capacity_of(const struct ncclComm *comm, const tt_choice *c, tt_fu
   if (c->proto == TT_LL || !c->networked) {
     return c->proto == TT_LL ? t->ll_capacity : t->simple_capacity;
   }
-  bool both = t->mixed && func != TT_FUNC_SEND && func != TT_FUNC_RECV;
+  bool both = t->mixed && !tt_func_is_message(func);
   return both ? TT_MIN(t->simple_capacity, t->net_capacity) : t->net_capacity;
 }
 
@@ -419,8 +417,9 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
                               tt_choice *out)
 {
   const tt_tuning *t = comm->tuning;
+  bool message = tt_func_is_message(func);
   int followed = follow_machine(comm, func, bytes, in_network);
-  if (followed < 0 && t->cost != NULL && func != TT_FUNC_SEND && func != TT_FUNC_RECV && t->filter.protos[func] != 0) {
+  if (followed < 0 && t->cost != NULL && !message && t->filter.protos[func] != 0) {
     tt_choice best;
     TT_TRY(query_model(comm, func, bytes, in_network, &best));
     if (best.algo >= 0) {
@@ -429,7 +428,6 @@ ncclResult_t tt_tuning_choose(const struct ncclComm *comm, tt_func func, size_t 
       return ncclSuccess;
     }
   }
-  bool message = func == TT_FUNC_SEND || func == TT_FUNC_RECV;
   bool networked =
       message ? tt_transport_needs_net(&comm->peers[comm->rank].at, &comm->peers[peer].at) : comm->network.needed;
   const tt_func_rules *rules;
