@@ -85,12 +85,9 @@ typedef struct tt_program_call {
 bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks,
                     tt_program_state *state);
 
-// The same for the steps from number `from` up to `end`, of one strand, with one look at each message. Returns how many
-// it has run.
-int tt_program_run_steps(const tt_port *port, const tt_program *p, const tt_program_call *call, int from, int end);
-// What keeps a step from being run; NULL: nothing does. *receives: it is a message that has not come, or is of another
-// call; else there is no room for one.
-const tt_program_ref *tt_program_missing(const tt_program *p, const tt_program_call *call, int step, bool *receives);
+// Runs a lane that goes on with a program (tt_lane_resume), as tt_lane_run does: as far as it goes, whatever the budget,
+// because its messages are small.
+tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget);
 
 // Tells the peers of some programs that something was published or given back.
 void tt_program_ring(const tt_port *port, const tt_program *const *programs, int n);

@@ -210,18 +210,6 @@ static void lane_advance(tt_lane *l)
   }
 }
 
-void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps)
-{
-  *l = (tt_lane){.program = program,
-                 .call = call,
-                 .pc = (uint32_t)(program->first[strand] + steps),
-                 .stop = (uint32_t)program->first[strand + 1],
-                 .fifo = (uint8_t)program->fifo,
-                 .waits_for = -1,
-                 .after = -1};
-  l->done = l->pc == l->stop;
-}
-
 // After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that
 // other steps use too is asked for no more than this lane has put in.
 static bool drained(const tt_port *port, tt_lane *l)
@@ -253,32 +241,10 @@ const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes)
   return step;
 }
 
-// A program's messages are small: it is run as far as it goes, whatever the budget.
-static tt_run run_program(tt_port *port, tt_lane *l, size_t *budget)
-{
-  const tt_call *c = l->call;
-  const tt_program_call call = {.in = c->in, .out = c->out, .sig = c->sig, .sig_count = c->sig_count};
-  int n = tt_program_run_steps(port, l->program, &call, (int)l->pc, (int)l->stop);
-  l->pc += (uint32_t)n;
-  *budget -= TT_MIN(*budget, (size_t)n * (l->program->steps[0].bytes + 64));
-  l->done = l->pc == l->stop;
-  const tt_program_ref *r = l->done ? NULL : tt_program_missing(l->program, &call, (int)l->pc, &l->receives);
-  l->waits_for = r != NULL ? r->peer : -1;
-  if (r == NULL) {
-    return l->done ? TT_RUN_DONE : TT_RUN_MORE; // it has come meanwhile
-  }
-  const tt_slot *s = tt_fifo_slot(r->fifo);
-  if (TT_UNLIKELY(l->receives && tt_fifo_arrived(r->fifo) && !tt_call_same(c, s))) {
-    tt_port_stop(port, tt_call_mismatch(port, c, r->peer, s->sig, s->count));
-    return TT_RUN_FAILED;
-  }
-  return TT_RUN_BLOCKED;
-}
-
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
 {
   if (l->program != NULL) {
-    return run_program(port, l, budget);
+    return tt_program_run_lane(port, l, budget);
   }
   while (!l->done) {
     if (TT_UNLIKELY(l->drains)) {

@@ -77,9 +77,7 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
 {
   tt_handover *h = link->handover;
   const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
-  if (TT_UNLIKELY(!tt_call_same(l->call, s))) {
-    return tt_call_mismatch(port, l->call, link->peer, s->sig, s->count);
-  }
+  TT_TRY(tt_call_check(port, l->call, link->peer, s));
   const tt_desc *d = &s->desc;
   h->scalar = d->scalar;
   h->peer_put = d->put != 0;

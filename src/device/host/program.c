@@ -234,6 +234,25 @@ static inline __attribute__((always_inline)) void move(const tt_program *q, cons
   }
 }
 
+// The reference that keeps a step from being run, after so many looks at its messages: one that has not come, or is of
+// another call, or has no room. NULL: none does.
+static inline __attribute__((always_inline)) const tt_program_ref *
+program_missing(const tt_program *q, const tt_program_ref *refs, const tt_program_call *c, int nsrc, int nall,
+                unsigned looks)
+{
+  for (int i = 0; i < nsrc; i++) {
+    if (!arrived(q, &refs[i], c, &looks)) {
+      return &refs[i];
+    }
+  }
+  for (int i = nsrc; i < nall; i++) {
+    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
+      return &refs[i];
+    }
+  }
+  return NULL;
+}
+
 // Runs a step. The numbers of sources and destinations are constants where `kind` tells them. False: it would have to
 // wait.
 static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, const tt_program_step *s,
@@ -245,15 +264,8 @@ static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, 
                                              : s->nsrc,
             nall = nsrc + (kind == TT_PROGRAM_ANY ? s->ndst : 1);
   const tt_program_ref *refs = refs_of(q, s);
-  for (int i = 0; i < nsrc; i++) {
-    if (!arrived(q, &refs[i], c, &looks)) {
-      return false;
-    }
-  }
-  for (int i = nsrc; i < nall; i++) {
-    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
-      return false;
-    }
+  if (program_missing(q, refs, c, nsrc, nall, looks) != NULL) {
+    return false;
   }
   move(q, s, refs, c, kind);
   for (int i = nsrc; i < nall; i++) {
@@ -369,25 +381,53 @@ bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c
   }
 }
 
-int tt_program_run_steps(const tt_port *port, const tt_program *q, const tt_program_call *c, int from, int end)
+// ---- Lanes that go on with it
+
+void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps)
 {
-  int n = run_strand(q, c, 0, from, end);
-  if (n > 0 && q->npages > 0) {
-    program_ring(port, q, c);
-  }
-  return n;
+  *l = (tt_lane){.program = program,
+                 .call = call,
+                 .pc = (uint32_t)(program->first[strand] + steps),
+                 .stop = (uint32_t)program->first[strand + 1],
+                 .fifo = (uint8_t)program->fifo,
+                 .waits_for = -1,
+                 .after = -1};
+  l->done = l->pc == l->stop;
 }
 
-const tt_program_ref *tt_program_missing(const tt_program *q, const tt_program_call *c, int step, bool *receives)
+// The lane's next step was not there a moment ago: what does it wait for?
+static tt_run program_wait(tt_port *port, tt_lane *l, const tt_program_call *c)
 {
-  const tt_program_step *s = &q->steps[step];
-  const tt_program_ref *refs = refs_of(q, s);
-  unsigned looks = 0;
-  for (int i = 0; i < s->nsrc + s->ndst; i++) {
-    *receives = i < s->nsrc;
-    if (*receives ? !arrived(q, &refs[i], c, &looks) : refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
-      return &refs[i];
-    }
+  const tt_program_step *s = &l->program->steps[l->pc];
+  const tt_program_ref *refs = refs_of(l->program, s);
+  const tt_program_ref *r = program_missing(l->program, refs, c, s->nsrc, s->nsrc + s->ndst, 0);
+  if (r == NULL) {
+    return TT_RUN_MORE; // it has come meanwhile
   }
-  return NULL;
+  l->waits_for = r->peer;
+  l->receives = r < refs + s->nsrc;
+  ncclResult_t res = l->receives && tt_fifo_arrived(r->fifo)
+                         ? tt_call_check(port, l->call, r->peer, tt_fifo_slot(r->fifo))
+                         : ncclSuccess;
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    tt_port_stop(port, res);
+    return TT_RUN_FAILED;
+  }
+  return TT_RUN_BLOCKED;
+}
+
+tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget)
+{
+  const tt_program *q = l->program;
+  const tt_call *c = l->call;
+  const tt_program_call call = {.in = c->in, .out = c->out, .sig = c->sig, .sig_count = c->sig_count};
+  int n = run_strand(q, &call, 0, (int)l->pc, (int)l->stop);
+  if (n > 0 && q->npages > 0) {
+    program_ring(port, q, &call);
+  }
+  l->pc += (uint32_t)n;
+  l->waits_for = -1;
+  *budget -= TT_MIN(*budget, (size_t)n * (q->steps[0].bytes + 64));
+  l->done = l->pc == l->stop;
+  return l->done ? TT_RUN_DONE : program_wait(port, l, &call);
 }

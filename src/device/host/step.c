@@ -177,13 +177,6 @@ static inline void *peer_base(const tt_link *link, bool out, bool *remote)
   return local != NULL ? local : (void *)(uintptr_t)(out ? h->out_remote : h->in_remote);
 }
 
-// A message must belong to the call this rank is in.
-static inline ncclResult_t check_message(const tt_port *port, const tt_lane *l, const tt_ref *r)
-{
-  const tt_slot *s = tt_fifo_slot(&port->links[r->peer]->recv[l->fifo]);
-  return TT_LIKELY(tt_call_same(l->call, s)) ? ncclSuccess : tt_call_mismatch(port, l->call, r->peer, s->sig, s->count);
-}
-
 // Adds the data sources of the step to `o`, taking tokens on the way.
 static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step, size_t count, operands *o)
 {
@@ -201,7 +194,7 @@ static ncclResult_t find_sources(tt_port *port, tt_lane *l, const tt_step *step,
       continue;
     case TT_DRAIN: continue;
     case TT_FIFO:
-      TT_TRY(check_message(port, l, r));
+      TT_TRY(tt_call_check(port, c, r->peer, tt_fifo_slot(&port->links[r->peer]->recv[l->fifo])));
       p = operand_at(port, l, step, r, true);
       break;
     case TT_IN:

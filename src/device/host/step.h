@@ -1,4 +1,4 @@
-// step.h: the data part of one step, for lane.c alone.
+// step.h: the data part of one step of a schedule, and the check of fingerprints; for the executor alone.
 #pragma once
 #include "device/lane.h"
 
@@ -17,10 +17,11 @@ static inline size_t tt_lane_chunk(const tt_lane *l, const tt_step *step, uint32
   return tt_lane_element(l, step, chunk, l->pos, l->chunk);
 }
 
-// Is the message of the call?
-static inline bool tt_call_same(const tt_call *c, const tt_slot *s)
+// A message or token of `peer` that has arrived must belong to the call that this rank is in: else ncclInvalidUsage.
+static inline ncclResult_t tt_call_check(const tt_port *port, const tt_call *c, int peer, const tt_slot *s)
 {
-  return s->sig == c->sig && tt_sig_count_same(s->count, c->sig_count);
+  bool same = s->sig == c->sig && tt_sig_count_same(s->count, c->sig_count);
+  return TT_LIKELY(same) ? ncclSuccess : tt_call_mismatch(port, c, peer, s->sig, s->count);
 }
 
 // Takes the tokens and messages among the step's sources, combines `count` elements and writes them to its
