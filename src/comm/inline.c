@@ -72,8 +72,10 @@ static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, uns
   const tt_program *p = d->program;
   bool numbered = t->func < TT_FUNC_SEND;
   uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
-  tt_program_call c = {
-      .in = t->in, .out = t->out, .sig = p->sig | (uint64_t)seq << 32, .sig_count = p->sig_count, .silent = silent};
+  tt_program_call c = {.buffers = {(char *)t->in, t->out, p->scratch},
+                       .sig = p->sig | (uint64_t)seq << 32,
+                       .sig_count = p->sig_count,
+                       .silent = silent};
   tt_page_show(comm->port.page, c.sig, c.sig_count);
   t->begun = d->used = true;
   t->over = tt_program_run(&comm->port, p, &c, looks, &t->state);

@@ -2,8 +2,8 @@
 //
 // A decision (algorithm, protocol, chunk) is compiled once. Each reference of each step becomes a buffer and an offset,
 // or a FIFO. The steps are those of the schedule, strand by strand, over all passes, with the meaning that schedule.h
-// gives them. Large calls, networks, tokens and scratch have no program: the lanes of their plans interpret the
-// schedule (lane.h).
+// gives them. Large calls, networks and tokens have no program: the lanes of their plans interpret the schedule
+// (lane.h).
 //
 // The calling thread runs the program first, as far as that takes no waiting (tt_program_run). tt_program_state counts
 // the steps that are done. If any are left, lanes of a plan go on from there (tt_lane_resume), with the same code. A
@@ -19,15 +19,15 @@ enum {
   TT_PROGRAM_STEPS = 32,
   TT_PROGRAM_REFS = 64,
   TT_PROGRAM_PAGES = 16,
-  TT_PROGRAM_BYTES = 16 << 10
+  TT_PROGRAM_BYTES = 16 << 10 // of a step, and of all scratch
 };
 
-// One reference of a step. fifo NULL: in the user's input or output.
+// One reference of a step.
 typedef struct tt_program_ref {
-  tt_fifo *fifo;
-  size_t offset; // into the buffer, bytes
-  int peer;      // the FIFO's
-  bool out;
+  tt_fifo *fifo;  // NULL: in a buffer
+  size_t offset;  // into the buffer, bytes
+  int peer;       // the FIFO's
+  uint8_t buffer; // TT_IN, TT_OUT, TT_TMP
 } tt_program_ref;
 
 typedef enum {
@@ -58,6 +58,7 @@ typedef struct tt_program {
   struct tt_program *next; // the owner's list, and
   uint64_t until;          // the owner's number of the first plan that does not use it any more
   tt_program_step *steps;
+  char *scratch;        // of one call at a time; NULL: its steps need none
   tt_rank_page **pages; // of the peers that messages or free slots go to
 } tt_program;           // the references of all steps lie behind it
 
@@ -67,16 +68,15 @@ typedef struct tt_program_state {
 } tt_program_state;
 
 // Compiles the schedule for calls like `call`, in chunks of `chunk` elements, with FIFO references of geometry `fifo`.
-// The links that the schedule mentions must be there, and stay. Free with tt_free. NULL: there are too many steps or
-// bytes; tokens, scratch, a network or scalars; or there is no memory.
+// The links that the schedule mentions must be there, and stay. Free with tt_free. `call` has no device scalar. NULL:
+// there are too many steps or bytes, tokens, or a network; or there is no memory.
 tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
                                tt_proto fifo);
 
 // What changes from call to call.
 typedef struct tt_program_call {
-  const char *in;
-  char *out;
-  uint64_t sig, sig_count; // as in tt_call
+  char *buffers[TT_TMP + 1]; // TT_IN, TT_OUT, TT_TMP: the program's scratch
+  uint64_t sig, sig_count;   // as in tt_call
   bool silent; // peers that sleep are not told of it: the caller does that (tt_program_ring), within microseconds
 } tt_program_call;
 
@@ -85,8 +85,8 @@ typedef struct tt_program_call {
 bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks,
                     tt_program_state *state);
 
-// Runs a lane that goes on with a program (tt_lane_resume), as tt_lane_run does: as far as it goes, whatever the budget,
-// because its messages are small.
+// Runs a lane that goes on with a program (tt_lane_resume), as tt_lane_run does: as far as it goes, whatever the
+// budget, because its messages are small.
 tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget);
 
 // Tells the peers of some programs that something was published or given back.

@@ -12,6 +12,7 @@
 typedef struct draft {
   tt_program p;
   int nrefs;
+  size_t scratch; // bytes
   tt_program_step steps[TT_PROGRAM_STEPS];
   tt_program_ref refs[TT_PROGRAM_REFS];
   tt_rank_page *pages[TT_PROGRAM_PAGES];
@@ -39,13 +40,21 @@ typedef struct pass {
   size_t pos, chunk;
 } pass;
 
+// Bytes from one slot of the scratch to the next.
+static size_t scratch_slot(const tt_lane *l)
+{
+  return TT_ROUND_UP(tt_lane_longest(l), TT_CACHE_LINE);
+}
+
 static bool program_add_ref(draft *d, const pass *p, const tt_step *step, const tt_ref *r, bool source)
 {
   const tt_lane *l = p->lane;
   tt_program_ref *out = &d->refs[d->nrefs++];
-  if (r->kind == TT_IN || r->kind == TT_OUT) {
-    size_t element = tt_lane_element(l, step, r->chunk, p->pos, p->chunk);
-    *out = (tt_program_ref){.offset = element * l->call->esize, .out = r->kind == TT_OUT};
+  if (r->kind <= TT_TMP) {
+    *out = (tt_program_ref){.offset = r->kind == TT_TMP
+                                          ? r->chunk * scratch_slot(l)
+                                          : tt_lane_element(l, step, r->chunk, p->pos, p->chunk) * l->call->esize,
+                            .buffer = r->kind};
     return true;
   }
   tt_link *link = r->kind == TT_FIFO ? p->port->links[r->peer] : NULL;
@@ -58,9 +67,10 @@ static bool program_add_ref(draft *d, const pass *p, const tt_step *step, const 
   return add_page(d, link->page);
 }
 
-static tt_program_kind program_kind_of(const tt_step *step, bool reduces, bool divides)
+// `plain`: sums are neither scaled nor divided.
+static tt_program_kind program_kind_of(const tt_step *step, bool reduces, bool plain)
 {
-  if (step->ndst != 1 || divides) {
+  if (step->ndst != 1 || !plain) {
     return TT_PROGRAM_ANY;
   }
   return !reduces ? TT_PROGRAM_COPY : step->nsrc == 2 ? TT_PROGRAM_FOLD : TT_PROGRAM_ANY;
@@ -76,8 +86,9 @@ static bool add_step(draft *d, const pass *p, uint32_t number)
     return false;
   }
   bool divides = (step->flags & TT_STEP_FINAL) != 0 && l->call->op.divisor > 1;
-  bool reduces = (step->flags & TT_STEP_REDUCE) != 0 && (step->nsrc > 1 || divides);
-  d->steps[d->p.nsteps++] = (tt_program_step){.kind = (uint8_t)program_kind_of(step, reduces, divides),
+  bool plain = !divides && !l->call->op.prescale;
+  bool reduces = (step->flags & TT_STEP_REDUCE) != 0 && (step->nsrc > 1 || !plain);
+  d->steps[d->p.nsteps++] = (tt_program_step){.kind = (uint8_t)program_kind_of(step, reduces, plain),
                                               .nsrc = (uint8_t)step->nsrc,
                                               .ndst = (uint8_t)step->ndst,
                                               .first = (uint8_t)d->nrefs,
@@ -98,7 +109,8 @@ static bool add_step(draft *d, const pass *p, uint32_t number)
 static bool add_strand(draft *d, const tt_port *port, const tt_lane *l)
 {
   uint64_t passes = TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub * l->max_chunk);
-  bool fits = passes <= TT_PROGRAM_STEPS && !l->done;
+  d->scratch = l->sched->ntmp > 0 ? (size_t)l->sched->ntmp * scratch_slot(l) : 0;
+  bool fits = passes <= TT_PROGRAM_STEPS && d->scratch <= TT_PROGRAM_BYTES && !l->done;
   for (uint64_t n = 0; fits && n < passes; n++) {
     pass p = {.port = port, .lane = l, .number = n};
     p.pos = tt_lane_pass(l, n, &p.chunk);
@@ -113,12 +125,15 @@ static bool add_strand(draft *d, const tt_port *port, const tt_lane *l)
 static tt_program *program_keep(const draft *d)
 {
   size_t refs = (size_t)d->nrefs * sizeof *d->refs, pages = (size_t)d->p.npages * sizeof *d->pages;
-  size_t steps = (size_t)d->p.nsteps * sizeof *d->steps;
-  tt_program *p = tt_calloc(1, sizeof *p + refs + pages + steps);
+  size_t steps = (size_t)d->p.nsteps * sizeof *d->steps, scratch = d->scratch > 0 ? d->scratch + TT_CACHE_LINE : 0;
+  tt_program *p = tt_calloc(1, sizeof *p + refs + pages + steps + scratch);
   if (p != NULL) {
     *p = d->p;
     p->pages = (tt_rank_page **)((char *)(p + 1) + refs);
     p->steps = (tt_program_step *)((char *)p->pages + pages);
+    if (scratch > 0) {
+      p->scratch = (char *)TT_ROUND_UP((uintptr_t)p->steps + steps, TT_CACHE_LINE);
+    }
     memcpy(p + 1, d->refs, refs);
     memcpy(p->pages, d->pages, pages);
     memcpy(p->steps, d->steps, steps);
@@ -130,7 +145,7 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
                                tt_proto fifo)
 {
   draft d; // most of it is not needed, mostly
-  bool fits = sched->nstrands <= TT_PROGRAM_STRANDS && !call->op.prescale && call->scalar == NULL && fifo != TT_TOK;
+  bool fits = sched->nstrands <= TT_PROGRAM_STRANDS && fifo != TT_TOK;
   d.p = (tt_program){.nstrands = sched->nstrands,
                      .claims = true,
                      .op = call->op,
@@ -138,6 +153,7 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
                      .sig = call->sig,
                      .sig_count = call->sig_count};
   d.nrefs = 0;
+  d.scratch = 0;
   for (int i = 0; fits && i < sched->nstrands; i++) {
     tt_lane l;
     tt_lane_init(&l, sched, i, call, chunk, fifo);
@@ -187,7 +203,7 @@ static inline __attribute__((always_inline)) bool arrived(const tt_program *q, c
 
 static inline void *address(const tt_program_ref *r, const tt_program_call *c)
 {
-  return r->fifo != NULL ? tt_fifo_data(r->fifo) : r->out ? c->out + r->offset : (char *)c->in + r->offset;
+  return r->fifo != NULL ? tt_fifo_data(r->fifo) : c->buffers[r->buffer] + r->offset;
 }
 
 // Small sizes are most, and a call of memcpy costs as much as the copy.
@@ -206,12 +222,16 @@ static __attribute__((noinline)) void move_any(const tt_program *q, const tt_pro
                                                const tt_program_ref *refs, const tt_program_call *c)
 {
   void *at[TT_PROGRAM_REFS];
+  const uint64_t *scale[TT_PROGRAM_REFS];
   int n = s->nsrc + s->ndst;
   for (int i = 0; i < n; i++) {
     at[i] = address(&refs[i], c);
   }
   if (s->reduce) {
-    tt_reduce(&q->op, s->ndst, at + s->nsrc, s->nsrc, (const void *const *)at, NULL, s->count, s->flags);
+    for (int i = 0; i < s->nsrc && q->op.prescale; i++) {
+      scale[i] = refs[i].fifo == NULL && refs[i].buffer == TT_IN ? &q->op.scalar : NULL;
+    }
+    tt_reduce(&q->op, s->ndst, at + s->nsrc, s->nsrc, (const void *const *)at, scale, s->count, s->flags);
     return;
   }
   for (int i = s->nsrc; i < n; i++) {
@@ -236,9 +256,10 @@ static inline __attribute__((always_inline)) void move(const tt_program *q, cons
 
 // The reference that keeps a step from being run, after so many looks at its messages: one that has not come, or is of
 // another call, or has no room. NULL: none does.
-static inline __attribute__((always_inline)) const tt_program_ref *
-program_missing(const tt_program *q, const tt_program_ref *refs, const tt_program_call *c, int nsrc, int nall,
-                unsigned looks)
+static inline __attribute__((always_inline)) const tt_program_ref *program_missing(const tt_program *q,
+                                                                                   const tt_program_ref *refs,
+                                                                                   const tt_program_call *c, int nsrc,
+                                                                                   int nall, unsigned looks)
 {
   for (int i = 0; i < nsrc; i++) {
     if (!arrived(q, &refs[i], c, &looks)) {
@@ -420,7 +441,8 @@ tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget)
 {
   const tt_program *q = l->program;
   const tt_call *c = l->call;
-  const tt_program_call call = {.in = c->in, .out = c->out, .sig = c->sig, .sig_count = c->sig_count};
+  const tt_program_call call = {
+      .buffers = {(char *)c->in, c->out, q->scratch}, .sig = c->sig, .sig_count = c->sig_count};
   int n = run_strand(q, &call, 0, (int)l->pc, (int)l->stop);
   if (n > 0 && q->npages > 0) {
     program_ring(port, q, &call);

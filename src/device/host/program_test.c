@@ -49,7 +49,7 @@ static tt_program *exchange(int i)
 static tt_program_call as(int i, uint64_t seq)
 {
   calls[i].sig = (calls[i].sig & UINT32_MAX) | seq << 32;
-  return (tt_program_call){.in = in[i], .out = out[i], .sig = calls[i].sig, .sig_count = BYTES};
+  return (tt_program_call){.buffers = {in[i], out[i]}, .sig = calls[i].sig, .sig_count = BYTES};
 }
 
 static void test_steps_of_all_passes_are_resolved(void **state)
@@ -66,26 +66,52 @@ static void test_steps_of_all_passes_are_resolved(void **state)
   tt_free(p);
 }
 
-// Long messages, tokens, scratch and a network are left to plans that interpret the schedule.
+// Long messages, tokens, much scratch and a network are left to plans that interpret the schedule.
 static void test_other_calls_have_none(void **state)
 {
   static const rig_step token = {TT_IN, -1, TT_TOKEN, 1, 0}, scratch = {TT_IN, -1, TT_TMP, -1, 0};
-  const rig_step *const steps[] = {&token, &scratch};
   (void)state;
-  for (int k = 0; k < 2; k++) {
-    assert_null(
-        tt_program_compile(&r->ports[0], rig_write(&schedules[0], 1, steps[k], 1), &calls[0], CHUNK, TT_SIMPLE));
-  }
+  assert_null(tt_program_compile(&r->ports[0], rig_write(&schedules[0], 1, &token, 1), &calls[0], CHUNK, TT_SIMPLE));
+  rig_write(&schedules[0], 1, &scratch, 1);
+  schedules[0].s.ntmp = TT_PROGRAM_BYTES / CHUNK;
+  assert_null(tt_program_compile(&r->ports[0], &schedules[0].s, &calls[0], CHUNK, TT_SIMPLE));
   const tt_schedule *s = rig_send(&schedules[0], 1);
   tt_free(tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE));
   calls[0].count = 1 << 20;
   assert_null(tt_program_compile(&r->ports[0], s, &calls[0], 1 << 20, TT_SIMPLE));
   calls[0].count = BYTES;
-  calls[0].op.prescale = 1;
-  assert_null(tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE));
-  calls[0].op.prescale = 0;
   r->links[0][1].networked = true;
   assert_null(tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE));
+}
+
+// By way of the scratch, chunk after chunk; what is in the input is scaled where it is summed, and nowhere else.
+static void test_scaled_inputs_and_scratch(void **state)
+{
+  enum { N = BYTES / sizeof(float) };
+  const rig_step steps[] = {{TT_IN, -1, TT_TMP, -1, 0}, {TT_TMP, -1, TT_OUT, -1, 0}};
+  const float half = 0.5f;
+  float numbers[N], *results = (float *)out[0];
+  (void)state;
+  for (int i = 0; i < N; i++) {
+    numbers[i] = (float)(3 * i);
+  }
+  memcpy(in[0], numbers, sizeof numbers);
+  calls[0].count = N;
+  calls[0].esize = sizeof(float);
+  calls[0].op = (tt_redop){.type = ncclFloat, .kind = TT_RED_SUM, .prescale = 1};
+  memcpy(&calls[0].op.scalar, &half, sizeof half);
+  rig_write(&schedules[0], 1, steps, 2);
+  schedules[0].s.ntmp = 1;
+  schedules[0].steps[0].flags = schedules[0].steps[1].flags = TT_STEP_REDUCE;
+  tt_program *p = tt_program_compile(&r->ports[0], &schedules[0].s, &calls[0], CHUNK / sizeof(float), TT_SIMPLE);
+  assert_non_null(p);
+  tt_program_state s = {{0}};
+  const tt_program_call c = {.buffers = {in[0], out[0], p->scratch}};
+  assert_true(tt_program_run(&r->ports[0], p, &c, 0, &s));
+  for (int i = 0; i < N; i++) {
+    assert_true(results[i] == 1.5f * (float)i);
+  }
+  tt_free(p);
 }
 
 static void lane_of(tt_lane *l, const tt_program *p, int i, tt_program_state s)
@@ -163,6 +189,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_steps_of_all_passes_are_resolved, setup, teardown),
       cmocka_unit_test_setup_teardown(test_other_calls_have_none, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_scaled_inputs_and_scratch, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_lane_goes_on_where_the_caller_stopped, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_message_of_another_call_is_named, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_full_fifo_is_waited_for, setup, teardown),
