@@ -490,7 +490,7 @@ static void states_of_peers(int n)
     close(far_ends[i]);
     tt_proxy_talk_step(&service);
     (void)tt_proxy_service_step(&service);
-    must_be(far_ties[i].in == NULL && far_ties[i].lost_ns != 0, "a connection that has ended", n);
+    must_be(far_ties[i].in == NULL && far_ties[i].last.lost_ns != 0, "a connection that has ended", n);
   }
   must_be(service.talks == NULL, "control connections", n);
 }

@@ -192,7 +192,7 @@ static void client_attach(tt_relay_client *g, const tt_msg_get_fd *m)
   c->client = g;
   atomic_store_explicit(&c->attached, true, memory_order_release);
   g->ties.peer = &g->peer;
-  g->ties.behalf = (uint32_t)g->rank + 1;
+  g->ties.setup.behalf = (uint32_t)g->rank + 1;
   g->ties.linked_ns = tt_now_ns();
 }
 
@@ -369,7 +369,7 @@ void tt_client_step(tt_proxy_service *s, tt_relay_client *g, uint64_t now)
   if (g->refused) {
     return;
   }
-  if (g->ties.sending == TT_SETUP_FAILED) {
+  if (g->ties.setup.stage == TT_SETUP_FAILED) {
     tt_proxy_setup_error(s, &g->ties);
     client_tell(s, g, tt_last_error());
   } else if (atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) {

@@ -58,7 +58,7 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
     tt_client_gone(s, k->rank);
   }
   if (lost && !k->closing) {
-    tt_proxy_word_lost(s, t);
+    tt_proxy_state_lost(s, t);
   }
 }
 
@@ -195,12 +195,12 @@ static void dispatch_message(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg
   switch (m->head.type) {
   case TT_MSG_STATE:
     k->asked = false; // if it was said before the question came, there will be another one
-    tt_proxy_word(s, t, &m->state);
+    tt_proxy_state_take(s, t, &m->state);
     break;
   case TT_MSG_PROBE: tt_proxy_tell(s, k); break;
   case TT_MSG_CLOSE:
     k->closing = true;
-    tt_proxy_word_close(t);
+    tt_proxy_state_close(t);
     break;
   case TT_MSG_GET_FD: tt_client_message(s, k, m); break;
   default: dispatch_setup(s, k, t, m); break;
@@ -308,11 +308,12 @@ static void dial_start(tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_proxy *p = s->proxy;
   tt_hello h = {.kind = TT_HELLO_PROXY, .rank = p->rank, .to = t->peer->rank, .nranks = p->nranks, .tag = p->hash};
-  int e = tt_dial_start(&s->where[t->peer->rank].addrs, &s->key, &h, t->linked_ns + s->limits.connect_ns, &t->dial);
-  t->dialling = TT_DIAL_ON;
+  int e = tt_dial_start(&s->where[t->peer->rank].addrs, &s->key, &h, t->linked_ns + s->limits.connect_ns,
+                        &t->dial.under_way);
+  t->dial.stage = TT_DIAL_ON;
   tt_proxy_ties_due(s, t);
   if (e == 0) {
-    tt_dial_watch(t->dial, s->events, &t->watched);
+    tt_dial_watch(t->dial.under_way, s->events, &t->watched);
   } else {
     tt_proxy_dial_failed(s, t, e);
   }
@@ -322,11 +323,11 @@ void tt_proxy_link(tt_proxy_service *s, tt_proxy_ties *t)
 {
   tt_relay *r = t->peer->send.relay;
   t->own = true;
-  if (t->dialling == TT_DIAL_FAILED) {
-    t->linked = false; // that was a neighbour's trouble, now it is ours
-    t->dials = 0;
+  if (t->dial.stage == TT_DIAL_FAILED) { // that was a neighbour's trouble, now it is ours
+    t->dial.stage = TT_DIAL_NONE;
+    t->dial.count = 0;
   }
-  if (t->linked) {
+  if (t->dial.stage != TT_DIAL_NONE) {
     t->linked_ns = tt_now_ns();
     if (t->out != NULL) {
       tt_proxy_setup_begin(s, t);
@@ -340,8 +341,7 @@ void tt_proxy_link(tt_proxy_service *s, tt_proxy_ties *t)
 
 void tt_proxy_dial(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  if (!t->linked) {
-    t->linked = true;
+  if (t->dial.stage == TT_DIAL_NONE) {
     t->linked_ns = tt_now_ns();
     dial_start(s, t);
   }
@@ -354,10 +354,10 @@ static bool dial_again(const tt_proxy_service *s, tt_proxy_ties *t, int e, uint6
   const tt_params *q = tt_params_get();
   bool final =
       e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EACCES || e == -EPROTONOSUPPORT || e == -EINVAL;
-  uint64_t pause = tt_span_ns(q->socket_retry_sleep_msec, (uint64_t)++t->dials * TT_NS_PER_MS);
+  uint64_t pause = tt_span_ns(q->socket_retry_sleep_msec, (uint64_t)++t->dial.count * TT_NS_PER_MS);
   uint64_t end = t->linked_ns + (e == -ECONNREFUSED ? s->limits.refused_ns : s->limits.connect_ns);
-  t->rest_ns = now + pause;
-  return !final && t->dials <= q->socket_retry_cnt && t->rest_ns <= end;
+  t->dial.rest_ns = now + pause;
+  return !final && t->dial.count <= q->socket_retry_cnt && t->dial.rest_ns <= end;
 }
 
 // What is wrong, and what to do about it.
@@ -386,15 +386,15 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
 {
   char at[TT_ADDRS_TEXT];
   int rank = s->proxy->rank, peer = t->peer->rank;
-  tt_dial_cancel(t->dial);
-  t->dial = NULL;
+  tt_dial_cancel(t->dial.under_way);
+  t->dial.under_way = NULL;
   if (dial_again(s, t, e, tt_now_ns())) {
-    t->dialling = TT_DIAL_RESTING;
-    tt_proxy_ties_wake(s, t, t->rest_ns);
+    t->dial.stage = TT_DIAL_RESTING;
+    tt_proxy_ties_wake(s, t, t->dial.rest_ns);
     return;
   }
-  t->dialling = TT_DIAL_FAILED;
-  if (t->word != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
+  t->dial.stage = TT_DIAL_FAILED;
+  if (t->last.state != 0 || atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED) {
     return; // that is known already, and why
   }
   const char *advice = "", *why = describe_dial_error(e, &advice);
@@ -418,9 +418,9 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
 {
   const tt_proxy *p = s->proxy;
   char text[TT_ADDR_TEXT];
-  tt_dial_cancel(t->dial);
-  t->dial = NULL;
-  t->dialling = TT_DIAL_DONE;
+  tt_dial_cancel(t->dial.under_way);
+  t->dial.under_way = NULL;
+  t->dial.stage = TT_DIAL_DONE;
   tt_proxy_talk *k = tt_proxy_talk_new(s, fd, t->peer->rank, true);
   t->out = k;
   if (k == NULL) {
@@ -445,13 +445,13 @@ void tt_proxy_dial_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
 {
   int fd = -1;
   tt_addr at;
-  if (t->dialling == TT_DIAL_RESTING && now >= t->rest_ns) {
+  if (t->dial.stage == TT_DIAL_RESTING && now >= t->dial.rest_ns) {
     dial_start(s, t);
   }
-  if (t->dialling != TT_DIAL_ON) {
+  if (t->dial.stage != TT_DIAL_ON) {
     return;
   }
-  int e = tt_dial_step(t->dial, &fd, &at);
+  int e = tt_dial_step(t->dial.under_way, &fd, &at);
   if (e > 0) {
     dial_done(s, t, fd, &at);
   } else if (e < 0) {

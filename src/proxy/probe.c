@@ -90,7 +90,7 @@ void tt_proxy_probe_pending(tt_proxy *p)
 static void acquaint(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
 {
   uint64_t since = atomic_load_explicit(&t->since_ns, memory_order_relaxed), limit = s->limits.silent_ns;
-  if (!t->linked && limit != 0 && now - since >= TT_MIN(ACQUAINT_NS, limit / 4)) {
+  if (t->dial.stage == TT_DIAL_NONE && limit != 0 && now - since >= TT_MIN(ACQUAINT_NS, limit / 4)) {
     tt_proxy_dial(s, t);
   }
 }
@@ -113,8 +113,8 @@ static void probe_one(tt_proxy_service *s, tt_proxy_ties *t)
 // The rank whose proxy brings the peer's messages here; -1: the peer's own.
 static int incoming_relay(const tt_proxy_ties *t)
 {
-  bool any = t->accepting || atomic_load_explicit(&t->peer->recv.stage, memory_order_relaxed) != TT_CONN_NONE;
-  return any && t->accept_by != t->peer->rank ? t->accept_by : -1;
+  bool any = t->accept.on || atomic_load_explicit(&t->peer->recv.stage, memory_order_relaxed) != TT_CONN_NONE;
+  return any && t->accept.by != t->peer->rank ? t->accept.by : -1;
 }
 
 // The rank whose proxy takes this rank's messages to the peer; -1: the own one.
@@ -137,7 +137,7 @@ void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)
 
 static bool is_waited_for(const tt_proxy_ties *t, uint64_t now)
 {
-  bool known = t->word != 0 || t->lost_ns != 0 ||
+  bool known = t->last.state != 0 || t->last.lost_ns != 0 ||
                atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
   return !known && now - TT_MIN(atomic_load_explicit(&t->wanted_ns, memory_order_relaxed), now) < stale_ns();
 }
@@ -181,10 +181,10 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
 // A control connection, on which a question may have no answer; NULL: there is none.
 static void judge_question(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now, uint64_t *wake_ns)
 {
-  const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
-  if (k == NULL || !k->asked || limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
+  if (k == NULL || !k->asked || s->limits.silent_ns == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
     return;
   }
+  const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
   k->silent_ns += TT_MIN(now - k->looked_ns, 2 * pause);
   k->looked_ns = now;
   const tt_proxy_ties *t = k->silent_ns >= limit ? tt_proxy_waiting_peer(s, k->rank, now) : NULL;

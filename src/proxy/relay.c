@@ -296,7 +296,7 @@ void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
   tt_proxy_dial(s, t);
   if (t->out != NULL) {
     relay_request(s, r, t->out);
-  } else if (t->dialling == TT_DIAL_DONE || t->dialling == TT_DIAL_FAILED) {
+  } else if (t->dial.stage == TT_DIAL_DONE || t->dial.stage == TT_DIAL_FAILED) {
     do_without(s, r, "it cannot be reached");
   }
 }
@@ -325,7 +325,7 @@ void tt_relay_lost(tt_proxy_service *s, int host)
 {
   const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
   uint32_t state = atomic_load_explicit(&peer->page.state, memory_order_relaxed);
-  state = peer->ties->word != 0 ? peer->ties->word : state;
+  state = peer->ties->last.state != 0 ? peer->ties->last.state : state;
   end_all(s, host,
           state == TT_RANK_FAILED    ? "that rank has failed"
           : state == TT_RANK_ABORTED ? "that rank has aborted its communicator"

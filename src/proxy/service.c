@@ -168,7 +168,7 @@ static void let_go(tt_proxy_service *s)
     tt_proxy_setup_close(s, t);
     t->own = false;
     tt_proxy_setup_cancel(s, t);
-    t->judged[0] = t->judged[1] = t->judged[2] = true;
+    t->failures[0].judged = t->failures[1].judged = t->failures[2].judged = true;
   }
   tt_relay_leave(s);
   tt_client_outlive(p);
@@ -199,12 +199,12 @@ static void step_ties(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
   uint64_t wake_ns = 0;
   tt_proxy_dial_step(s, t, now);
   tt_proxy_setup_step(s, t, now, &wake_ns);
-  tt_proxy_word_step(s, t, now, &wake_ns);
+  tt_proxy_state_step(s, t, now, &wake_ns);
   tt_proxy_question_step(s, t, now, &wake_ns);
-  if (t->dialling == TT_DIAL_RESTING) {
-    tt_wake_by(&wake_ns, t->rest_ns);
-  } else if (t->dial != NULL) {
-    (void)tt_dial_poll(t->dial, NULL, &wake_ns);
+  if (t->dial.stage == TT_DIAL_RESTING) {
+    tt_wake_by(&wake_ns, t->dial.rest_ns);
+  } else if (t->dial.under_way != NULL) {
+    (void)tt_dial_poll(t->dial.under_way, NULL, &wake_ns);
   }
   tt_proxy_ties_wake(s, t, wake_ns == 0 ? 0 : TT_MAX(wake_ns, now + 1));
 }
@@ -216,7 +216,7 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
   for (tt_span *first; (first = tt_timer_first(s->timers)) != NULL && first->start <= now;) {
     tt_proxy_ties *t = TT_SPAN_OWNER(first, tt_proxy_ties, timer);
     tt_timer_set(&s->timers, first, 0);
-    if (t->behalf != 0) {
+    if (t->setup.behalf != 0) {
       tt_client_step(s, TT_SPAN_OWNER(t, tt_relay_client, ties), now);
     } else {
       step_ties(s, t, now);
@@ -389,7 +389,7 @@ void tt_proxy_service_free(tt_proxy *p)
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
     tt_proxy_setup_close(s, t);
     tt_proxy_setup_cancel(s, t); // a plugin's finalize may know nothing of it
-    tt_dial_cancel(t->dial);
+    tt_dial_cancel(t->dial.under_way);
   }
   tt_greeter_close(&s->door, true);
   tt_fd_close(s->wake);
@@ -417,7 +417,7 @@ void tt_proxy_service_forget(tt_proxy *p)
     tt_fd_close(k->fd);
   }
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
-    n = t->dial != NULL ? tt_dial_poll(t->dial, fds, &unused) : 0;
+    n = t->dial.under_way != NULL ? tt_dial_poll(t->dial.under_way, fds, &unused) : 0;
     for (size_t i = 0; i < n; i++) {
       tt_fd_close(fds[i].fd);
     }

@@ -55,41 +55,58 @@ struct tt_proxy_ties {
   tt_span timer;            // when to look at it, in tt_proxy_service.timers
 
   tt_proxy_talk *out, *in;
-  bool linked; // to be dialled: for a link, or for a neighbour's messages
-  bool own;    // a link was taken on: connect
-  tt_dial_stage dialling;
-  tt_dial *dial;
-  int dials;
-  uint64_t linked_ns, rest_ns;
+  bool own;           // a link was taken on: connect
+  uint64_t linked_ns; // when that was, or when the peer was dialled for another reason
 
-  tt_setup_stage sending; // this rank -> peer
-  uint32_t behalf;        // goes with its messages (tt_msg_head)
-  uint32_t attempt;
-  bool tried;                              // connect has been called
-  int ndevices;                            // the peer's
-  _Alignas(16) char handle[TT_NET_HANDLE]; // plugins keep structures in it
-  uint64_t attempt_ns, try_ns, pause_ns;   // began; when to call the network again; and after how long the next time
-  char text[256];                          // why the last attempt failed
+  // The control connection that this rank dials: for a link, for a neighbour's messages, or to ask the peer.
+  struct {
+    tt_dial_stage stage;
+    tt_dial *under_way;
+    int count; // of failures
+    uint64_t rest_ns;
+  } dial;
 
-  bool accepting; // peer -> this rank
-  int accept_by;  // the rank that has asked: the peer, or the neighbour whose proxy sends for it
-  tt_span asker;  // that rank and the peer, in tt_proxy_service.askers; size 0: not there
-  bool connected; // the peer has sent CONNECT: its end stands
-  bool begun;     // the peer has begun to connect
-  uint32_t accept_attempt;
-  int accept_device; // of the network, on which it listens
-  void *listener, *accepted;
-  bool flush, groups;
-  uint64_t accept_ns, accept_pause_ns;
+  // The data connection from this rank to the peer.
+  struct {
+    tt_setup_stage stage;
+    uint32_t behalf; // goes with its messages (tt_msg_head)
+    uint32_t attempt;
+    bool tried;                              // connect has been called
+    int ndevices;                            // the peer's
+    _Alignas(16) char handle[TT_NET_HANDLE]; // plugins keep structures in it
+    uint64_t since_ns;                       // when the attempt began
+    uint64_t try_ns, pause_ns;               // when to call the network again; and after how long the next time
+    char text[256];                          // why the last attempt failed
+  } setup;
 
-  uint32_t word;             // state the peer has announced, FAILED or later, and not shown yet; 0: none
-  uint32_t word_sent;        // how many messages it had sent when it last said so
-  uint64_t word_ns, lost_ns; // when it came; when a connection ended without one; 0: not
-  uint64_t moved_ns;         // when messages were last seen to come
-  uint32_t moved;
-  // When a data connection was seen to have failed: sending, receiving; to have failed to come up.
-  uint64_t broken_ns[3];
-  bool judged[3];
+  // The data connection from the peer to this rank.
+  struct {
+    bool on;        // this rank listens, or has accepted
+    int by;         // the rank that has asked: the peer, or the neighbour whose proxy sends for it
+    tt_span asker;  // that rank and the peer, in tt_proxy_service.askers; size 0: not there
+    bool connected; // the peer has sent CONNECT: its end stands
+    bool begun;     // the peer has begun to connect
+    uint32_t attempt;
+    int device; // of the network, on which it listens
+    void *listener, *comm;
+    bool flush, groups;
+    uint64_t try_ns, pause_ns;
+  } accept;
+
+  // What the peer has said last, and what is not shown yet.
+  struct {
+    uint32_t state;       // FAILED or later, and not shown yet; 0: none
+    uint32_t sent;        // how many messages it had sent when it said so
+    uint64_t ns, lost_ns; // when it came; when a connection ended without one; 0: not
+    uint64_t moved_ns;    // when messages were last seen to come
+    uint32_t moved;
+  } last;
+
+  // Data connections that failed: sending, receiving, and one that did not come up.
+  struct {
+    uint64_t ns; // when that was seen; 0: it has not failed
+    bool judged;
+  } failures[3];
 };
 typedef struct tt_proxy_ties tt_proxy_ties;
 
@@ -211,10 +228,10 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank);
 // Tells one peer, or all, the port's state. A final one settles the proxy before: service thread, run flag not held.
 void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k);
 void tt_proxy_tell_all(tt_proxy_service *s);
-void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m);
+void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m);
 // The peer's last word was CLOSE.
-void tt_proxy_word_close(tt_proxy_ties *t);
+void tt_proxy_state_close(tt_proxy_ties *t);
 // A control connection with the peer has ended without a last word.
-void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t);
+void tt_proxy_state_lost(tt_proxy_service *s, tt_proxy_ties *t);
 // Shows what it is time to show: words, losses, failed connections. Lowers *wake_ns.
-void tt_proxy_word_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);
+void tt_proxy_state_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);

@@ -336,7 +336,7 @@ static void devices(void **state)
     limits(r, 0)->attempt_ns = 3 * TT_NS_PER_S; // a busy machine needs some of it for a good device, too
     rig_link(r, 0, 1, true);
     UNTIL(connected(r, 0, 1));
-    assert_int_equal(tt_proxy_peer_find(r->ranks[0].proxy, 1)->ties->attempt, k < 2 ? 1 : 2);
+    assert_int_equal(tt_proxy_peer_find(r->ranks[0].proxy, 1)->ties->setup.attempt, k < 2 ? 1 : 2);
     assert_int_equal(atomic_load(&fake.cancels), k < 2 ? 1 : 2); // the network, too, forgets what has failed
     rig_close(r);
     fake_stop();

@@ -26,36 +26,36 @@ void tt_proxy_log_channel(const tt_proxy_service *s, int from, int to, int devic
 // The devices of attempt k: first each device of the peer with one of ours in step, then shifted.
 static int own_device(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
-  uint32_t n = (uint32_t)TT_MAX(t->ndevices, 1);
-  return (int)(((uint32_t)s->device + t->attempt % n + t->attempt / n) % (uint32_t)s->ndevices);
+  uint32_t n = (uint32_t)TT_MAX(t->setup.ndevices, 1);
+  return (int)(((uint32_t)s->device + t->setup.attempt % n + t->setup.attempt / n) % (uint32_t)s->ndevices);
 }
 
 static void setup_request(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  int n = TT_MAX(t->ndevices, 1);
-  tt_msg_setup m = {.device = s->device + (int)(t->attempt % (uint32_t)n)};
-  t->sending = TT_SETUP_ASKED;
-  t->attempt_ns = tt_now_ns();
-  tt_proxy_say_for(s, t->out, TT_MSG_SETUP, t->attempt, t->behalf, &m);
+  int n = TT_MAX(t->setup.ndevices, 1);
+  tt_msg_setup m = {.device = s->device + (int)(t->setup.attempt % (uint32_t)n)};
+  t->setup.stage = TT_SETUP_ASKED;
+  t->setup.since_ns = tt_now_ns();
+  tt_proxy_say_for(s, t->out, TT_MSG_SETUP, t->setup.attempt, t->setup.behalf, &m);
 }
 
 void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_proxy *p = s->proxy;
-  if (t->sending == TT_SETUP_CONNECTING && t->tried && p->net->cancel != NULL) {
-    p->net->cancel(p->ctx, own_device(s, t), t->handle);
+  if (t->setup.stage == TT_SETUP_CONNECTING && t->setup.tried && p->net->cancel != NULL) {
+    p->net->cancel(p->ctx, own_device(s, t), t->setup.handle);
   }
-  t->sending = TT_SETUP_NONE;
+  t->setup.stage = TT_SETUP_NONE;
 }
 
 // No way leads to the peer. It may just have gone: that is for states.c to find out.
 static void setup_fail(const tt_proxy_service *s, tt_proxy_ties *t, const char *why)
 {
   tt_proxy_setup_cancel(s, t);
-  if (why != t->text) {
-    snprintf(t->text, sizeof t->text, "%s", why);
+  if (why != t->setup.text) {
+    snprintf(t->setup.text, sizeof t->setup.text, "%s", why);
   }
-  t->sending = TT_SETUP_FAILED;
+  t->setup.stage = TT_SETUP_FAILED;
 }
 
 ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties *t)
@@ -64,31 +64,32 @@ ncclResult_t tt_proxy_setup_error(const tt_proxy_service *s, const tt_proxy_ties
                  "rank %d cannot connect to rank %d over network %s (%u attempts, %d devices here, %d there): %s. "
                  "Check that the machines "
                  "reach each other over these interfaces (firewalls, NCCL_SOCKET_IFNAME, NCCL_NET)",
-                 s->proxy->rank, t->peer->rank, s->proxy->net->name, t->attempt + 1, s->ndevices, t->ndevices, t->text);
+                 s->proxy->rank, t->peer->rank, s->proxy->net->name, t->setup.attempt + 1, s->ndevices,
+                 t->setup.ndevices, t->setup.text);
 }
 
 static bool has_more(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
-  return t->attempt + 1 < (uint32_t)s->ndevices * (uint32_t)TT_MAX(t->ndevices, 1);
+  return t->setup.attempt + 1 < (uint32_t)s->ndevices * (uint32_t)TT_MAX(t->setup.ndevices, 1);
 }
 
-// The attempt has failed, t->text says why.
+// The attempt has failed, t->setup.text says why.
 static void next_attempt(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank, t->attempt + 1,
-          t->peer->rank, t->text);
+  tt_info(TT_PROXY | TT_NET, "rank %d: attempt %u to connect to rank %d failed: %s", s->proxy->rank,
+          t->setup.attempt + 1, t->peer->rank, t->setup.text);
   if (!has_more(s, t)) {
-    setup_fail(s, t, t->text);
+    setup_fail(s, t, t->setup.text);
     return;
   }
   tt_proxy_setup_cancel(s, t);
-  t->attempt++;
+  t->setup.attempt++;
   setup_request(s, t);
 }
 
 void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  if (t->sending != TT_SETUP_NONE || t->peer->send.relay != NULL) {
+  if (t->setup.stage != TT_SETUP_NONE || t->peer->send.relay != NULL) {
     return;
   }
   tt_proxy_ties_due(s, t);
@@ -101,29 +102,29 @@ void tt_proxy_setup_begin(tt_proxy_service *s, tt_proxy_ties *t)
 
 static void take_answer(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg *m)
 {
-  if (m->head.id != t->attempt || (t->sending != TT_SETUP_ASKED && t->sending != TT_SETUP_CONNECTING)) {
+  if (m->head.id != t->setup.attempt || (t->setup.stage != TT_SETUP_ASKED && t->setup.stage != TT_SETUP_CONNECTING)) {
     return; // to an earlier attempt
   }
-  t->ndevices = m->answer.ndevices;
+  t->setup.ndevices = m->answer.ndevices;
   if (m->answer.code != ncclSuccess) {
-    snprintf(t->text, sizeof t->text, "%s", m->answer.text);
+    snprintf(t->setup.text, sizeof t->setup.text, "%s", m->answer.text);
     next_attempt(s, t);
-  } else if (t->sending == TT_SETUP_ASKED) {
-    memcpy(t->handle, m->answer.handle, sizeof t->handle);
-    t->sending = TT_SETUP_CONNECTING;
-    t->tried = false;
-    t->pause_ns = PAUSE_NS;
-    t->try_ns = 0;
+  } else if (t->setup.stage == TT_SETUP_ASKED) {
+    memcpy(t->setup.handle, m->answer.handle, sizeof t->setup.handle);
+    t->setup.stage = TT_SETUP_CONNECTING;
+    t->setup.tried = false;
+    t->setup.pause_ns = PAUSE_NS;
+    t->setup.try_ns = 0;
   }
 }
 
 static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 {
-  t->sending = TT_SETUP_UP;
-  if (t->behalf == 0) { // else it is the line of the rank whose messages go here
+  t->setup.stage = TT_SETUP_UP;
+  if (t->setup.behalf == 0) { // else it is the line of the rank whose messages go here
     tt_proxy_log_channel(s, s->proxy->rank, t->peer->rank, own_device(s, t), -1);
   }
-  tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->attempt, t->behalf, NULL);
+  tt_proxy_say_for(s, t->out, TT_MSG_CONNECT, t->setup.attempt, t->setup.behalf, NULL);
   tt_proxy_conn_ready(&t->peer->send, comm, false);
 }
 
@@ -132,50 +133,50 @@ static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 static bool say_try(tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_proxy_talk *k = t->out;
-  tt_proxy_say_for(s, t->out, TT_MSG_TRY, t->attempt, t->behalf, NULL);
-  t->tried = t->sending == TT_SETUP_CONNECTING && k->fd >= 0;
-  return t->tried;
+  tt_proxy_say_for(s, t->out, TT_MSG_TRY, t->setup.attempt, t->setup.behalf, NULL);
+  t->setup.tried = t->setup.stage == TT_SETUP_CONNECTING && k->fd >= 0;
+  return t->setup.tried;
 }
 
 static void setup_connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
 {
   void *comm = NULL;
-  if (!t->tried && !say_try(s, t)) {
+  if (!t->setup.tried && !say_try(s, t)) {
     return;
   }
-  ncclResult_t res = s->proxy->net->connect(s->proxy->ctx, own_device(s, t), t->handle, &comm);
+  ncclResult_t res = s->proxy->net->connect(s->proxy->ctx, own_device(s, t), t->setup.handle, &comm);
   if (res != ncclSuccess && res != ncclInProgress) {
-    snprintf(t->text, sizeof t->text, "%s", tt_last_error());
+    snprintf(t->setup.text, sizeof t->setup.text, "%s", tt_last_error());
     next_attempt(s, t);
   } else if (comm != NULL) {
     stands(s, t, comm);
-  } else if (has_more(s, t) && now >= t->attempt_ns + s->limits.attempt_ns) {
-    snprintf(t->text, sizeof t->text, "no connection within %llu ms",
+  } else if (has_more(s, t) && now >= t->setup.since_ns + s->limits.attempt_ns) {
+    snprintf(t->setup.text, sizeof t->setup.text, "no connection within %llu ms",
              (unsigned long long)(s->limits.attempt_ns / TT_NS_PER_MS));
     next_attempt(s, t);
   } else {
-    t->try_ns = now + t->pause_ns;
-    t->pause_ns = TT_MIN(2 * t->pause_ns, PAUSE_MAX_NS);
+    t->setup.try_ns = now + t->setup.pause_ns;
+    t->setup.pause_ns = TT_MIN(2 * t->setup.pause_ns, PAUSE_MAX_NS);
   }
 }
 
 static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
-  if (t->sending != TT_SETUP_ASKED && t->sending != TT_SETUP_CONNECTING) {
+  if (t->setup.stage != TT_SETUP_ASKED && t->setup.stage != TT_SETUP_CONNECTING) {
     return;
   }
   uint64_t end = t->linked_ns + s->limits.connect_ns;
   if (now >= end) {
     setup_fail(s, t,
-               t->sending == TT_SETUP_ASKED ? "its proxy does not answer"
-               : t->text[0] != 0            ? t->text
-                                            : "the connection did not come up");
+               t->setup.stage == TT_SETUP_ASKED ? "its proxy does not answer"
+               : t->setup.text[0] != 0          ? t->setup.text
+                                                : "the connection did not come up");
     return;
   }
-  if (t->sending == TT_SETUP_CONNECTING && now >= t->try_ns) {
+  if (t->setup.stage == TT_SETUP_CONNECTING && now >= t->setup.try_ns) {
     setup_connect_step(s, t, now);
   }
-  tt_wake_by(wake_ns, t->sending == TT_SETUP_CONNECTING ? TT_MAX(t->try_ns, 1) : end);
+  tt_wake_by(wake_ns, t->setup.stage == TT_SETUP_CONNECTING ? TT_MAX(t->setup.try_ns, 1) : end);
 }
 
 // ---- the receiving end
@@ -183,13 +184,13 @@ static void send_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint6
 void tt_proxy_setup_close(tt_proxy_service *s, tt_proxy_ties *t)
 {
   const tt_net_ops *net = s->proxy->net;
-  net->close_listen(t->listener);
-  net->close_recv(t->accepted);
-  t->listener = t->accepted = NULL;
-  t->accepting = t->connected = t->begun = false;
-  if (t->asker.size != 0) {
-    tt_spans_remove(&s->askers, &t->asker);
-    t->asker.size = 0;
+  net->close_listen(t->accept.listener);
+  net->close_recv(t->accept.comm);
+  t->accept.listener = t->accept.comm = NULL;
+  t->accept.on = t->accept.connected = t->accept.begun = false;
+  if (t->accept.asker.size != 0) {
+    tt_spans_remove(&s->askers, &t->accept.asker);
+    t->accept.asker.size = 0;
   }
 }
 
@@ -204,7 +205,7 @@ static void setup_answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_t
   } else {
     snprintf(a.text, sizeof a.text, "%s", tt_last_error());
   }
-  tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept_attempt, rank == k->rank ? 0 : (uint32_t)rank + 1, &a);
+  tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept.attempt, rank == k->rank ? 0 : (uint32_t)rank + 1, &a);
 }
 
 static ncclResult_t setup_listen(tt_proxy_service *s, tt_proxy_ties *t, int wish, char *handle)
@@ -222,9 +223,9 @@ static ncclResult_t setup_listen(tt_proxy_service *s, tt_proxy_ties *t, int wish
   }
   memset(&props, 0, sizeof props);
   TT_TRY(p->net->get_properties(p->ctx, wish % s->ndevices, &props));
-  t->flush = props.force_flush && p->net->iflush != NULL;
-  t->groups = props.max_recvs > 1;
-  return p->net->listen(p->ctx, wish % s->ndevices, handle, &t->listener);
+  t->accept.flush = props.force_flush && p->net->iflush != NULL;
+  t->accept.groups = props.max_recvs > 1;
+  return p->net->listen(p->ctx, wish % s->ndevices, handle, &t->accept.listener);
 }
 
 static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, const tt_msg *m)
@@ -232,28 +233,28 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
   _Alignas(16) char handle[TT_NET_HANDLE] = {0};
   tt_proxy_setup_close(s, t);
   ncclResult_t res = setup_listen(s, t, m->setup.device, handle);
-  t->accept_device = m->setup.device % TT_MAX(s->ndevices, 1);
-  t->accepting = res == ncclSuccess;
-  t->accept_attempt = m->head.id;
-  t->accept_by = k->rank;
-  if (t->accepting) {
-    t->asker = tt_pair(k->rank, t->peer->rank);
-    tt_spans_add(&s->askers, &t->asker);
+  t->accept.device = m->setup.device % TT_MAX(s->ndevices, 1);
+  t->accept.on = res == ncclSuccess;
+  t->accept.attempt = m->head.id;
+  t->accept.by = k->rank;
+  if (t->accept.on) {
+    t->accept.asker = tt_pair(k->rank, t->peer->rank);
+    tt_spans_add(&s->askers, &t->accept.asker);
   }
-  t->accept_ns = 0;
-  t->accept_pause_ns = PAUSE_NS;
+  t->accept.try_ns = 0;
+  t->accept.pause_ns = PAUSE_NS;
   setup_answer(s, k, t, res, handle);
 }
 
 static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  if (t->accepted != NULL && t->connected) {
-    void *comm = t->accepted;
-    t->accepted = NULL;
-    t->accepting = false;
-    tt_proxy_log_channel(s, t->peer->rank, s->proxy->rank, t->accept_device, -1);
-    t->peer->recv.groups = t->groups;
-    tt_proxy_conn_ready(&t->peer->recv, comm, t->flush);
+  if (t->accept.comm != NULL && t->accept.connected) {
+    void *comm = t->accept.comm;
+    t->accept.comm = NULL;
+    t->accept.on = false;
+    tt_proxy_log_channel(s, t->peer->rank, s->proxy->rank, t->accept.device, -1);
+    t->peer->recv.groups = t->accept.groups;
+    tt_proxy_conn_ready(&t->peer->recv, comm, t->accept.flush);
   }
 }
 
@@ -261,29 +262,29 @@ static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
 // there for each other would do so for ever.
 static void accept_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
-  if (!t->accepting || !t->begun || t->accepted != NULL) {
+  if (!t->accept.on || !t->accept.begun || t->accept.comm != NULL) {
     return;
   }
-  if (now >= t->accept_ns) {
-    ncclResult_t res = s->proxy->net->accept(t->listener, &t->accepted);
+  if (now >= t->accept.try_ns) {
+    ncclResult_t res = s->proxy->net->accept(t->accept.listener, &t->accept.comm);
     if (res != ncclSuccess && res != ncclInProgress) {
-      tt_proxy_talk *k = tt_proxy_peer_find(s->proxy, t->accept_by)->ties->in;
+      tt_proxy_talk *k = tt_proxy_peer_find(s->proxy, t->accept.by)->ties->in;
       if (k != NULL) {
         setup_answer(s, k, t, res, NULL);
       }
       tt_proxy_setup_close(s, t);
       return;
     }
-    if (t->accepted != NULL) {
-      s->proxy->net->close_listen(t->listener);
-      t->listener = NULL;
+    if (t->accept.comm != NULL) {
+      s->proxy->net->close_listen(t->accept.listener);
+      t->accept.listener = NULL;
       use_if_both_stand(s, t);
       return;
     }
-    t->accept_ns = now + t->accept_pause_ns;
-    t->accept_pause_ns = TT_MIN(2 * t->accept_pause_ns, PAUSE_MAX_NS);
+    t->accept.try_ns = now + t->accept.pause_ns;
+    t->accept.pause_ns = TT_MIN(2 * t->accept.pause_ns, PAUSE_MAX_NS);
   }
-  tt_wake_by(wake_ns, t->accept_ns);
+  tt_wake_by(wake_ns, t->accept.try_ns);
 }
 
 // ---- both
@@ -295,9 +296,9 @@ void tt_proxy_setup_message(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties
   case TT_MSG_SETUP: take_setup(s, k, t, m); break;
   case TT_MSG_TRY:
   case TT_MSG_CONNECT:
-    if (t->accepting && m->head.id == t->accept_attempt && t->accept_by == k->rank) {
-      t->begun = true;
-      t->connected = t->connected || m->head.type == TT_MSG_CONNECT;
+    if (t->accept.on && m->head.id == t->accept.attempt && t->accept.by == k->rank) {
+      t->accept.begun = true;
+      t->accept.connected = t->accept.connected || m->head.type == TT_MSG_CONNECT;
       use_if_both_stand(s, t);
     }
     break;
@@ -314,17 +315,17 @@ void tt_proxy_setup_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, ui
 void tt_proxy_setup_end(tt_proxy_service *s, tt_proxy_ties *t, bool outgoing)
 {
   if (outgoing) {
-    if (t->sending == TT_SETUP_ASKED || t->sending == TT_SETUP_CONNECTING) {
+    if (t->setup.stage == TT_SETUP_ASKED || t->setup.stage == TT_SETUP_CONNECTING) {
       setup_fail(s, t, "the control connection has ended");
     }
     return;
   }
   tt_span last = tt_pair(t->peer->rank, -1); // before any other
   for (tt_span *a; (a = tt_pair_next(s->askers, t->peer->rank, &last)) != NULL;) {
-    tt_proxy_ties *u = TT_SPAN_OWNER(a, tt_proxy_ties, asker);
+    tt_proxy_ties *u = TT_SPAN_OWNER(a, tt_proxy_ties, accept.asker);
     last = *a;
     // Where the other end stands, there may be messages in it already, the last ones of a peer that has gone.
-    if (!u->connected) {
+    if (!u->accept.connected) {
       tt_proxy_setup_close(s, u);
       tt_proxy_ties_due(s, u);
     }

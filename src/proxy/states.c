@@ -64,7 +64,7 @@ static bool is_final(const tt_proxy_ties *t)
   return atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
 }
 
-void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
+void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
 {
   for (int i = 0; i <= TT_SHOWN; i++) {
     uint64_t sig = m->shown[i].sig;
@@ -73,30 +73,30 @@ void tt_proxy_word(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
     }
   }
   atomic_store_explicit(&t->peer->page.now, (uint32_t)m->now, memory_order_release);
-  if (is_final(t) || t->word != 0) {
+  if (is_final(t) || t->last.state != 0) {
     return;
   }
-  t->word_sent = m->sent;
+  t->last.sent = m->sent;
   if (m->state < TT_RANK_FAILED) {
     show_state(s, t, m->state);
     return;
   }
-  t->word = m->state;
-  t->word_ns = tt_now_ns();
+  t->last.state = m->state;
+  t->last.ns = tt_now_ns();
 }
 
-void tt_proxy_word_close(tt_proxy_ties *t)
+void tt_proxy_state_close(tt_proxy_ties *t)
 {
-  if (!is_final(t) && t->word == 0) { // its last state did not say that it was the last
-    t->word = TT_RANK_GONE;
-    t->word_ns = tt_now_ns();
+  if (!is_final(t) && t->last.state == 0) { // its last state did not say that it was the last
+    t->last.state = TT_RANK_GONE;
+    t->last.ns = tt_now_ns();
   }
 }
 
-void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t)
+void tt_proxy_state_lost(tt_proxy_service *s, tt_proxy_ties *t)
 {
-  if (!is_final(t) && t->word == 0 && t->lost_ns == 0) {
-    t->lost_ns = tt_now_ns();
+  if (!is_final(t) && t->last.state == 0 && t->last.lost_ns == 0) {
+    t->last.lost_ns = tt_now_ns();
     tt_info(TT_PROXY, "rank %d: the control connection with rank %d has ended without a last word", s->proxy->rank,
             t->peer->rank);
   }
@@ -107,29 +107,29 @@ void tt_proxy_word_lost(tt_proxy_service *s, tt_proxy_ties *t)
 // fails. One that has stopped leaves them where they are.
 static uint64_t patience(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
-  bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accepting;
+  bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accept.on;
   bool fails = atomic_load_explicit(&t->peer->send.stage, memory_order_acquire) == TT_CONN_BROKEN;
-  return t->word == TT_RANK_GONE && comes && !fails ? s->limits.drain_ns : s->limits.grace_ns;
+  return t->last.state == TT_RANK_GONE && comes && !fails ? s->limits.drain_ns : s->limits.grace_ns;
 }
 
 // A word or a loss that waits to be shown.
 static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
-  if (is_final(t) || (t->word == 0 && t->lost_ns == 0)) {
+  if (is_final(t) || (t->last.state == 0 && t->last.lost_ns == 0)) {
     return;
   }
   const tt_proxy_conn *c = &t->peer->recv;
   uint32_t came = atomic_load_explicit(&c->counted, memory_order_acquire);
-  if (came != t->moved) {
-    t->moved = came;
-    t->moved_ns = now;
+  if (came != t->last.moved) {
+    t->last.moved = came;
+    t->last.moved_ns = now;
   }
-  bool complete = t->word != 0 && ((int32_t)(came - t->word_sent) >= 0 ||
-                                   atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
-  uint64_t since = TT_MAX(t->word != 0 ? t->word_ns : t->lost_ns, t->moved_ns);
+  bool complete = t->last.state != 0 && ((int32_t)(came - t->last.sent) >= 0 ||
+                                         atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
+  uint64_t since = TT_MAX(t->last.state != 0 ? t->last.ns : t->last.lost_ns, t->last.moved_ns);
   uint64_t end = since + patience(s, t);
   if (complete || now >= end) {
-    show_state(s, t, t->word != 0 ? t->word : TT_RANK_LOST);
+    show_state(s, t, t->last.state != 0 ? t->last.state : TT_RANK_LOST);
     tt_proxy_setup_close(s, t);
     return;
   }
@@ -141,7 +141,7 @@ enum { SENDING, RECEIVING, SETUP };
 static bool has_failed(const tt_proxy_ties *t, int which)
 {
   if (which == SETUP) {
-    return t->sending == TT_SETUP_FAILED;
+    return t->setup.stage == TT_SETUP_FAILED;
   }
   const tt_proxy_conn *c = which == SENDING ? &t->peer->send : &t->peer->recv;
   return atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN;
@@ -161,25 +161,25 @@ static ncclResult_t why_failed(const tt_proxy_service *s, const tt_proxy_ties *t
 // explanation.
 static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_t now, uint64_t *wake_ns)
 {
-  if (t->judged[which] || !has_failed(t, which)) {
+  if (t->failures[which].judged || !has_failed(t, which)) {
     return;
   }
-  if (t->broken_ns[which] == 0) {
-    t->broken_ns[which] = now;
+  if (t->failures[which].ns == 0) {
+    t->failures[which].ns = now;
   }
   bool remote = which == SETUP || (which == SENDING ? &t->peer->send : &t->peer->recv)->code == ncclRemoteError;
-  uint64_t end = t->broken_ns[which] + s->limits.grace_ns;
-  if (remote && !is_final(t) && (t->word != 0 || t->lost_ns != 0 || now < end)) {
+  uint64_t end = t->failures[which].ns + s->limits.grace_ns;
+  if (remote && !is_final(t) && (t->last.state != 0 || t->last.lost_ns != 0 || now < end)) {
     tt_wake_by(wake_ns, TT_MAX(end, now + SAMPLE_NS));
     return;
   }
-  t->judged[which] = true;
+  t->failures[which].judged = true;
   if (!remote || !is_final(t)) {
     tt_proxy_stop_port(s, why_failed(s, t, which));
   }
 }
 
-void tt_proxy_word_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+void tt_proxy_state_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
   judge_peer(s, t, now, wake_ns);
   for (int which = SENDING; which <= SETUP; which++) {

@@ -210,8 +210,8 @@ static void deaf(void **state)
   int fd = -1;
   assert_int_equal(tt_ring_open(&fd), 0);
   assert_true(tt_proxy_thread_watch(&plain, NULL, fd));
-  assert_false(tt_proxy_thread_watch(&plain, NULL, fd)); // once is enough
   UNTIL(atomic_load(&fake.watching) == 0);               // it does not listen now
+  assert_false(tt_proxy_thread_watch(&plain, NULL, fd)); // once is enough; and the thread has left its set
   tt_fd_close(fd);
   manage_deaf(r);
   tt_proxy_thread_unwatch(fd);

@@ -103,7 +103,7 @@ static void step_all(scene *s, uint64_t *now)
   *now += 50 * TT_NS_PER_MS;
   for (tt_proxy_ties *t = s->service.ties; t != NULL; t = t->next) {
     tt_proxy_setup_step(&s->service, t, *now, &wake_ns);
-    tt_proxy_word_step(&s->service, t, *now, &wake_ns);
+    tt_proxy_state_step(&s->service, t, *now, &wake_ns);
     demand(atomic_load(&t->peer->page.state) <= TT_RANK_LOST);
   }
 }
@@ -135,7 +135,7 @@ static tt_proxy_talk *set_scene(scene *s, int outgoing)
   demand(t != NULL);
   if (outgoing) {
     t->out = k;
-    t->linked = true;
+    t->dial.stage = TT_DIAL_DONE;
     t->linked_ns = 1;
     tt_proxy_setup_begin(&s->service, t);
   }
