@@ -302,8 +302,8 @@ static void close_rings(int n)
 // ---- neighbours that send for each other
 
 static tt_proxy_where where[MOST];
-static int hosts[MOST];
-static tt_proxy_service service = {.proxy = &proxy, .where = where, .hosts = hosts, .rails = 2};
+static int neighbours[MOST];
+static tt_proxy_service service = {.proxy = &proxy, .where = where, .relays = neighbours, .rails = 2};
 
 // Two nodes with two devices each.
 static void make_neighbours(int n)
@@ -315,12 +315,12 @@ static void make_neighbours(int n)
   }
 }
 
-// The host for each peer of rank 0.
-static void hosts_of_peers(int n)
+// The relay for each peer of rank 0.
+static void relays_of_peers(int n)
 {
-  tt_relay_find_hosts(&service);
+  tt_relay_find(&service);
   for (int i = 1; i < n; i++) {
-    must_be(tt_proxy_host_of(&proxy, i) == (i >= n / 2 && (i - n / 2) % 2 == 1 ? 1 : -1), "a host", n);
+    must_be(tt_proxy_relay_of(&proxy, i) == (i >= n / 2 && (i - n / 2) % 2 == 1 ? 1 : -1), "a relay", n);
   }
 }
 
@@ -415,7 +415,7 @@ static void make_relays(int n)
   for (int i = 0; i < n; i++) {
     tt_relay *r = &relays[i];
     far_peers[i].send.relay = r;
-    *r = (tt_relay){.host = i,
+    *r = (tt_relay){.via = i,
                     .peer = (i + 1) % n,
                     .next = proxy.relays,
                     .conn = &far_peers[i].send,
@@ -426,10 +426,10 @@ static void make_relays(int n)
   }
 }
 
-static void hosts_that_go(int n)
+static void relays_that_go(int n)
 {
   for (int i = 0; i < n; i++) {
-    tt_relay_lost(&service, i);
+    tt_relay_lost(&service, i, "it has left");
   }
   for (int i = 0; i < n; i++) {
     must_be(relays[i].ended, "a relay", n);
@@ -613,10 +613,10 @@ static const growth_case cases[] = {
     {"buffers_of_the_network", NULL, buffers_of_the_network, NULL, 1000},
     {"jobs_of_communicators", NULL, jobs_of_communicators, NULL, 500},
     {"watched_descriptors", open_rings, watched_descriptors, close_rings, 150},
-    {"hosts_of_peers", make_neighbours, hosts_of_peers, NULL, 500},
+    {"relays_of_peers", make_neighbours, relays_of_peers, NULL, 500},
     {"connections_that_end", make_far_peers, connections_that_end, NULL, 500},
     {"guests_that_go", make_guests, guests_that_go, drop_guests, 500},
-    {"hosts_that_go", make_relays, hosts_that_go, drop_relays, 500},
+    {"relays_that_go", make_relays, relays_that_go, drop_relays, 500},
     {"ids_of_a_communicator", make_ids, ids_of_a_communicator, NULL, 1000},
     {"states_of_peers", make_talks, states_of_peers, drop_talks, 100}, // two descriptors each
     {"ranks_of_a_root", make_root, ranks_of_a_root, drop_root, 100},   // two descriptors each

@@ -1,5 +1,5 @@
-// client.c: the host's half of a connection through a neighbour's proxy, and the life of a host that outlives its rank.
-// See relay.h.
+// client.c: the relay's half of a connection through a neighbour's proxy, and the life of a relay that outlives its
+// rank. See relay.h.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +102,7 @@ bool tt_client_round(tt_proxy *p)
 void tt_client_rest(tt_proxy *p)
 {
   for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
-    atomic_store_explicit(&g->shared->host_rests, 1, memory_order_relaxed);
+    atomic_store_explicit(&g->shared->relay_rests, 1, memory_order_relaxed);
   }
 }
 
@@ -220,7 +220,7 @@ static ncclResult_t client_new(tt_proxy_service *s, int rank, const tt_msg *m, t
   tt_proxy_conn_init(s->proxy, &g->peer, &g->peer.send, true);
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
-  tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, rank, g->peer.rank);
+  tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_BELL, rank, g->peer.rank);
   TT_TRY_GOTO(tt_fdbox_push(s->where[rank].home.mailbox, &key, tt_proxy_thread_bell()), res);
   client_attach(g, &m->get_fd);
   *out = g;

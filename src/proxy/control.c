@@ -30,6 +30,18 @@ tt_proxy_talk *tt_proxy_talk_new(tt_proxy_service *s, int fd, int rank, bool out
   return k;
 }
 
+// Why the connection with the peer has ended.
+static const char *why_lost(const tt_proxy_ties *t)
+{
+  uint32_t shown = atomic_load_explicit(&t->peer->page.state, memory_order_relaxed);
+  switch (t->last.state != 0 ? t->last.state : shown) {
+  case TT_RANK_FAILED: return "that rank has failed";
+  case TT_RANK_ABORTED: return "that rank has aborted its communicator";
+  case TT_RANK_GONE: return "that rank has destroyed its communicator, and its process has ended";
+  default: return "the connection to it has ended without a last word: its process may have died";
+  }
+}
+
 // Closes the socket; the entry goes with the next sweep. `lost`: the peer may have died. The set is told first, as a
 // forked child may have a copy of the descriptor.
 static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
@@ -53,7 +65,7 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
   tt_proxy_setup_end(s, t, k->outgoing);
   if (k->outgoing) {
     tt_client_due(s, k->rank);
-    tt_relay_lost(s, k->rank);
+    tt_relay_lost(s, k->rank, why_lost(t));
   } else {
     tt_client_gone(s, k->rank);
   }
@@ -402,7 +414,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
                              "rank %d cannot reach the proxy of rank %d at %s: %s%s%s", rank, peer,
                              tt_addrs_text(&s->where[peer].addrs, at), why, advice[0] != 0 ? ". " : "", advice);
   tt_client_unreachable(s, peer);
-  tt_relay_unreachable(s, peer);
+  tt_relay_lost(s, peer, "it cannot be reached");
   if (t->own) {
     tt_proxy_stop_port(s, res);
     return;

@@ -121,7 +121,7 @@ static int incoming_relay(const tt_proxy_ties *t)
 static int outgoing_relay(const tt_proxy_ties *t)
 {
   const tt_relay *r = atomic_load_explicit(&t->peer->send.relay, memory_order_relaxed);
-  return r != NULL ? r->host : -1;
+  return r != NULL ? r->via : -1;
 }
 
 void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)

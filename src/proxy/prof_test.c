@@ -101,8 +101,8 @@ static void close_told(rig *r)
   }
 }
 
-// The host tells of the messages, with the sender's handles.
-static void host_tells(void)
+// The relay tells of the messages, with the sender's handles.
+static void relay_reports(void)
 {
   rig *r = open_told();
   post_told(r, 2);
@@ -125,7 +125,7 @@ static void sender_goes(rig *r)
   leave_profilers(0);
 }
 
-// The sender leaves before the host has seen its operation.
+// The sender leaves before the relay has seen its operation.
 static void sender_had_left(void)
 {
   rig *r = open_told();
@@ -140,7 +140,7 @@ static void sender_had_left(void)
   close_told(r);
 }
 
-// The sender leaves while the host sends: its profilers stay until the host tells of it no more.
+// The sender leaves while the relay sends: its profilers stay until the relay tells of it no more.
 static void sender_leaves(void)
 {
   rig *r = open_told();
@@ -155,14 +155,14 @@ static void sender_leaves(void)
   close_told(r);
 }
 
-// The host's rank leaves: its proxy goes on sending, and its profilers hear no more of it.
-static void host_leaves(void)
+// The relay's rank leaves: its proxy goes on sending, and its profilers hear no more of it.
+static void relay_leaves(void)
 {
   rig *r = open_told();
   post_told(r, 3);
   put(r, 1);
   UNTIL((tt_proxy_progress(proxy(r, 0), true), says("start ProxyStep#2 ")));
-  tt_proxy *host = proxy(r, 1);
+  tt_proxy *relay = proxy(r, 1);
   rig_leave(r, 1);
   leave_profilers(1);
   FAKE_DEMAND(says("stop ProxyStep#2\nstop ProxyOp#1\nfinalize rank=1\n"));
@@ -171,7 +171,7 @@ static void host_leaves(void)
   put(r, 2);
   post_told(r, 1); // of which nobody is told
   put(r, 1);
-  FAKE_DEMAND(atomic_load(&host->nclients) == 1);
+  FAKE_DEMAND(atomic_load(&relay->nclients) == 1);
   UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_progress(proxy(r, 3), true), tt_proxy_idle(proxy(r, 0))));
   tt_profilers_stop(rig_profilers[0], &coll);
   close_told(r);
@@ -236,10 +236,10 @@ static void expect(void (*fn)(void), const char *const *words)
 static void through_a_neighbour(void **state)
 {
   (void)state;
-  expect(host_tells, (const char *const[]){"start ProxyOp#1 parent=Coll#1 rank=0 pid=own channel=0 peer=3 steps=2 ",
-                                           " send=1\n", "state ProxyOp#1 InProgress\n",
-                                           "start ProxyStep#1 parent=ProxyOp#1 rank=0 ", "stop ProxyStep#1\n",
-                                           "stop ProxyOp#1\n", "finalize rank=0\n", "finalize rank=3\n", NULL});
+  expect(relay_reports, (const char *const[]){"start ProxyOp#1 parent=Coll#1 rank=0 pid=own channel=0 peer=3 steps=2 ",
+                                              " send=1\n", "state ProxyOp#1 InProgress\n",
+                                              "start ProxyStep#1 parent=ProxyOp#1 rank=0 ", "stop ProxyStep#1\n",
+                                              "stop ProxyOp#1\n", "finalize rank=0\n", "finalize rank=3\n", NULL});
 }
 
 static void the_sender_leaves(void **state)
@@ -251,11 +251,11 @@ static void the_sender_leaves(void **state)
                                               "stop ProxyOp#1\n", "finalize rank=0\n", "finalize rank=1\n", NULL});
 }
 
-static void the_host_leaves(void **state)
+static void the_relay_leaves(void **state)
 {
   (void)state;
-  expect(host_leaves, (const char *const[]){"start ProxyOp#1 parent=Coll#1 ", "stop ProxyOp#1\nfinalize rank=1\n",
-                                            "finalize rank=0\n", "finalize rank=2\n", NULL});
+  expect(relay_leaves, (const char *const[]){"start ProxyOp#1 parent=Coll#1 ", "stop ProxyOp#1\nfinalize rank=1\n",
+                                             "finalize rank=0\n", "finalize rank=2\n", NULL});
 }
 
 static void only_parents_that_can_be_told_apart(void **state)
@@ -269,7 +269,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(through_a_neighbour),
       cmocka_unit_test(the_sender_leaves),
-      cmocka_unit_test(the_host_leaves),
+      cmocka_unit_test(the_relay_leaves),
       cmocka_unit_test(only_parents_that_can_be_told_apart),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,19 +81,19 @@ void tt_proxy_deregister(tt_proxy *p, void *base, size_t size);
 // The rank whose proxy sends this rank's messages to `peer`, or -1: its own. By NCCL_PXN_DISABLE and
 // NCCL_P2P_PXN_LEVEL: a neighbour whose device is that of the peer, when there are several. After tt_proxy_meet. Any
 // thread.
-int tt_proxy_host_of(const tt_proxy *p, int peer);
+int tt_proxy_relay_of(const tt_proxy *p, int peer);
 
 // Memory that the neighbour's proxy maps too: the first TT_PROXY_SHARE_HEAD bytes are the proxies', then come the FIFOs
 // of link->send.
 enum { TT_PROXY_SHARE_HEAD = 8192 };
 typedef struct tt_proxy_share {
-  int host; // of tt_proxy_host_of
-  int fd;   // the proxy closes it
+  int via; // of tt_proxy_relay_of
+  int fd;  // the proxy closes it
   char *base;
   size_t size;
 } tt_proxy_share;
-// As tt_proxy_connect, for a link whose messages the host sends. Every payload lies in its slot (link->staged). A host
-// that cannot be had is done without. The memory stays mapped until the proxy is destroyed.
+// As tt_proxy_connect, for a link whose messages the relay sends. Every payload lies in its slot (link->staged). A
+// relay that cannot be had is done without. The memory stays mapped until the proxy is destroyed.
 ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_share *share);
 
 // How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's

@@ -219,7 +219,7 @@ struct tt_proxy {
   struct tt_relay_client *clients;   // neighbours' connections. Changed by the service thread with the run flag held
   tt_span *client_pairs;             // the same clients, by sender and receiver,
   tt_span *client_ends;              // and by receiver and sender. The service thread's
-  tt_span *relay_pairs;              // `relays` that the service thread has begun with, by host and receiver. The same
+  tt_span *relay_pairs;              // `relays` that the service thread has begun with, by relay and receiver. The same
   _Atomic int nclients;              // by the same
   _Atomic bool sending;              // clients have operations. Written by the run flag's holder
   _Atomic bool orphan;               // the rank has gone, clients have not

@@ -167,8 +167,8 @@ FAKE void rig_close(rig *r)
 // Takes the link on, through a neighbour's proxy where that is the way.
 FAKE ncclResult_t rig_connect(tt_proxy *p, tt_link *l, rig_window **shared)
 {
-  tt_proxy_share share = {.host = tt_proxy_host_of(p, l->peer), .size = TT_PROXY_SHARE_HEAD + sizeof(rig_window)};
-  if (share.host < 0) {
+  tt_proxy_share share = {.via = tt_proxy_relay_of(p, l->peer), .size = TT_PROXY_SHARE_HEAD + sizeof(rig_window)};
+  if (share.via < 0) {
     return tt_proxy_connect(p, l);
   }
   FAKE_DEMAND(tt_shm_create("rig", share.size, &share.fd) == ncclSuccess);

@@ -10,7 +10,7 @@
 #include "os/shm.h"
 #include "proxy/relay.h"
 
-#define BELL_MS 1000 // the host has pushed its doorbell before it answered
+#define BELL_MS 1000 // the relay has pushed its doorbell before it answered
 
 tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer)
 {
@@ -22,7 +22,7 @@ tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer)
   return out;
 }
 
-// ---- which host
+// ---- which relay
 
 static int rank_device(const tt_proxy_service *s, int rank)
 {
@@ -30,27 +30,27 @@ static int rank_device(const tt_proxy_service *s, int rank)
 }
 
 // May this rank's proxy send for its neighbours on this node?
-static bool is_host(const tt_proxy_service *s, int rank)
+static bool is_relay(const tt_proxy_service *s, int rank)
 {
   return s->where[rank].home.node == s->where[s->proxy->rank].home.node && s->where[rank].home.mailbox[0] != 0;
 }
 
-void tt_relay_find_hosts(tt_proxy_service *s)
+void tt_relay_find(tt_proxy_service *s)
 {
-  int *end = s->hosts_end, n = s->proxy->nranks;
-  memset(s->hosts_end, 0, sizeof s->hosts_end);
+  int *end = s->relays_end, n = s->proxy->nranks;
+  memset(s->relays_end, 0, sizeof s->relays_end);
   if (s->rails <= 1) {
     return;
   }
   for (int i = 0; i < n; i++) {
-    end[rank_device(s, i) + 1] += is_host(s, i);
+    end[rank_device(s, i) + 1] += is_relay(s, i);
   }
   for (int rail = 0; rail < s->rails; rail++) {
-    end[rail + 1] += end[rail]; // now end[rail] is where its hosts begin; it moves to their end as they are listed
+    end[rail + 1] += end[rail]; // now end[rail] is where its relays begin; it moves to their end as they are listed
   }
   for (int i = 0; i < n; i++) {
-    if (is_host(s, i)) {
-      s->hosts[end[rank_device(s, i)]++] = i;
+    if (is_relay(s, i)) {
+      s->relays[end[rank_device(s, i)]++] = i;
     }
   }
 }
@@ -63,7 +63,7 @@ static long level_of(const tt_proxy *p)
   return q->pxn_disable ? 0 : q->p2p_pxn_level >= 0 ? q->p2p_pxn_level : p->net->reg_mr != NULL;
 }
 
-int tt_proxy_host_of(const tt_proxy *p, int peer)
+int tt_proxy_relay_of(const tt_proxy *p, int peer)
 {
   const tt_proxy_service *s = p->service;
   const tt_proxy_home *me = &s->where[p->rank].home;
@@ -76,14 +76,14 @@ int tt_proxy_host_of(const tt_proxy *p, int peer)
   if (rank_device(s, p->rank) == rail && !always) {
     return -1;
   }
-  int begin = rail == 0 ? 0 : s->hosts_end[rail - 1], n = s->hosts_end[rail] - begin;
+  int begin = rail == 0 ? 0 : s->relays_end[rail - 1], n = s->relays_end[rail] - begin;
   if (n == 0) {
     return -1;
   }
   // Always: one for all, so that everything for one rail leaves from one proxy. Otherwise the neighbours share the
   // work.
-  int host = s->hosts[begin + (always ? 0 : me->place / s->rails % n)];
-  return host == p->rank ? -1 : host;
+  int via = s->relays[begin + (always ? 0 : me->place / s->rails % n)];
+  return via == p->rank ? -1 : via;
 }
 
 // ---- the run flag's holder
@@ -117,7 +117,7 @@ static bool notice(const tt_proxy_conn *c)
   return any;
 }
 
-// Retires what the host has done. True when there was anything.
+// Retires what the relay has done. True when there was anything.
 static bool retire(tt_proxy_conn *c)
 {
   tt_relay *r = c->relay;
@@ -144,7 +144,7 @@ bool tt_relay_round(tt_proxy_conn *c)
   bool moved = retire(c), news = forward(c);
   news |= notice(c);
   if (news) {
-    tt_relay_knock(&r->shared->host_rests, atomic_load_explicit(&r->bell, memory_order_acquire));
+    tt_relay_knock(&r->shared->relay_rests, atomic_load_explicit(&r->bell, memory_order_acquire));
   }
   if (TT_UNLIKELY(ended && c->first != NULL)) {
     tt_proxy_conn_fail(c, tt_fail(ncclRemoteError, "%s", r->text));
@@ -178,7 +178,7 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
     tt_fd_close(share->fd);
     return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
   }
-  *r = (tt_relay){.host = share->host,
+  *r = (tt_relay){.via = share->via,
                   .shared = (tt_relay_shared *)share->base,
                   .base = share->base,
                   .size = share->size,
@@ -209,18 +209,18 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
 
 // ---- the service thread
 
-static tt_relay *relay_find(const tt_proxy_service *s, int host, int peer)
+static tt_relay *relay_find(const tt_proxy_service *s, int via, int peer)
 {
-  tt_span key = tt_pair(host, peer), *r = tt_spans_same(s->proxy->relay_pairs, key.start, key.size);
+  tt_span key = tt_pair(via, peer), *r = tt_spans_same(s->proxy->relay_pairs, key.start, key.size);
   return r == NULL || TT_SPAN_OWNER(r, tt_relay, pair)->conn == NULL ? NULL : TT_SPAN_OWNER(r, tt_relay, pair);
 }
 
-// The host does not take this rank on: it connects by itself, over its own device.
+// The relay does not take this rank on: it connects by itself, over its own device.
 static void do_without(tt_proxy_service *s, tt_relay *r, const char *why)
 {
   tt_proxy *p = s->proxy;
   tt_proxy_conn *c = r->conn;
-  tt_info(TT_PROXY | TT_NET, "rank %d: not through the proxy of rank %d to rank %d, but directly: %s", p->rank, r->host,
+  tt_info(TT_PROXY | TT_NET, "rank %d: not through the proxy of rank %d to rank %d, but directly: %s", p->rank, r->via,
           r->peer, why);
   tt_proxy_run_hold(p);
   r->conn = NULL;
@@ -236,7 +236,7 @@ static void do_without(tt_proxy_service *s, tt_relay *r, const char *why)
   }
 }
 
-// The host will send no more. That matters when there is something to send.
+// The relay will send no more. That matters when there is something to send.
 static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
 {
   if (r->conn == NULL || atomic_load_explicit(&r->ended, memory_order_relaxed)) {
@@ -247,7 +247,7 @@ static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
     return;
   }
   snprintf(r->text, sizeof r->text, "rank %d cannot send to rank %d through the proxy of rank %d any more: %s",
-           s->proxy->rank, r->peer, r->host, why);
+           s->proxy->rank, r->peer, r->via, why);
   tt_info(TT_PROXY | TT_NET, "%s", r->text);
   atomic_store_explicit(&r->ended, true, memory_order_release);
   tt_proxy_look(s->proxy);
@@ -255,7 +255,7 @@ static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
 
 static ncclResult_t relay_hand_over(const tt_proxy_service *s, tt_relay *r)
 {
-  const char *box = s->where[r->host].home.mailbox;
+  const char *box = s->where[r->via].home.mailbox;
   int me = s->proxy->rank, peer = r->peer;
   tt_fdkey memory = tt_relay_key(&s->key, TT_RELAY_MEMORY, me, peer),
            bell = tt_relay_key(&s->key, TT_RELAY_SENDER_BELL, me, peer);
@@ -285,10 +285,10 @@ static void relay_request(tt_proxy_service *s, tt_relay *r, tt_proxy_talk *k)
 void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
 {
   if (r->pair.size == 0) {
-    r->pair = tt_pair(r->host, r->peer);
+    r->pair = tt_pair(r->via, r->peer);
     tt_spans_add(&s->proxy->relay_pairs, &r->pair);
   }
-  tt_proxy_ties *t = tt_proxy_ties_get(s, r->host);
+  tt_proxy_ties *t = tt_proxy_ties_get(s, r->via);
   if (t == NULL) {
     do_without(s, r, "no memory");
     return;
@@ -301,53 +301,36 @@ void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
   }
 }
 
-void tt_relay_reached(tt_proxy_service *s, int host)
+void tt_relay_reached(tt_proxy_service *s, int via)
 {
-  const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
-  for (tt_span *r = NULL; peer->ties->out != NULL && (r = tt_pair_next(s->proxy->relay_pairs, host, r)) != NULL;) {
+  const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, via);
+  for (tt_span *r = NULL; peer->ties->out != NULL && (r = tt_pair_next(s->proxy->relay_pairs, via, r)) != NULL;) {
     relay_request(s, TT_SPAN_OWNER(r, tt_relay, pair), peer->ties->out);
   }
 }
 
-static void end_all(tt_proxy_service *s, int host, const char *why)
+void tt_relay_lost(tt_proxy_service *s, int via, const char *why)
 {
-  for (tt_span *r = NULL; (r = tt_pair_next(s->proxy->relay_pairs, host, r)) != NULL;) {
+  for (tt_span *r = NULL; (r = tt_pair_next(s->proxy->relay_pairs, via, r)) != NULL;) {
     relay_end(s, TT_SPAN_OWNER(r, tt_relay, pair), why);
   }
 }
 
-void tt_relay_unreachable(tt_proxy_service *s, int host)
-{
-  end_all(s, host, "it cannot be reached");
-}
-
-void tt_relay_lost(tt_proxy_service *s, int host)
-{
-  const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, host);
-  uint32_t state = atomic_load_explicit(&peer->page.state, memory_order_relaxed);
-  state = peer->ties->last.state != 0 ? peer->ties->last.state : state;
-  end_all(s, host,
-          state == TT_RANK_FAILED    ? "that rank has failed"
-          : state == TT_RANK_ABORTED ? "that rank has aborted its communicator"
-          : state == TT_RANK_GONE    ? "that rank has destroyed its communicator, and its process has ended"
-                                     : "the connection to it has ended without a word: its process may have died");
-}
-
 static void take_bell(const tt_proxy_service *s, tt_relay *r)
 {
-  tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_HOST_BELL, s->proxy->rank, r->peer);
+  tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_BELL, s->proxy->rank, r->peer);
   int fd = -1;
   if (tt_fdbox_take(&key, BELL_MS, NULL, &fd) == ncclSuccess) {
     atomic_store_explicit(&r->bell, fd, memory_order_release);
     tt_ring(fd); // nobody could until now
   } else {
-    tt_warn("rank %d: rank %d has not passed its doorbell on: messages will be slow", s->proxy->rank, r->host);
+    tt_warn("rank %d: rank %d has not passed its doorbell on: messages will be slow", s->proxy->rank, r->via);
   }
 }
 
-void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
+void tt_relay_answer(tt_proxy_service *s, int via, const tt_msg *m)
 {
-  tt_relay *r = relay_find(s, host, (int)m->head.id);
+  tt_relay *r = relay_find(s, via, (int)m->head.id);
   if (r == NULL || !r->asked) {
     return; // it does without
   }
@@ -355,7 +338,7 @@ void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m)
     relay_end(s, r, m->answer.text);
   } else if (!r->taken_on) {
     r->taken_on = true;
-    tt_proxy_log_channel(s, s->proxy->rank, r->peer, rank_device(s, r->peer), host);
+    tt_proxy_log_channel(s, s->proxy->rank, r->peer, rank_device(s, r->peer), via);
     take_bell(s, r);
   }
 }
@@ -374,9 +357,9 @@ void tt_relay_leave(tt_proxy_service *s)
 {
   const tt_msg_get_fd none = {.size = 0};
   for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
-    const tt_proxy_peer *host = tt_proxy_peer_find(s->proxy, r->host);
-    if (r->conn != NULL && r->asked && host != NULL && host->ties->out != NULL) {
-      tt_proxy_say(s, host->ties->out, TT_MSG_GET_FD, (uint32_t)r->peer, &none);
+    const tt_proxy_peer *relay = tt_proxy_peer_find(s->proxy, r->via);
+    if (r->conn != NULL && r->asked && relay != NULL && relay->ties->out != NULL) {
+      tt_proxy_say(s, relay->ties->out, TT_MSG_GET_FD, (uint32_t)r->peer, &none);
     }
   }
   tt_proxy_run_hold(s->proxy);

@@ -1,19 +1,19 @@
 // relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network
 // device; NCCL calls it PXN).
 //
-//   sender (relay.c)                                 host (client.c)                                    receiver
-//   its executor fills slots in memory that both map -> the host's proxy gives them to its network  -> as from anybody
-//   its proxy forwards operations through a ring     -> they become operations of the host's proxy
-//   its proxy retires operations                     <- the host counts messages that are done, and moves the heads
+//   sender (relay.c)                                 relay (client.c)                                    receiver
+//   its executor fills slots in memory that both map -> the relay's proxy gives them to its network  -> as from anybody
+//   its proxy forwards operations through a ring     -> they become operations of the relay's proxy
+//   its proxy retires operations                     <- the relay counts messages that are done, and moves the heads
 //
-// To the host the sender is a client: a connection whose FIFOs are the client's, driven by whoever drives the host's
+// To the relay the sender is a client: a connection whose FIFOs are the client's, driven by whoever drives the relay's
 // proxy. The two proxies wake each other by doorbells: before a progress thread rests, it says so in the shared memory
 // (`rests`), fences, and looks once more; whoever has published something fences, and rings the other process's
 // progress thread if it rests. So either the thread's look sees what was published, or the other one sees that it rests
 // (the protocol of os/bell.h). A proxy that an attending thread drives says nothing: that thread looks by itself.
 //
-// The host stays until its clients have left: a proxy that is destroyed before them lives on without its rank
-// (client.c), in the same process. A host that cannot be had is no harm: until it has taken the sender on, the sender
+// The relay stays until its clients have left: a proxy that is destroyed before them lives on without its rank
+// (client.c), in the same process. A relay that cannot be had is no harm: until it has taken the sender on, the sender
 // can still connect by itself.
 #pragma once
 #include "os/events.h"
@@ -21,7 +21,7 @@
 
 enum { TT_RELAY_RING = 32 };
 
-// An operation on its way to the host. Pointers in it mean nothing there.
+// An operation on its way to the relay. Pointers in it mean nothing there.
 typedef struct tt_relay_op {
   tt_proxy_op op;
   tt_proxy_event event; // pid 0: no profiler follows it
@@ -32,9 +32,9 @@ typedef struct tt_relay_op {
 typedef struct tt_relay_shared {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // sender: operations put into the ring (release)
   _Atomic uint32_t sender_rests;
-  _Alignas(TT_CACHE_LINE) _Atomic uint32_t taken; // host: operations taken out of it (release)
-  _Atomic uint32_t transmitted, done;             // host: messages given to the network; sent (release)
-  _Atomic uint32_t host_rests;
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t taken; // relay: operations taken out of it (release)
+  _Atomic uint32_t transmitted, done;             // relay: messages given to the network; sent (release)
+  _Atomic uint32_t relay_rests;
   _Alignas(TT_CACHE_LINE) tt_relay_op ops[TT_RELAY_RING];
 } tt_relay_shared;
 _Static_assert(sizeof(tt_relay_op) == 136 && sizeof(tt_relay_shared) <= TT_PROXY_SHARE_HEAD, "shared memory layout");
@@ -43,16 +43,16 @@ _Static_assert(sizeof(tt_relay_op) == 136 && sizeof(tt_relay_shared) <= TT_PROXY
 typedef struct tt_relay {
   struct tt_relay *next; // of the proxy; the launching thread adds
   tt_proxy_conn *conn;   // NULL: the rank does without
-  int host, peer;
-  tt_span pair; // host and peer, in tt_proxy.relay_pairs; size 0: not there. The service thread's
+  int via, peer;
+  tt_span pair; // relay and peer, in tt_proxy.relay_pairs; size 0: not there. The service thread's
   tt_relay_shared *shared;
   char *base; // of the memory: the transport's
   size_t size;
   int fd;           // of the memory, until it is handed over. The service's from the link on
-  _Atomic int bell; // the host's doorbell; -1: not known yet. Written by the service thread
+  _Atomic int bell; // the relay's doorbell; -1: not known yet. Written by the service thread
   // Written by the service thread; text before ended (release).
   bool asked, taken_on;
-  _Atomic bool ended; // the host sends no more
+  _Atomic bool ended; // the relay sends no more
   char text[256];
   // The run flag's holder's:
   uint32_t forwarded;               // operations put into the ring
@@ -60,7 +60,7 @@ typedef struct tt_relay {
   uint32_t noticed[TT_PROXY_FIFOS]; // messages that the executor was seen to have published
 } tt_relay;
 
-// The host's half.
+// The relay's half.
 typedef struct tt_relay_client {
   struct tt_relay_client *next,
       **at;          // of the proxy; at: what points to it. Changed by the service thread with the run flag held
@@ -74,8 +74,8 @@ typedef struct tt_relay_client {
   uint32_t taken;                     // operations taken out of the ring. The run flag's holder's, as are the items
   tt_proxy_item items[TT_RELAY_RING]; // each at its operation's number modulo TT_RELAY_RING
   // The service thread's:
-  tt_proxy_ties ties; // the sending end of the connection's setup; `out` is borrowed from the host's own ties
-  bool refused;       // the sender knows that the host sends no more
+  tt_proxy_ties ties; // the sending end of the connection's setup; `out` is borrowed from the relay's own ties
+  bool refused;       // the sender knows that the relay sends no more
   bool leaving;       // the next step forgets it
 } tt_relay_client;
 
@@ -90,29 +90,29 @@ static inline void tt_relay_knock(_Atomic uint32_t *rests, int bell)
 }
 
 // Descriptors travel under keys that only ranks of the communicator can know. What they are: TT_RELAY_….
-enum { TT_RELAY_MEMORY = 1, TT_RELAY_SENDER_BELL, TT_RELAY_HOST_BELL };
+enum { TT_RELAY_MEMORY = 1, TT_RELAY_SENDER_BELL, TT_RELAY_BELL };
 tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer);
 
 // ---- relay.c; run flag held
 
-// One round over a connection that goes through a host. True when slots have come back.
+// One round over a connection that goes through a relay. True when slots have come back.
 bool tt_relay_round(tt_proxy_conn *c);
-// The progress thread will rest: hosts and clients shall ring. A fence must follow.
+// The progress thread will rest: relays and clients shall ring. A fence must follow.
 void tt_relay_rest(tt_proxy *p);
 
 // ---- relay.c; service thread
 
 // Finds the neighbours that may send for this rank, by device; tt_proxy_meet calls it, in the launching thread.
-void tt_relay_find_hosts(tt_proxy_service *s);
-// A link through a host was taken on.
+void tt_relay_find(tt_proxy_service *s);
+// A link through a relay was taken on.
 void tt_relay_begin(tt_proxy_service *s, tt_relay *r);
-// The host has been reached, or cannot be: then the rank connects by itself.
-void tt_relay_reached(tt_proxy_service *s, int host);
-void tt_relay_unreachable(tt_proxy_service *s, int host);
-// The control connection to the host has ended.
-void tt_relay_lost(tt_proxy_service *s, int host);
-void tt_relay_answer(tt_proxy_service *s, int host, const tt_msg *m);
-// The rank leaves its hosts, and tells them: after tt_relay_detach, which needs the run flag, and after which its
+// The relay has been reached, and is asked to take this rank on.
+void tt_relay_reached(tt_proxy_service *s, int via);
+// The relay cannot be reached (any more): `why`. A rank that it has not taken on connects by itself.
+void tt_relay_lost(tt_proxy_service *s, int via, const char *why);
+// The relay has answered.
+void tt_relay_answer(tt_proxy_service *s, int via, const tt_msg *m);
+// The rank leaves its relays, and tells them: after tt_relay_detach, which needs the run flag, and after which its
 // connections go through nobody.
 void tt_relay_leave(tt_proxy_service *s);
 void tt_relay_detach(tt_proxy *p);

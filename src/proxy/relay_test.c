@@ -38,11 +38,11 @@ static tt_relay *relay_of(const rig *r, int rank, int peer)
 
 // ---- which neighbour: in children, since parameters are read once
 
-static void expect(const rig *r, int rank, const int *hosts)
+static void expect(const rig *r, int rank, const int *relays)
 {
   for (int i = 0; i < r->n; i++) {
-    if (tt_proxy_host_of(proxy(r, rank), i) != hosts[i]) {
-      fprintf(stderr, "rank %d -> %d: through %d, not %d\n", rank, i, tt_proxy_host_of(proxy(r, rank), i), hosts[i]);
+    if (tt_proxy_relay_of(proxy(r, rank), i) != relays[i]) {
+      fprintf(stderr, "rank %d -> %d: through %d, not %d\n", rank, i, tt_proxy_relay_of(proxy(r, rank), i), relays[i]);
       _exit(1);
     }
   }
@@ -121,7 +121,7 @@ static void different_machines(void **state)
   }
   all[3].home.ndevices = 1;
   FAKE_DEMAND(tt_proxy_meet(proxy(r, 0), all) == ncclSuccess);
-  assert_int_equal(tt_proxy_host_of(proxy(r, 0), 3), -1);
+  assert_int_equal(tt_proxy_relay_of(proxy(r, 0), 3), -1);
   memset(all[3].home.mailbox, 'x', sizeof all[3].home.mailbox);
   assert_int_equal(tt_proxy_meet(proxy(r, 0), all), ncclInternalError);
   all[3] = r->ranks[3].where;
@@ -186,7 +186,7 @@ static void arrives(void **state)
   close_nodes(r);
 }
 
-// The host shows the operation, and whose it is; the sender does not.
+// The relay shows the operation, and whose it is; the sender does not.
 static void states(void **state)
 {
   (void)state;
@@ -223,15 +223,15 @@ static void doorbells(void **state)
   UNTIL(is_taken_on(r, 0, 3));
   tt_relay_shared *shared = relay_of(r, 0, 3)->shared;
   tt_fifo *out = r->ranks[0].links[3].send;
-  UNTIL(atomic_load(&shared->host_rests) == 1);
+  UNTIL(atomic_load(&shared->relay_rests) == 1);
   post(r, 0, rig_op(3, true, TT_LL, 2));
   tt_proxy_kick(proxy(r, 0), false);
   UNTIL(atomic_load(&shared->taken) == atomic_load(&shared->posted) && atomic_load(&shared->posted) == 2);
-  UNTIL(atomic_load(&shared->host_rests) == 1 && atomic_load(&shared->sender_rests) == 1);
+  UNTIL(atomic_load(&shared->relay_rests) == 1 && atomic_load(&shared->sender_rests) == 1);
   tt_proxy_thread_hold(true);
   FAKE_DEMAND(rig_put(0, &out[TT_LL], TT_LL, 0x100000000ull, 77));
   tt_proxy_progress(proxy(r, 0), true);
-  assert_int_equal(atomic_load(&shared->host_rests), 0);
+  assert_int_equal(atomic_load(&shared->relay_rests), 0);
   assert_int_equal(atomic_load(&shared->sender_rests), 1);
   UNTIL((tt_proxy_progress(proxy(r, 1), true), atomic_load(&shared->done) == 6)); // five were sent before
   assert_int_equal(atomic_load(&shared->sender_rests), 0);
@@ -243,7 +243,7 @@ static void doorbells(void **state)
 
 // ---- who leaves when
 
-static void host_leaves(void **state)
+static void relay_leaves(void **state)
 {
   (void)state;
   rig *r = open_pair();
@@ -253,7 +253,7 @@ static void host_leaves(void **state)
   assert_int_equal(rig_proxies(), 4);
   send_and_check(r, 4, 50);
   rig_leave(r, 0);
-  UNTIL(rig_proxies() == 2); // the host has followed
+  UNTIL(rig_proxies() == 2); // the relay has followed
   close_nodes(r);
 }
 
@@ -274,8 +274,8 @@ static void mutual(void **state)
   }
 }
 
-// A host that has gone before it was asked is done without.
-static void host_had_left(void **state)
+// A relay that has gone before it was asked is done without.
+static void relay_had_left(void **state)
 {
   (void)state;
   rig *r = open_nodes(4, 2, 2);
@@ -288,7 +288,7 @@ static void host_had_left(void **state)
   close_nodes(r);
 }
 
-static void host_fails(void **state)
+static void relay_fails(void **state)
 {
   (void)state;
   rig *r = open_pair();
@@ -307,7 +307,7 @@ static void host_fails(void **state)
   close_nodes(r);
 }
 
-// The network fails on the host: the sender is told, the host goes on.
+// The network fails on the relay: the sender is told, the relay goes on.
 static void network_fails(void **state)
 {
   (void)state;
@@ -326,7 +326,7 @@ static void network_fails(void **state)
   close_nodes(r);
 }
 
-// The sender's own stop: the host drops what is left.
+// The sender's own stop: the relay drops what is left.
 static void sender_fails(void **state)
 {
   (void)state;
@@ -374,10 +374,10 @@ int main(void)
       cmocka_unit_test(arrives),
       cmocka_unit_test(states),
       cmocka_unit_test(doorbells),
-      cmocka_unit_test(host_leaves),
+      cmocka_unit_test(relay_leaves),
       cmocka_unit_test(mutual),
-      cmocka_unit_test(host_had_left),
-      cmocka_unit_test(host_fails),
+      cmocka_unit_test(relay_had_left),
+      cmocka_unit_test(relay_fails),
       cmocka_unit_test(network_fails),
       cmocka_unit_test(sender_fails),
       cmocka_unit_test(no_memory),

@@ -299,8 +299,8 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   p->service = s; // from here on tt_proxy_service_free has it
   s->where = tt_calloc((size_t)p->nranks, sizeof *s->where);
   s->gpus = tt_calloc((size_t)p->nranks, sizeof *s->gpus);
-  s->hosts = tt_calloc((size_t)p->nranks, sizeof *s->hosts);
-  if (s->where == NULL || s->gpus == NULL || s->hosts == NULL) {
+  s->relays = tt_calloc((size_t)p->nranks, sizeof *s->relays);
+  if (s->where == NULL || s->gpus == NULL || s->relays == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the addresses of %d proxies", p->rank, p->nranks);
   }
   if (env->gpus != NULL) {
@@ -347,7 +347,7 @@ ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
     p->service->where[i] = all[i];
   }
   spread_devices(p->service);
-  tt_relay_find_hosts(p->service);
+  tt_relay_find(p->service);
   return ncclSuccess;
 }
 
@@ -396,7 +396,7 @@ void tt_proxy_service_free(tt_proxy *p)
   tt_fd_close(s->events);
   tt_free(s->where);
   tt_free(s->gpus);
-  tt_free(s->hosts);
+  tt_free(s->relays);
   tt_free(s);
 }
 

@@ -132,9 +132,9 @@ struct tt_proxy_service {
   tt_proxy_where *where; // by rank; written by tt_proxy_meet, read after a link was taken on
   int *gpus;             // device that each rank was created on, for the log
   int rails;             // devices of every rank; 0: they have different numbers. The same
-  int *hosts;            // neighbours whose proxies may send for others, by device (tt_relay_find_hosts). The same
-  int hosts_end[TT_MSG_DEVICES + 1]; // where those of each device end in `hosts`. The same
-  bool left;                         // the rank has gone, clients have not
+  int *relays;           // neighbours whose proxies may send for others, by device (tt_relay_find). The same
+  int relays_end[TT_MSG_DEVICES + 1]; // where those of each device end in `relays`. The same
+  bool left;                          // the rank has gone, clients have not
   _Atomic int
       *leaver; // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no clients
   _Atomic bool parted; // the leaver has that answer, and does nothing more here: it writes, the service ends after that

@@ -26,11 +26,11 @@ static void net_disconnect(tt_link *link)
   }
 }
 
-// The sending window in shared memory, for the neighbour `host`.
-static ncclResult_t net_connect_shared(const tt_wiring *w, tt_link *link, int host)
+// The sending window in shared memory, for the proxy of the neighbour `via`.
+static ncclResult_t net_connect_shared(const tt_wiring *w, tt_link *link, int via)
 {
   windows *own = link->own;
-  tt_proxy_share share = {.host = host, .fd = -1};
+  tt_proxy_share share = {.via = via, .fd = -1};
   own->shared_size = share.size = TT_PROXY_SHARE_HEAD + TT_ROUND_UP(tt_net_window_bytes(&w->geometry), 4096);
   TT_TRY(tt_shm_create("tutti-relay", share.size, &share.fd));
   ncclResult_t res = tt_shm_map(share.fd, share.size, (void **)&own->shared);
@@ -59,11 +59,11 @@ static ncclResult_t net_connect(const tt_wiring *w, tt_link *link)
   tt_net_window_view(&w->geometry, own->base + one, link->recv);
   link->access = TT_ACCESS_NONE;
   link->networked = true;
-  int host = tt_proxy_host_of(w->proxy, link->peer);
-  if (host < 0) {
+  int via = tt_proxy_relay_of(w->proxy, link->peer);
+  if (via < 0) {
     TT_TRY_GOTO(tt_proxy_connect(w->proxy, link), res);
   } else {
-    TT_TRY_GOTO(net_connect_shared(w, link, host), res);
+    TT_TRY_GOTO(net_connect_shared(w, link, via), res);
   }
   return ncclSuccess;
 fail:
