@@ -109,10 +109,9 @@ static tt_proxy_conn *const conn = &fix.peer.send;
 
 static const ex_span spans[] = {
     FROM_TO(tt_proxy, &fix.places[0], run, dropped),
-    FROM_TO(tt_proxy, &fix.places[0], active, round),
-    FROM_TO(tt_proxy, &fix.places[0], said, lone),
-    FROM_TO(tt_proxy, &fix.places[0], seen_driven, seen_ns),
-    ALL(fix.places[0].seen_ns),
+    FROM_TO(tt_proxy, &fix.places[0], active, memory),
+    FROM_TO(tt_proxy, &fix.places[0], posted, lone),
+    ALL(fix.places[0].seen),
     FROM_TO(tt_proxy_conn, &fix.peer.send, proxy, text),
     FROM_TO(tt_proxy_conn, &fix.peer.send, attached, mrs),
     FROM_TO(tt_proxy_conn, &fix.peer.send, first, steps),
@@ -132,7 +131,7 @@ static const ex_span spans[] = {
 
 static void time_passes(void)
 {
-  proxy->seen_ns = 0;
+  proxy->seen.ns = 0;
 }
 
 // ---- the network: a message of an operation is done when the network says so
@@ -212,7 +211,7 @@ static void begin(uint32_t n, uint32_t items)
   table[0] = fix.places;
   count = 1;
   wake_fd = set_fd = 0;
-  longest_ns = 0;
+  tt_proxy_thread_tests.longest_ns = 0;
   fix.port.page = &fix.page;
   fix.port.row = &device;
   fix.watch = (watch){.key.size = 1, .net = &net};

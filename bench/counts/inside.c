@@ -247,7 +247,7 @@ static const tt_net_ops made_up_net = {.name = "made up",
                                        .close_recv = close_recv};
 static tt_proxy_peer peer;
 static _Atomic(tt_proxy_peer *) proxy_peers[] = {&peer};
-static tt_proxy proxy = {.net = &made_up_net, .registers = true, .nranks = 1, .peers = proxy_peers};
+static tt_proxy proxy = {.net = &made_up_net, .memory.registers = true, .nranks = 1, .peers = proxy_peers};
 static tt_proxy_peer peer = {.send = {.proxy = &proxy}, .recv = {.proxy = &proxy}};
 static char memory[MOST];
 
@@ -376,12 +376,12 @@ static void make_guests(int n)
     tt_relay_client *g = &clients[i];
     *g = (tt_relay_client){.rank = i,
                            .peer.rank = (i + 1) % n,
-                           .next = proxy.clients,
+                           .next = proxy.pxn.clients,
                            .pair = tt_pair(i, (i + 1) % n),
                            .end = tt_pair((i + 1) % n, i)};
-    proxy.clients = g;
-    tt_spans_add(&proxy.client_pairs, &g->pair);
-    tt_spans_add(&proxy.client_ends, &g->end);
+    proxy.pxn.clients = g;
+    tt_spans_add(&proxy.pxn.client_pairs, &g->pair);
+    tt_spans_add(&proxy.pxn.client_ends, &g->end);
   }
 }
 
@@ -399,8 +399,8 @@ static void guests_that_go(int n)
 static void drop_guests(int n)
 {
   (void)n;
-  proxy.clients = NULL;
-  proxy.client_pairs = proxy.client_ends = NULL;
+  proxy.pxn.clients = NULL;
+  proxy.pxn.client_pairs = proxy.pxn.client_ends = NULL;
   free(clients);
 }
 
@@ -417,12 +417,12 @@ static void make_relays(int n)
     far_peers[i].send.relay = r;
     *r = (tt_relay){.via = i,
                     .peer = (i + 1) % n,
-                    .next = proxy.relays,
+                    .next = proxy.pxn.relays,
                     .conn = &far_peers[i].send,
                     .taken_on = true,
                     .pair = tt_pair(i, (i + 1) % n)};
-    proxy.relays = r;
-    tt_spans_add(&proxy.relay_pairs, &r->pair);
+    proxy.pxn.relays = r;
+    tt_spans_add(&proxy.pxn.relay_pairs, &r->pair);
   }
 }
 
@@ -439,8 +439,8 @@ static void relays_that_go(int n)
 static void drop_relays(int n)
 {
   (void)n;
-  proxy.relays = NULL;
-  proxy.relay_pairs = NULL;
+  proxy.pxn.relays = NULL;
+  proxy.pxn.relay_pairs = NULL;
   free(relays);
 }
 

@@ -89,33 +89,33 @@ static bool client_one_round(tt_relay_client *g)
 bool tt_client_round(tt_proxy *p)
 {
   bool moved = false, sending = false;
-  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     moved |= client_one_round(g);
     sending |= g->peer.send.first != NULL;
   }
-  if (sending != atomic_load_explicit(&p->sending, memory_order_relaxed)) {
-    atomic_store_explicit(&p->sending, sending, memory_order_relaxed);
+  if (sending != atomic_load_explicit(&p->pxn.sending, memory_order_relaxed)) {
+    atomic_store_explicit(&p->pxn.sending, sending, memory_order_relaxed);
   }
   return moved;
 }
 
 void tt_client_rest(tt_proxy *p)
 {
-  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     atomic_store_explicit(&g->shared->relay_rests, 1, memory_order_relaxed);
   }
 }
 
 void tt_client_prof_leave(tt_proxy *p)
 {
-  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     tt_proxy_prof_forget(&g->peer.send);
   }
 }
 
 void tt_client_drop(tt_proxy *p)
 {
-  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     tt_proxy_conn *c = &g->peer.send;
     if (atomic_load_explicit(&c->stage, memory_order_relaxed) != TT_CONN_BROKEN) {
       snprintf(c->text, sizeof c->text, "that rank has stopped: %.200s", p->port->error);
@@ -129,7 +129,7 @@ void tt_client_drop(tt_proxy *p)
 
 tt_relay_client *tt_client_find(const tt_proxy *p, int rank, int peer)
 {
-  tt_span key = tt_pair(rank, peer), *s = tt_spans_same(p->client_pairs, key.start, key.size);
+  tt_span key = tt_pair(rank, peer), *s = tt_spans_same(p->pxn.client_pairs, key.start, key.size);
   return s == NULL ? NULL : TT_SPAN_OWNER(s, tt_relay_client, pair);
 }
 
@@ -233,17 +233,17 @@ fail:
 static void move_in(tt_proxy *p, tt_relay_client *g)
 {
   tt_proxy_run_hold(p);
-  g->next = p->clients;
-  g->at = &p->clients;
+  g->next = p->pxn.clients;
+  g->at = &p->pxn.clients;
   if (g->next != NULL) {
     g->next->at = &g->next;
   }
-  p->clients = g;
+  p->pxn.clients = g;
   g->pair = tt_pair(g->rank, g->peer.rank);
   g->end = tt_pair(g->peer.rank, g->rank);
-  tt_spans_add(&p->client_pairs, &g->pair);
-  tt_spans_add(&p->client_ends, &g->end);
-  atomic_store(&p->nclients, atomic_load(&p->nclients) + 1);
+  tt_spans_add(&p->pxn.client_pairs, &g->pair);
+  tt_spans_add(&p->pxn.client_ends, &g->end);
+  atomic_store(&p->pxn.nclients, atomic_load(&p->pxn.nclients) + 1);
   tt_proxy_run_release(p);
   tt_proxy_look(p);
   tt_proxy_kick(p, false);
@@ -262,9 +262,9 @@ static void move_out(tt_proxy *p, tt_relay_client *g)
   if (g->next != NULL) {
     g->next->at = g->at;
   }
-  tt_spans_remove(&p->client_pairs, &g->pair);
-  tt_spans_remove(&p->client_ends, &g->end);
-  atomic_store(&p->nclients, atomic_load(&p->nclients) - 1);
+  tt_spans_remove(&p->pxn.client_pairs, &g->pair);
+  tt_spans_remove(&p->pxn.client_ends, &g->end);
+  atomic_store(&p->pxn.nclients, atomic_load(&p->pxn.nclients) - 1);
   tt_proxy_run_release(p);
   tt_proxy_setup_cancel(p->service, &g->ties);
   tt_timer_set(&p->service->timers, &g->ties.timer, 0);
@@ -379,51 +379,51 @@ void tt_client_step(tt_proxy_service *s, tt_relay_client *g, uint64_t now)
 
 bool tt_client_any(tt_proxy_service *s)
 {
-  for (tt_relay_client *g = s->proxy->clients, *next; g != NULL; g = next) {
+  for (tt_relay_client *g = s->proxy->pxn.clients, *next; g != NULL; g = next) {
     next = g->next;
     if (g->leaving) {
       move_out(s->proxy, g);
     }
   }
-  return s->proxy->clients != NULL;
+  return s->proxy->pxn.clients != NULL;
 }
 
 void tt_client_gone(tt_proxy_service *s, int rank)
 {
-  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->client_pairs, rank, g)) != NULL;) {
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->pxn.client_pairs, rank, g)) != NULL;) {
     client_leave(s, TT_SPAN_OWNER(g, tt_relay_client, pair));
   }
 }
 
 void tt_client_due(tt_proxy_service *s, int peer)
 {
-  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->client_ends, peer, g)) != NULL;) {
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->pxn.client_ends, peer, g)) != NULL;) {
     tt_proxy_ties_due(s, &TT_SPAN_OWNER(g, tt_relay_client, end)->ties);
   }
 }
 
 void tt_client_unreachable(tt_proxy_service *s, int peer)
 {
-  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->client_ends, peer, g)) != NULL;) {
+  for (tt_span *g = NULL; (g = tt_pair_next(s->proxy->pxn.client_ends, peer, g)) != NULL;) {
     client_tell(s, TT_SPAN_OWNER(g, tt_relay_client, end), tt_last_error());
   }
 }
 
 void tt_client_free(tt_proxy *p)
 {
-  while (p->clients != NULL) {
-    tt_relay_client *g = p->clients;
-    p->clients = g->next;
+  while (p->pxn.clients != NULL) {
+    tt_relay_client *g = p->pxn.clients;
+    p->pxn.clients = g->next;
     client_free(g);
   }
-  p->client_pairs = p->client_ends = NULL;
-  atomic_store(&p->nclients, 0);
-  atomic_store(&p->sending, false);
+  p->pxn.client_pairs = p->pxn.client_ends = NULL;
+  atomic_store(&p->pxn.nclients, 0);
+  atomic_store(&p->pxn.sending, false);
 }
 
 void tt_client_forget(tt_proxy *p)
 {
-  for (tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     tt_fd_close(g->bell);
   }
 }
@@ -438,11 +438,11 @@ typedef struct lingering {
 static void look_at_clients(tt_proxy *p, void *arg)
 {
   lingering *l = arg;
-  if (!atomic_load(&p->orphan)) {
+  if (!atomic_load(&p->pxn.orphan)) {
     return;
   }
   tt_proxy_run_hold(p);
-  for (const tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (const tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     if (g->foreign) {
       l->any = true;
       l->pending |= g->peer.send.first != NULL || g->taken != atomic_load(&g->shared->posted);
@@ -479,7 +479,7 @@ static void at_exit(void)
 void tt_client_outlive(tt_proxy *p)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  atomic_store(&p->orphan, true);
+  atomic_store(&p->pxn.orphan, true);
   pthread_once(&once, at_exit);
 }
 
@@ -487,7 +487,7 @@ void tt_client_outlive(tt_proxy *p)
 
 int tt_client_states(const tt_proxy *p, tt_proxy_op_state *out, int n, int max)
 {
-  for (const tt_relay_client *g = p->clients; g != NULL; g = g->next) {
+  for (const tt_relay_client *g = p->pxn.clients; g != NULL; g = g->next) {
     n = tt_proxy_items_states(g->peer.send.first, out, n, max);
   }
   return n;

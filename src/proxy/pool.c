@@ -20,7 +20,7 @@
 
 static void pool_put(tt_proxy_conn *c, unsigned at)
 {
-  tt_proxy_pool *pool = &c->proxy->pools[c->send];
+  tt_proxy_pool *pool = &c->proxy->memory.pools[c->send];
   tt_proxy_buffer *b = c->buffers[at];
   c->buffers[at] = NULL;
   b->next = pool->free;
@@ -107,10 +107,10 @@ static bool pool_grants(tt_proxy_conn *c, tt_proxy_pool *pool)
   if (!c->send && c->nbuffers > 0) {
     pool_collect(c);
   }
-  if (c->nbuffers > 0 && pool->extras >= c->proxy->max_extras) {
+  if (c->nbuffers > 0 && pool->extras >= c->proxy->memory.max_extras) {
     pool_collect_all(c->proxy, pool);
   }
-  return c->nbuffers == 0 || pool->extras < c->proxy->max_extras;
+  return c->nbuffers == 0 || pool->extras < c->proxy->memory.max_extras;
 }
 
 static bool pool_has_free(tt_proxy_conn *c, tt_proxy_pool *pool, const tt_proxy_fifo *f)
@@ -123,7 +123,7 @@ static bool pool_has_free(tt_proxy_conn *c, tt_proxy_pool *pool, const tt_proxy_
 
 tt_proxy_buffer_result tt_proxy_buffer_take(tt_proxy_conn *c, const tt_proxy_fifo *f, tt_proxy_step *st)
 {
-  tt_proxy_pool *pool = &c->proxy->pools[c->send];
+  tt_proxy_pool *pool = &c->proxy->memory.pools[c->send];
   if (tt_proxy_buffer_again(c, st)) {
     return TT_BUFFER_OK;
   }
@@ -156,13 +156,13 @@ tt_proxy_buffer_result tt_proxy_buffer_take(tt_proxy_conn *c, const tt_proxy_fif
 
 void tt_proxy_pools_free(tt_proxy *p)
 {
-  for (size_t k = 0; k < TT_COUNT(p->pools); k++) {
-    while (p->pools[k].slabs != NULL) {
-      tt_proxy_slab *s = p->pools[k].slabs;
-      p->pools[k].slabs = s->next;
+  for (size_t k = 0; k < TT_COUNT(p->memory.pools); k++) {
+    while (p->memory.pools[k].slabs != NULL) {
+      tt_proxy_slab *s = p->memory.pools[k].slabs;
+      p->memory.pools[k].slabs = s->next;
       tt_shm_unmap(s->base, s->size);
       tt_free(s);
     }
-    p->pools[k] = (tt_proxy_pool){.slabs = NULL};
+    p->memory.pools[k] = (tt_proxy_pool){.slabs = NULL};
   }
 }

@@ -22,7 +22,7 @@ static void crowd_open(crowd *c, uint32_t max_extras)
     rig_wire(c->r, i + 1, 0);
   }
   for (int i = 0; i <= PEERS; i++) {
-    c->r->ranks[i].proxy->max_extras = max_extras;
+    c->r->ranks[i].proxy->memory.max_extras = max_extras;
   }
   for (int i = 0; i < PEERS; i++) {
     user_open(&c->users[i], c->r, 0, i + 1, ROOM);
@@ -52,7 +52,7 @@ static uint32_t given_out(const rig *r, int rank, bool send)
 static uint32_t free_ones(const rig *r, int rank, bool send)
 {
   uint32_t n = 0;
-  for (const tt_proxy_buffer *b = r->ranks[rank].proxy->pools[send].free; b != NULL; b = b->next) {
+  for (const tt_proxy_buffer *b = r->ranks[rank].proxy->memory.pools[send].free; b != NULL; b = b->next) {
     n++;
   }
   return n;
@@ -123,7 +123,7 @@ static void bounded(void **state)
         for (int s = 0; s < 2; s++) {
           uint32_t n = given_out(c.r, 0, s);
           most[s] = TT_MAX(most[s], n);
-          assert_true(n <= PEERS + extras[k] && c.r->ranks[0].proxy->pools[s].extras <= extras[k]);
+          assert_true(n <= PEERS + extras[k] && c.r->ranks[0].proxy->memory.pools[s].extras <= extras[k]);
         }
         left = 0;
         for (int i = 0; i < 2 * PEERS; i++) {
@@ -232,7 +232,7 @@ static void used_again(void **state)
       check_read(&c.users[PEERS + i]);
     }
   }
-  const tt_proxy_pool *pool = &c.r->ranks[0].proxy->pools[0];
+  const tt_proxy_pool *pool = &c.r->ranks[0].proxy->memory.pools[0];
   assert_true(pool->slabs != NULL && pool->slabs->next == NULL);
   assert_int_equal(free_ones(c.r, 0, false) + given_out(c.r, 0, false), TT_COUNT(pool->slabs->buffers));
   crowd_close(&c);
@@ -249,7 +249,7 @@ static void own_slots(void **state)
     crowd_open(&c, 4);
     c.users[0].shared = k != 0;
     for (int i = 0; i < 2; i++) {
-      c.r->ranks[i].proxy->shares = k != 1;
+      c.r->ranks[i].proxy->memory.shares = k != 1;
     }
     user_begin(&c.users[0], 5, true);
     while (!is_read(&c.users[0])) {

@@ -217,7 +217,7 @@ static void stopped(void **state)
   char text[32];
   snprintf(text, sizeof text, "(PID %d at ", (int)pid);
   assert_non_null(strstr(r->ranks[0].port.error, text));
-  assert_non_null(strstr(r->ranks[0].port.error, "(0 of 5 messages sent)"));
+  assert_non_null(strstr(r->ranks[0].port.error, "(0 of 5 messages sent to rank 1)"));
   UNTIL(tt_proxy_idle(p));
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);

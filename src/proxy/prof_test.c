@@ -171,7 +171,7 @@ static void relay_leaves(void)
   put(r, 2);
   post_told(r, 1); // of which nobody is told
   put(r, 1);
-  FAKE_DEMAND(atomic_load(&relay->nclients) == 1);
+  FAKE_DEMAND(atomic_load(&relay->pxn.nclients) == 1);
   UNTIL((tt_proxy_progress(proxy(r, 0), true), tt_proxy_progress(proxy(r, 3), true), tt_proxy_idle(proxy(r, 0))));
   tt_profilers_stop(rig_profilers[0], &coll);
   close_told(r);

@@ -170,11 +170,11 @@ void tt_proxy_conn_fail(tt_proxy_conn *c, ncclResult_t code)
 {
   const tt_proxy_item *i = c->first;
   c->code = code;
-  int n = snprintf(c->text, sizeof c->text, "%s", tt_last_error());
-  if (i != NULL && n < (int)sizeof c->text) {
-    snprintf(c->text + n, sizeof c->text - (size_t)n, " (%u of %u messages %s rank %d)",
-             c->send ? i->done : i->transmitted, i->op.nsteps, c->send ? "sent to" : "received from", c->peer->rank);
+  char far[64] = "";
+  if (i != NULL) {
+    tt_proxy_item_text(i, far, sizeof far);
   }
+  snprintf(c->text, sizeof c->text, "%s%s", tt_last_error(), far);
   tt_proxy_conn_drop(c);
   tt_proxy_alert(c);
 }
@@ -247,7 +247,7 @@ static bool round_once(tt_proxy *p)
     stamp(p->active[true], now);
     stamp(p->active[false], now);
   }
-  bool sent = p->clients != NULL && tt_client_round(p);
+  bool sent = p->pxn.clients != NULL && tt_client_round(p);
   sent |= TT_UNLIKELY(p->sums != NULL) && tt_proxy_sums_round(p->sums);
   return sent || nsends + nrecvs > 0;
 }

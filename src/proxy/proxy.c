@@ -196,21 +196,21 @@ static void proxy_init(tt_proxy *p, const tt_proxy_env *env)
   p->ctx = NULL;
   p->events_fd = -1;
   p->append_every = (uint32_t)TT_CLAMP(every, 1, 1 << 20);
-  p->dropped = p->said = false;
+  p->dropped = p->memory.said = false;
   atomic_store_explicit(&p->unsent, 0, memory_order_relaxed);
   p->rounds = 0;
   p->active[false] = p->active[true] = NULL;
-  p->regions = p->mrs = p->client_pairs = NULL;
+  p->memory.regions = p->memory.mrs = p->pxn.client_pairs = NULL;
   p->sums = NULL;
   p->round = 1;
-  p->max_extras = TT_PROXY_EXTRAS;
-  p->shares = tt_params_get()->net_shared_buffers != 0;
-  atomic_store_explicit(&p->registers, env->net->reg_mr != NULL && tt_params_get()->local_register,
+  p->memory.max_extras = TT_PROXY_EXTRAS;
+  p->memory.shares = tt_params_get()->net_shared_buffers != 0;
+  atomic_store_explicit(&p->memory.registers, env->net->reg_mr != NULL && tt_params_get()->local_register,
                         memory_order_relaxed);
   atomic_store_explicit(&p->left, false, memory_order_relaxed);
   atomic_store_explicit(&p->refused, false, memory_order_relaxed);
   atomic_store_explicit(&p->rests, false, memory_order_relaxed);
-  atomic_store_explicit(&p->orphan, false, memory_order_relaxed);
+  atomic_store_explicit(&p->pxn.orphan, false, memory_order_relaxed);
   pthread_mutex_init(&p->lock, NULL);
   p->profilers = tt_profilers_hold(env->profilers); // last: the progress thread looks at this alone
 }
@@ -431,7 +431,7 @@ void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *o
 {
   i->conn = c;
   i->op = *op;
-  i->op.shared = op->shared && c->proxy->shares;
+  i->op.shared = op->shared && c->proxy->memory.shares;
   i->agreed = false;
   i->prof = NULL;
   i->posted = i->received = i->transmitted = i->done = i->base = 0;
@@ -529,27 +529,26 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
   return n;
 }
 
-// The oldest of some operations with the peer. NULL: none.
-static const tt_proxy_op_state *oldest(const tt_proxy_op_state *all, int n, int peer)
+const char *tt_proxy_item_text(const tt_proxy_item *i, char *buf, size_t room)
 {
-  const tt_proxy_op_state *found = NULL;
-  for (int i = 0; i < n; i++) {
-    if (all[i].op.peer == peer && all[i].op.behalf == 0 && (found == NULL || all[i].op.opcount < found->op.opcount)) {
-      found = &all[i];
-    }
-  }
-  return found;
+  const tt_proxy_conn *c = i->conn;
+  snprintf(buf, room, " (%u of %u messages %s rank %d)", c->send ? i->done : i->transmitted, i->op.nsteps,
+           c->send ? "sent to" : "received from", c->peer->rank);
+  return buf;
 }
 
-const char *tt_proxy_oldest_text(tt_proxy *p, int peer, char *buf, size_t room)
+const char *tt_proxy_oldest_text(tt_proxy *p, int rank, char *buf, size_t room)
 {
-  tt_proxy_op_state all[64];
-  const tt_proxy_op_state *s = oldest(all, TT_MIN(tt_proxy_states(p, all, TT_COUNT(all)), (int)TT_COUNT(all)), peer);
   buf[0] = 0;
-  if (s != NULL) {
-    snprintf(buf, room, " (%u of %u messages %s)", s->op.send ? s->done : s->transmitted, s->op.nsteps,
-             s->op.send ? "sent" : "received");
+  tt_proxy_run_hold(p);
+  const tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);
+  const tt_proxy_item *sent = peer == NULL || peer->send.relay != NULL ? NULL : peer->send.first;
+  const tt_proxy_item *received = peer == NULL ? NULL : peer->recv.first;
+  bool older = received != NULL && (sent == NULL || received->op.opcount < sent->op.opcount);
+  if (sent != NULL || received != NULL) {
+    tt_proxy_item_text(older ? received : sent, buf, room);
   }
+  tt_proxy_run_release(p);
   return buf;
 }
 

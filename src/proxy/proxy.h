@@ -170,6 +170,3 @@ typedef struct tt_proxy_op_state {
 } tt_proxy_op_state;
 // Copies the states of at most `max` operations that are not done; returns how many there are. Any thread.
 int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max);
-// Writes how far the oldest operation with the peer is, " (12 of 40 messages received)", into buf and returns it; ""
-// when there is none. Any thread.
-const char *tt_proxy_oldest_text(tt_proxy *p, int peer, char *buf, size_t room);

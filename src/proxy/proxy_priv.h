@@ -178,18 +178,23 @@ struct tt_proxy {
   _Atomic bool left;         // kicked, and not driven since: the progress thread need not stand back
   _Atomic bool refused; // the network said "not now" to a connection with nothing under way: no event will tell when to
                         // try again
-  _Atomic uint32_t unsent;    // messages that the network has taken and not sent yet. Written by the run flag's holder
-  bool dropped;               // the port is stopped, and the operations have been dropped. The holder's
-  uint32_t rounds;            // since new operations were last taken on. The holder's
-  int unstamped;              // rounds until new operations get their time. The holder's
-  tt_proxy_conn *active[2];   // connections with operations: that receive, that send. The holder's
-  tt_span *regions;           // what the user has registered. The holder's
-  tt_span *mrs;               // what all connections have registered with the network. The holder's
-  struct tt_proxy_sums *sums; // the link with a network that reduces; NULL: none. The holder's
-  tt_proxy_pool pools[2];     // the same
-  uint32_t round;             // counts rounds. The holder's
-  uint32_t max_extras;        // staging buffers that a pool may give out as further ones; 0 to … Written by create
-  bool said;                  // that the network does not want some memory. The holder's
+  _Atomic uint32_t unsent; // messages that the network has taken and not sent yet. Written by the run flag's holder
+  // The holder's, up to `memory`:
+  bool dropped;               // the port is stopped, and the operations have been dropped
+  uint32_t rounds;            // since new operations were last taken on
+  uint32_t round;             // counts rounds
+  int unstamped;              // rounds until new operations get their time
+  tt_proxy_conn *active[2];   // connections with operations: that receive, that send
+  struct tt_proxy_sums *sums; // the link with a network that reduces; NULL: none
+  struct {
+    _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
+    bool shares;            // NCCL_NET_SHARED_BUFFERS
+    bool said;              // that the network does not want some memory
+    uint32_t max_extras;    // staging buffers that a pool may give out as further ones; 0 to … Written by create
+    tt_span *regions;       // what the user has registered
+    tt_span *mrs;           // what all connections have registered with the network
+    tt_proxy_pool pools[2]; // of receives and of sends
+  } memory;
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
   // Newest first. The launching thread adds, the holder takes all. So who adds may find it empty and set it without a
@@ -207,27 +212,30 @@ struct tt_proxy {
   void *ctx;                         // the network's
   _Atomic(tt_profilers *) profilers; // NULL: none, or the rank has gone. Taken away with the run flag held
   tt_prof_event asleep;              // the progress thread sleeps. The run flag's holder's
-  bool seen_busy;                    // the progress thread's note; stays when a rank takes the place of another
   _Atomic int events_fd;             // the network's, watched by the progress thread; -1: none
-  _Atomic bool registers; // the network wants memory registered, and the user does not mind. Written by create
-  bool shares;            // NCCL_NET_SHARED_BUFFERS
   uint32_t append_every;
-  pthread_mutex_t lock;              // of making peers
-  _Atomic(tt_proxy_peer *) *peers;   // by rank; NULL until needed; published with release
-  struct tt_proxy_service *service;  // written by create and destroy
-  _Atomic(struct tt_relay *) relays; // this rank's connections through neighbours: the launching thread adds
-  struct tt_relay_client *clients;   // neighbours' connections. Changed by the service thread with the run flag held
-  tt_span *client_pairs;             // the same clients, by sender and receiver,
-  tt_span *client_ends;              // and by receiver and sender. The service thread's
-  tt_span *relay_pairs;              // `relays` that the service thread has begun with, by relay and receiver. The same
-  _Atomic int nclients;              // by the same
-  _Atomic bool sending;              // clients have operations. Written by the run flag's holder
-  _Atomic bool orphan;               // the rank has gone, clients have not
-  _Atomic bool rests;                // the progress thread is going to rest: set before its look, taken by the holder
-  tt_port lone;                      // in place of the rank's port when that has gone before its clients
+  pthread_mutex_t lock;             // of making peers
+  _Atomic(tt_proxy_peer *) *peers;  // by rank; NULL until needed; published with release
+  struct tt_proxy_service *service; // written by create and destroy
+  // Sending through relays, and as one. Clients are changed by the service thread with the run flag held.
+  struct {
+    _Atomic(struct tt_relay *) relays; // this rank's connections through relays: the launching thread adds
+    tt_span *relay_pairs;              // those that the service thread has begun with, by relay and receiver. Its own
+    struct tt_relay_client *clients;   // neighbours' connections
+    tt_span *client_pairs;             // the same clients, by sender and receiver,
+    tt_span *client_ends;              // and by receiver and sender. The service thread's
+    _Atomic int nclients;
+    _Atomic bool sending; // clients have operations. Written by the run flag's holder
+    _Atomic bool orphan;  // the rank has gone, clients have not
+  } pxn;
+  _Atomic bool rests; // the progress thread is going to rest: set before its look, taken by the holder
+  tt_port lone;       // in place of the rank's port when that has gone before its clients
   // The progress thread's notes.
-  uint32_t seen_driven;
-  uint64_t seen_ns;
+  struct {
+    uint32_t driven;
+    uint64_t ns;
+    bool busy; // stays when a rank takes the place of another
+  } seen;
 };
 
 enum { TT_PROXY_FREE, TT_PROXY_LIVE };
@@ -265,6 +273,11 @@ void tt_proxy_item_fill(tt_proxy_item *i, tt_proxy_conn *c, const tt_proxy_op *o
 // Adds the states of the items from `i` on to `out`, where there is room for `max` and there are `n` already. Items of
 // connections through a relay are left out: the relay shows them. Returns how many there are then. Run flag held.
 int tt_proxy_items_states(const tt_proxy_item *i, tt_proxy_op_state *out, int n, int max);
+// Writes how far the operation is, " (12 of 40 messages received from rank 3)", into buf, and returns it. Run flag
+// held.
+const char *tt_proxy_item_text(const tt_proxy_item *i, char *buf, size_t room);
+// The same for the oldest operation with a rank, as far as it is taken on; "" when there is none. Run flag not held.
+const char *tt_proxy_oldest_text(tt_proxy *p, int rank, char *buf, size_t room);
 // Drops the operations of the own rank and closes its connections; from now on the port is p->lone. Service thread, run
 // flag held.
 void tt_proxy_disown(tt_proxy *p);
@@ -379,7 +392,7 @@ void tt_proxy_run_release(tt_proxy *p);
 // Is there something that may have to be moved: operations, or clients?
 static inline bool tt_proxy_busy(const tt_proxy *p)
 {
-  return !tt_proxy_idle(p) || atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0;
+  return !tt_proxy_idle(p) || atomic_load_explicit(&p->pxn.nclients, memory_order_relaxed) != 0;
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
@@ -468,12 +481,13 @@ bool tt_proxy_thread_watch(const tt_net_ops *net, void *ctx, int fd);
 void tt_proxy_thread_unwatch(int fd);
 // The descriptor that wakes the thread (tt_ring), whatever it does.
 int tt_proxy_thread_bell(void);
-// Tests only: the thread drives nothing until it is let go (and some proxy kicked).
-void tt_proxy_thread_hold(bool on);
-// Tests only: how long it sleeps on descriptors at most, and without a proxy, from its next sleep on; how often it has
-// looked around; is there one?
-void tt_proxy_thread_patience(uint64_t ns);
-uint32_t tt_proxy_thread_rounds(void);
+// For tests, which alone write the first two.
+extern struct tt_proxy_thread_tests {
+  _Atomic bool held;           // the thread drives nothing until it is let go, and some proxy is kicked
+  _Atomic uint64_t longest_ns; // how long it sleeps at most on descriptors, and without a proxy
+  _Atomic uint32_t rounds;     // how often it has looked around
+} tt_proxy_thread_tests;
+// Is there a progress thread?
 bool tt_proxy_thread_runs(void);
 // In a forked child: there is no thread any more.
 void tt_proxy_thread_forget(void);

@@ -24,7 +24,7 @@ static void mr_drop(tt_proxy_mr *m)
 {
   tt_proxy_conn *c = m->conn;
   tt_spans_remove(&c->mrs, &m->in_conn);
-  tt_spans_remove(&c->proxy->mrs, &m->in_proxy);
+  tt_spans_remove(&c->proxy->memory.mrs, &m->in_proxy);
   if (m->users == 0) {
     mr_free(m);
     return;
@@ -60,7 +60,7 @@ void tt_proxy_mrs_close(tt_proxy_conn *c)
 // The known extent of the memory around a payload.
 static bool find_extent(const tt_proxy *p, const char *data, size_t bytes, void **base, size_t *size)
 {
-  const tt_span *r = tt_spans_holder(p->regions, (uintptr_t)data, bytes);
+  const tt_span *r = tt_spans_holder(p->memory.regions, (uintptr_t)data, bytes);
   if (r != NULL) {
     *base = (void *)r->start;
     *size = r->size;
@@ -80,9 +80,9 @@ static tt_proxy_mr *mr_new(tt_proxy_conn *c, void *base, size_t size)
   *m = (tt_proxy_mr){.in_conn = extent, .in_proxy = extent, .conn = c};
   m->failed = p->net->reg_mr(c->comm, base, size, TT_NET_PTR_HOST, &m->mhandle) != ncclSuccess;
   tt_spans_add(&c->mrs, &m->in_conn);
-  tt_spans_add(&p->mrs, &m->in_proxy);
-  if (m->failed && !p->said) {
-    p->said = true;
+  tt_spans_add(&p->memory.mrs, &m->in_proxy);
+  if (m->failed && !p->memory.said) {
+    p->memory.said = true;
     tt_info(TT_PROXY | TT_NET, "rank %d: network %s does not register %zu bytes at %p (%s); messages there are copied",
             p->rank, p->net->name, size, base, tt_last_error());
   }
@@ -114,7 +114,7 @@ bool tt_proxy_reach(tt_proxy_conn *c, const void *data, size_t bytes, tt_proxy_m
   if (c->proxy->net->reg_mr == NULL) {
     return true;
   }
-  if (!atomic_load_explicit(&c->proxy->registers, memory_order_relaxed)) {
+  if (!atomic_load_explicit(&c->proxy->memory.registers, memory_order_relaxed)) {
     return false;
   }
   tt_proxy_mr *m = mr_find(c, data, bytes);
@@ -149,14 +149,14 @@ void tt_proxy_mr_leave(tt_proxy_conn *c, tt_proxy_mr *mr)
 static void drop_memory(tt_proxy *p, tt_span *(*find)(tt_span *root, uintptr_t start, size_t size), const void *base,
                         size_t size)
 {
-  for (tt_span *s; (s = find(p->mrs, (uintptr_t)base, size)) != NULL;) {
+  for (tt_span *s; (s = find(p->memory.mrs, (uintptr_t)base, size)) != NULL;) {
     mr_drop(TT_SPAN_OWNER(s, tt_proxy_mr, in_proxy));
   }
 }
 
 ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size)
 {
-  if (!atomic_load_explicit(&p->registers, memory_order_relaxed)) {
+  if (!atomic_load_explicit(&p->memory.registers, memory_order_relaxed)) {
     return ncclSuccess;
   }
   tt_span *r = tt_calloc(1, sizeof *r);
@@ -165,22 +165,22 @@ ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size)
   }
   *r = (tt_span){.start = (uintptr_t)base, .size = size};
   tt_proxy_run_hold(p);
-  tt_spans_add(&p->regions, r);
+  tt_spans_add(&p->memory.regions, r);
   tt_proxy_run_release(p);
   return ncclSuccess;
 }
 
 void tt_proxy_deregister(tt_proxy *p, void *base, size_t size)
 {
-  if (!atomic_load_explicit(&p->registers, memory_order_relaxed)) {
+  if (!atomic_load_explicit(&p->memory.registers, memory_order_relaxed)) {
     return;
   }
   tt_proxy_run_hold(p);
-  tt_span *r = tt_spans_same(p->regions, (uintptr_t)base, size);
+  tt_span *r = tt_spans_same(p->memory.regions, (uintptr_t)base, size);
   if (r != NULL) {
-    tt_spans_remove(&p->regions, r);
+    tt_spans_remove(&p->memory.regions, r);
   }
-  if (r != NULL && tt_spans_same(p->regions, (uintptr_t)base, size) == NULL) { // it was not said twice
+  if (r != NULL && tt_spans_same(p->memory.regions, (uintptr_t)base, size) == NULL) { // it was not said twice
     drop_memory(p, tt_spans_same, base, size);
   }
   tt_proxy_run_release(p);
@@ -189,9 +189,9 @@ void tt_proxy_deregister(tt_proxy *p, void *base, size_t size)
 
 void tt_proxy_regions_free(tt_proxy *p)
 {
-  while (p->regions != NULL) {
-    tt_span *r = p->regions;
-    tt_spans_remove(&p->regions, r);
+  while (p->memory.regions != NULL) {
+    tt_span *r = p->memory.regions;
+    tt_spans_remove(&p->memory.regions, r);
     tt_free(r);
   }
 }
@@ -202,7 +202,7 @@ static void drop_extent(tt_proxy *p, void *arg)
 {
   const tt_span *extent = arg;
   if (atomic_load_explicit(&p->life, memory_order_acquire) != TT_PROXY_LIVE ||
-      !atomic_load_explicit(&p->registers, memory_order_relaxed)) {
+      !atomic_load_explicit(&p->memory.registers, memory_order_relaxed)) {
     return;
   }
   tt_proxy_run_hold(p);

@@ -99,10 +99,10 @@ static void not_registered(void **state)
     tt_proxy_deregister(u.r->ranks[rank].proxy, memory, RIG_BIG_BYTES);
     user_begin(&u, 9 * RIG_BIG_BYTES, true);
     add(&u, rank, memory);
-    atomic_store(&u.r->ranks[rank].proxy->registers, false); // NCCL_LOCAL_REGISTER=0
+    atomic_store(&u.r->ranks[rank].proxy->memory.registers, false); // NCCL_LOCAL_REGISTER=0
     user_finish(&u, false);
     assert_int_equal(atomic_load(&fake.sends_there) + atomic_load(&fake.recvs_there) + atomic_load(&fake.regs), 0);
-    atomic_store(&u.r->ranks[rank].proxy->registers, true);
+    atomic_store(&u.r->ranks[rank].proxy->memory.registers, true);
     // The receiver's step does not let itself be placed, and the sender's copies.
     user_begin(&u, 9 * RIG_BIG_BYTES, false);
     user_finish(&u, true);
@@ -195,7 +195,7 @@ static void refused(void **state)
     assert_int_equal(atomic_load(&fake.refuse_regs), 0);
     assert_int_equal(atomic_load(&fake.sends_there), 0);
   }
-  assert_true(u.r->ranks[0].proxy->said);
+  assert_true(u.r->ranks[0].proxy->memory.said);
   take_away(&u, 0, u.in);
   add(&u, 0, u.in); // another try
   user_begin(&u, 5 * RIG_BIG_BYTES, true);

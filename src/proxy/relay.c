@@ -154,7 +154,7 @@ bool tt_relay_round(tt_proxy_conn *c)
 
 void tt_relay_rest(tt_proxy *p)
 {
-  for (tt_relay *r = atomic_load_explicit(&p->relays, memory_order_acquire); r != NULL; r = r->next) {
+  for (tt_relay *r = atomic_load_explicit(&p->pxn.relays, memory_order_acquire); r != NULL; r = r->next) {
     atomic_store_explicit(&r->shared->sender_rests, 1, memory_order_relaxed);
   }
 }
@@ -184,34 +184,35 @@ ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_
                   .size = share->size,
                   .fd = share->fd};
   atomic_init(&r->bell, -1);
+  ncclResult_t res = ncclSuccess;
   tt_proxy_peer *peer = tt_proxy_peer_get(p, link->peer);
   if (peer == NULL) {
-    tt_fd_close(r->fd);
-    tt_free(r);
-    return tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
+    res = tt_fail(ncclSystemError, "rank %d: no memory for the connection to rank %d", p->rank, link->peer);
+    goto fail;
   }
   r->conn = &peer->send;
   r->peer = link->peer;
   peer->send.relay = r;
-  ncclResult_t res = tt_proxy_attach(p, link);
-  if (res != ncclSuccess) {
-    peer->send.relay = NULL;
-    tt_fd_close(r->fd);
-    tt_free(r);
-    return res;
-  }
-  r->next = atomic_load_explicit(&p->relays, memory_order_relaxed);
-  atomic_store_explicit(&p->relays, r, memory_order_release);
+  TT_TRY_GOTO(tt_proxy_attach(p, link), res);
+  r->next = atomic_load_explicit(&p->pxn.relays, memory_order_relaxed);
+  atomic_store_explicit(&p->pxn.relays, r, memory_order_release);
   atomic_store_explicit(&peer->send.stage, TT_CONN_READY, memory_order_release); // the ring is there
   tt_proxy_want(peer, TT_MSG_INIT);
   return ncclSuccess;
+fail:
+  if (peer != NULL) {
+    peer->send.relay = NULL;
+  }
+  tt_fd_close(r->fd);
+  tt_free(r);
+  return res;
 }
 
 // ---- the service thread
 
 static tt_relay *relay_find(const tt_proxy_service *s, int via, int peer)
 {
-  tt_span key = tt_pair(via, peer), *r = tt_spans_same(s->proxy->relay_pairs, key.start, key.size);
+  tt_span key = tt_pair(via, peer), *r = tt_spans_same(s->proxy->pxn.relay_pairs, key.start, key.size);
   return r == NULL || TT_SPAN_OWNER(r, tt_relay, pair)->conn == NULL ? NULL : TT_SPAN_OWNER(r, tt_relay, pair);
 }
 
@@ -286,7 +287,7 @@ void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
 {
   if (r->pair.size == 0) {
     r->pair = tt_pair(r->via, r->peer);
-    tt_spans_add(&s->proxy->relay_pairs, &r->pair);
+    tt_spans_add(&s->proxy->pxn.relay_pairs, &r->pair);
   }
   tt_proxy_ties *t = tt_proxy_ties_get(s, r->via);
   if (t == NULL) {
@@ -304,14 +305,14 @@ void tt_relay_begin(tt_proxy_service *s, tt_relay *r)
 void tt_relay_reached(tt_proxy_service *s, int via)
 {
   const tt_proxy_peer *peer = tt_proxy_peer_find(s->proxy, via);
-  for (tt_span *r = NULL; peer->ties->out != NULL && (r = tt_pair_next(s->proxy->relay_pairs, via, r)) != NULL;) {
+  for (tt_span *r = NULL; peer->ties->out != NULL && (r = tt_pair_next(s->proxy->pxn.relay_pairs, via, r)) != NULL;) {
     relay_request(s, TT_SPAN_OWNER(r, tt_relay, pair), peer->ties->out);
   }
 }
 
 void tt_relay_lost(tt_proxy_service *s, int via, const char *why)
 {
-  for (tt_span *r = NULL; (r = tt_pair_next(s->proxy->relay_pairs, via, r)) != NULL;) {
+  for (tt_span *r = NULL; (r = tt_pair_next(s->proxy->pxn.relay_pairs, via, r)) != NULL;) {
     relay_end(s, TT_SPAN_OWNER(r, tt_relay, pair), why);
   }
 }
@@ -345,7 +346,7 @@ void tt_relay_answer(tt_proxy_service *s, int via, const tt_msg *m)
 
 void tt_relay_detach(tt_proxy *p)
 {
-  for (tt_relay *r = atomic_load_explicit(&p->relays, memory_order_acquire); r != NULL; r = r->next) {
+  for (tt_relay *r = atomic_load_explicit(&p->pxn.relays, memory_order_acquire); r != NULL; r = r->next) {
     if (r->conn != NULL) {
       r->conn->relay = NULL;
     }
@@ -356,7 +357,7 @@ void tt_relay_detach(tt_proxy *p)
 void tt_relay_leave(tt_proxy_service *s)
 {
   const tt_msg_get_fd none = {.size = 0};
-  for (tt_relay *r = atomic_load_explicit(&s->proxy->relays, memory_order_acquire); r != NULL; r = r->next) {
+  for (tt_relay *r = atomic_load_explicit(&s->proxy->pxn.relays, memory_order_acquire); r != NULL; r = r->next) {
     const tt_proxy_peer *relay = tt_proxy_peer_find(s->proxy, r->via);
     if (r->conn != NULL && r->asked && relay != NULL && relay->ties->out != NULL) {
       tt_proxy_say(s, relay->ties->out, TT_MSG_GET_FD, (uint32_t)r->peer, &none);
@@ -369,7 +370,7 @@ void tt_relay_leave(tt_proxy_service *s)
 
 void tt_relay_forget(tt_proxy *p)
 {
-  for (tt_relay *r = atomic_load_explicit(&p->relays, memory_order_relaxed); r != NULL; r = r->next) {
+  for (tt_relay *r = atomic_load_explicit(&p->pxn.relays, memory_order_relaxed); r != NULL; r = r->next) {
     tt_fd_close(r->fd);
     tt_fd_close(atomic_load_explicit(&r->bell, memory_order_relaxed));
   }
@@ -378,8 +379,8 @@ void tt_relay_forget(tt_proxy *p)
 void tt_relay_free(tt_proxy *p)
 {
   tt_relay_forget(p);
-  p->relay_pairs = NULL;
-  tt_relay *r = atomic_exchange(&p->relays, NULL), *next;
+  p->pxn.relay_pairs = NULL;
+  tt_relay *r = atomic_exchange(&p->pxn.relays, NULL), *next;
   for (; r != NULL; r = next) {
     next = r->next;
     tt_free(r);

@@ -228,14 +228,14 @@ static void doorbells(void **state)
   tt_proxy_kick(proxy(r, 0), false);
   UNTIL(atomic_load(&shared->taken) == atomic_load(&shared->posted) && atomic_load(&shared->posted) == 2);
   UNTIL(atomic_load(&shared->relay_rests) == 1 && atomic_load(&shared->sender_rests) == 1);
-  tt_proxy_thread_hold(true);
+  atomic_store(&tt_proxy_thread_tests.held, true);
   FAKE_DEMAND(rig_put(0, &out[TT_LL], TT_LL, 0x100000000ull, 77));
   tt_proxy_progress(proxy(r, 0), true);
   assert_int_equal(atomic_load(&shared->relay_rests), 0);
   assert_int_equal(atomic_load(&shared->sender_rests), 1);
   UNTIL((tt_proxy_progress(proxy(r, 1), true), atomic_load(&shared->done) == 6)); // five were sent before
   assert_int_equal(atomic_load(&shared->sender_rests), 0);
-  tt_proxy_thread_hold(false);
+  atomic_store(&tt_proxy_thread_tests.held, false);
   tt_proxy_kick(proxy(r, 0), false);
   UNTIL(atomic_load(&shared->sender_rests) == 1);
   close_nodes(r);

@@ -191,7 +191,7 @@ static bool take_wants(tt_proxy_service *s)
   if (wants & TT_WANT(TT_MSG_CLOSE)) {
     let_go(s);
   }
-  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && s->proxy->clients == NULL);
+  return (wants & TT_WANT(TT_MSG_STOP)) == 0 && !(s->left && s->proxy->pxn.clients == NULL);
 }
 
 static void step_ties(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now)
@@ -225,7 +225,7 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
   if (s->timers != NULL) {
     tt_wake_by(&wake_ns, tt_timer_first(s->timers)->start);
   }
-  if (s->left && s->proxy->clients == NULL) {
+  if (s->left && s->proxy->pxn.clients == NULL) {
     tt_wake_by(&wake_ns, now); // the last one has just left
   }
   return wake_ns;
@@ -356,7 +356,7 @@ bool tt_proxy_service_leave(tt_proxy *p)
   tt_proxy_service *s = p->service;
   // The service touches it once; with 1 it goes on alone, and frees itself once this thread has parted from it.
   _Atomic int answer = 0;
-  if (s == NULL || !s->thread.running || atomic_load(&p->nclients) == 0 || tt_port_status(p->port) != ncclSuccess) {
+  if (s == NULL || !s->thread.running || atomic_load(&p->pxn.nclients) == 0 || tt_port_status(p->port) != ncclSuccess) {
     return false;
   }
   s->leaver = &answer;

@@ -50,9 +50,7 @@ static _Atomic int attending; // threads that drive proxies
 static _Atomic bool deserted; // the last of them has gone, or sleeps, and left operations behind
 static _Atomic bool crowded;  // the machine has more ranks than cores
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // the thread is started, or ends
-static _Atomic bool held;                                // tests only: it drives nothing
-static _Atomic uint64_t longest_ns = LONGEST_NS;         // written by tests only
-static _Atomic uint32_t rounds;                          // of its main loop, for tests
+struct tt_proxy_thread_tests tt_proxy_thread_tests = {.longest_ns = LONGEST_NS};
 static int wake_fd = -1, set_fd = -1; // written under `lock` before the first thread starts; kept for later ones
 
 // The networks' descriptors. All under `lock`, which comes before a network's own.
@@ -156,21 +154,21 @@ static bool is_driven(tt_proxy *p, const survey *s)
   if (s->alone || atomic_load_explicit(&p->left, memory_order_relaxed)) {
     return false;
   }
-  if (driven != p->seen_driven) {
-    p->seen_driven = driven;
-    p->seen_ns = s->now;
+  if (driven != p->seen.driven) {
+    p->seen.driven = driven;
+    p->seen.ns = s->now;
   }
-  return s->now - p->seen_ns < s->tick;
+  return s->now - p->seen.ns < s->tick;
 }
 
 // Tells the proxy's profilers that the thread has something to do for it, or nothing any more.
 static void tell_busy(tt_proxy *p, bool busy)
 {
-  if (p->seen_busy == busy || !tt_proxy_run_try(p)) {
+  if (p->seen.busy == busy || !tt_proxy_run_try(p)) {
     return;
   }
   tt_prof_event e;
-  p->seen_busy = busy;
+  p->seen.busy = busy;
   tt_proxy_prof_ctrl_start(p, &e, busy ? ncclProfilerProxyCtrlActive : ncclProfilerProxyCtrlIdle);
   if (tt_prof_is_on(&e)) {
     tt_profilers_stop(p->profilers, &e);
@@ -200,7 +198,7 @@ static void visit_proxy(tt_proxy *p, void *arg)
     tell_busy(p, tt_proxy_busy(p));
   }
   if (!tt_proxy_busy(p)) {
-    p->seen_ns = s->now; // new operations get a tick, too, until somebody is missed
+    p->seen.ns = s->now; // new operations get a tick, too, until somebody is missed
     return;
   }
   s->pending = true;
@@ -209,12 +207,12 @@ static void visit_proxy(tt_proxy *p, void *arg)
     return;
   }
   s->mine = true;
-  if (s->rests && (atomic_load_explicit(&p->nclients, memory_order_relaxed) != 0 ||
-                   atomic_load_explicit(&p->relays, memory_order_relaxed) != NULL)) {
+  if (s->rests && (atomic_load_explicit(&p->pxn.nclients, memory_order_relaxed) != 0 ||
+                   atomic_load_explicit(&p->pxn.relays, memory_order_relaxed) != NULL)) {
     atomic_store(&p->rests, true);
   }
   s->moved |= tt_proxy_look(p);
-  bool waits = !tt_proxy_idle(p) || atomic_load_explicit(&p->sending, memory_order_relaxed);
+  bool waits = !tt_proxy_idle(p) || atomic_load_explicit(&p->pxn.sending, memory_order_relaxed);
   s->blind |= waits && !is_proxy_watched(p);
 }
 
@@ -313,7 +311,7 @@ static survey look_around(bool rests)
               .tick = atomic_load_explicit(&crowded, memory_order_relaxed) ? TICK_CROWDED_NS : TICK_NS,
               .alone = atomic_load_explicit(&attending, memory_order_acquire) <= 0 &&
                        atomic_load_explicit(&deserted, memory_order_relaxed)};
-  if (TT_LIKELY(!atomic_load_explicit(&held, memory_order_acquire))) {
+  if (TT_LIKELY(!atomic_load_explicit(&tt_proxy_thread_tests.held, memory_order_acquire))) {
     tt_proxy_each(visit_proxy, &s);
   }
   return s;
@@ -347,7 +345,7 @@ static int count_users(void)
 // Returns since when the thread has slept without a proxy to come back for; 0: there was one.
 static uint64_t sleep_as(int kind, const survey *s)
 {
-  uint64_t longest = atomic_load_explicit(&longest_ns, memory_order_relaxed), unused_ns = 0;
+  uint64_t longest = atomic_load_explicit(&tt_proxy_thread_tests.longest_ns, memory_order_relaxed), unused_ns = 0;
   switch (kind) {
   case ASLEEP:
     unused_ns = count_users() == 0 ? tt_now_ns() : 0;
@@ -365,7 +363,8 @@ static uint64_t sleep_as(int kind, const survey *s)
 static bool thread_has_ended(uint64_t unused_ns)
 {
   int asleep = ASLEEP;
-  if (unused_ns == 0 || tt_now_ns() - unused_ns < atomic_load_explicit(&longest_ns, memory_order_relaxed)) {
+  if (unused_ns == 0 ||
+      tt_now_ns() - unused_ns < atomic_load_explicit(&tt_proxy_thread_tests.longest_ns, memory_order_relaxed)) {
     return false;
   }
   pthread_mutex_lock(&lock);
@@ -407,7 +406,7 @@ static bool rest(int kind, int idle)
 static int look_once(int *idle)
 {
   survey s = look_around(false);
-  atomic_fetch_add_explicit(&rounds, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&tt_proxy_thread_tests.rounds, 1, memory_order_relaxed);
   *idle = s.pending ? 0 : TT_MIN(*idle + 1, IDLE_TICKS + 1);
   return choose_rest(&s, *idle);
 }
@@ -468,21 +467,6 @@ void tt_proxy_thread_left(void)
 int tt_proxy_thread_bell(void)
 {
   return wake_fd;
-}
-
-void tt_proxy_thread_hold(bool on)
-{
-  atomic_store(&held, on);
-}
-
-void tt_proxy_thread_patience(uint64_t ns)
-{
-  atomic_store(&longest_ns, ns);
-}
-
-uint32_t tt_proxy_thread_rounds(void)
-{
-  return atomic_load(&rounds);
 }
 
 // NULL: nobody watches this descriptor. Caller holds `lock`.

@@ -160,7 +160,7 @@ static void listens_again(void **state)
   fake_start(15);
   fake.events = true;
   rig *r = open_wired();
-  tt_proxy_thread_patience(3600 * TT_NS_PER_S);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, 3600 * TT_NS_PER_S);
   for (int i = 0; i < 5; i++) {
     UNTIL(atomic_load(&fake.watching) == 0); // many rests without operations
     post_both(r, 1);
@@ -172,7 +172,7 @@ static void listens_again(void **state)
     UNTIL(idle(r));
     assert_true(get(r));
   }
-  tt_proxy_thread_patience(TT_NS_PER_S);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, TT_NS_PER_S);
   rig_close(r);
   fake_stop();
 }
@@ -181,22 +181,22 @@ static void listens_again(void **state)
 // network is told that it does. If it slept on descriptors all the same, that would be for ever.
 static void manage_deaf(rig *r)
 {
-  tt_proxy_thread_patience(3600 * TT_NS_PER_S);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, 3600 * TT_NS_PER_S);
   for (int i = 0; i < 3; i++) {
     UNTIL(atomic_load(&fake.watching) == 0);
     post_both(r, 1);
     kick_both(r);
     uint64_t begin = tt_now_ns();
-    uint32_t rounds = tt_proxy_thread_rounds();
+    uint32_t rounds = atomic_load(&tt_proxy_thread_tests.rounds);
     tt_sleep_ns(200 * TT_NS_PER_MS);
-    rounds = tt_proxy_thread_rounds() - rounds;
+    rounds = atomic_load(&tt_proxy_thread_tests.rounds) - rounds;
     assert_in_range(rounds, 0, 100 + 3 * (tt_now_ns() - begin) / 50000);
     put(r);
     tt_proxy_kick(r->ranks[0].proxy, false);
     UNTIL(idle(r));
     assert_true(get(r));
   }
-  tt_proxy_thread_patience(TT_NS_PER_S);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, TT_NS_PER_S);
 }
 
 // A descriptor that cannot be put into the set when the thread wants to sleep.
@@ -336,7 +336,7 @@ static void ends_and_starts(void **state)
   for (uint64_t round = 0; round < 20; round++) {
     rig *r = open_wired();
     assert_true(tt_proxy_thread_runs());
-    tt_proxy_thread_patience(round % 5 * 200000);
+    atomic_store(&tt_proxy_thread_tests.longest_ns, round % 5 * 200000);
     post_both(r, 1);
     kick_both(r);
     put(r);
@@ -348,7 +348,7 @@ static void ends_and_starts(void **state)
     tt_sleep_ns(round % 4 * 200000);
   }
   UNTIL(!tt_proxy_thread_runs());
-  tt_proxy_thread_patience(TT_NS_PER_S);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, TT_NS_PER_S);
   atomic_store(&stop, true);
   tt_thread_join(&t);
   fake_stop();
@@ -360,18 +360,19 @@ static void stays_a_while(void **state)
   (void)state;
   const uint64_t patience = 100 * TT_NS_PER_MS;
   fake_start(19);
-  tt_proxy_thread_patience(patience);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, patience);
   rig *r = rig_open(1, &fake_net);
-  uint32_t rounds = tt_proxy_thread_rounds();
-  for (int quiet = 0; quiet < 2; rounds = tt_proxy_thread_rounds()) { // it sleeps for longer than that
+  uint32_t rounds = atomic_load(&tt_proxy_thread_tests.rounds);
+  for (int quiet = 0; quiet < 2;
+       rounds = atomic_load(&tt_proxy_thread_tests.rounds)) { // it sleeps for longer than that
     tt_sleep_ns(2 * patience);
-    quiet = tt_proxy_thread_rounds() == rounds ? quiet + 1 : 0;
+    quiet = atomic_load(&tt_proxy_thread_tests.rounds) == rounds ? quiet + 1 : 0;
   }
   uint64_t began = tt_now_ns();
   rig_close(r);
   UNTIL(!tt_proxy_thread_runs());
   assert_true(tt_now_ns() - began >= patience);
-  tt_proxy_thread_patience(TT_NS_PER_S);
+  atomic_store(&tt_proxy_thread_tests.longest_ns, TT_NS_PER_S);
   fake_stop();
 }
 
@@ -401,7 +402,7 @@ static void forked(void **state)
     kick_both(c);
     UNTIL(idle(c));
     FAKE_DEMAND(get(c) && get(c) && get(c));
-    tt_proxy_thread_patience(0);
+    atomic_store(&tt_proxy_thread_tests.longest_ns, 0);
     rig_close(c);
     UNTIL(!tt_proxy_thread_runs());
     fake_stop();
