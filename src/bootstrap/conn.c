@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "os/clock.h"
 #include "os/sockuser.h"
 
 // ---- The handshake
@@ -135,10 +134,12 @@ typedef struct conn_inbox {
   tt_seal room;
 } conn_inbox;
 
-void tt_conn_open(tt_conn *c, int fd, const tt_key *key, const tt_hello *hello, bool accepted)
+int tt_conn_open(tt_conn *c, int fd, const tt_key *key, const tt_hello *hello, bool accepted)
 {
   tt_key own = tt_key_derive(key, "notes", hello, sizeof(*hello));
-  *c = (tt_conn){.fd = fd, .accepted = accepted, .hello = *hello, .key = own};
+  conn_inbox *box = tt_calloc(1, sizeof(*box));
+  *c = (tt_conn){.fd = box != NULL ? fd : -1, .accepted = accepted, .hello = *hello, .key = own, .box = box};
+  return box != NULL ? 0 : -ENOMEM;
 }
 
 static tt_seal note_seal(const tt_conn *c, bool from_accepting, const tt_note *note)
@@ -204,23 +205,12 @@ static int check_note(tt_conn *c)
 
 int tt_note_recv(tt_conn *c, tt_note *note)
 {
-  if (c->box == NULL) {
-    c->box = tt_calloc(1, sizeof(*c->box));
-  }
-  if (c->box == NULL) {
-    tt_sleep_ns(10 * TT_NS_PER_MS); // what has come stays in the socket, and poll(2) would come back at once
-    return 0;
-  }
   int e = c->fd < 0 ? -ECONNRESET : hear_note(c);
   e = e == 1 ? check_note(c) : e;
   if (e == 1) {
     memcpy(note, &c->box->note, sizeof(tt_frame) + c->box->note.frame.size);
   }
-  if (e != 0 || c->at == 0) {
-    tt_free(c->box);
-    c->box = NULL;
-    c->at = 0;
-  }
+  c->at = e == 0 ? c->at : 0;
   return e;
 }
 

@@ -38,7 +38,7 @@ typedef struct tt_conn {
   bool accepted;
   tt_key key; // of this connection
   uint32_t sent, heard;
-  struct conn_inbox *box; // the note that is arriving; NULL between two
+  struct conn_inbox *box; // room for the note that is arriving
 } tt_conn;
 
 // The hellos that a listener accepts.
@@ -66,8 +66,9 @@ int tt_conn_start(tt_conn *c, const tt_addr *to);
 // be tried again.
 int tt_conn_connect(tt_conn *c, const tt_key *key, const tt_hello *hello, bool speak);
 
-// Opens it for notes. Takes over `fd`, on which `hello` has been answered under `key`. `accepted`: by this side.
-void tt_conn_open(tt_conn *c, int fd, const tt_key *key, const tt_hello *hello, bool accepted);
+// Opens it for notes. Takes over `fd`, on which `hello` has been answered under `key`. `accepted`: by this side. 0, or
+// -ENOMEM: `fd` is still the caller's, and c->fd is -1.
+int tt_conn_open(tt_conn *c, int fd, const tt_key *key, const tt_hello *hello, bool accepted);
 // Sends a note of at most TT_NOTE_MAX bytes, without waiting. 0, or -errno (-ENOBUFS: the other side does not read);
 // then nothing more can be sent.
 int tt_note_send(tt_conn *c, uint32_t kind, const void *body, size_t size);
@@ -75,8 +76,8 @@ int tt_note_send(tt_conn *c, uint32_t kind, const void *body, size_t size);
 void tt_note_send_failure(tt_conn *c, uint32_t kind, ncclResult_t code, const char *text);
 // What such a note says: the code, ncclRemoteError where it is none, and the text, in `buf` (TT_FAIL_TEXT bytes).
 ncclResult_t tt_note_failure(const tt_note *note, char *buf);
-// Takes the next one, without waiting. 1: it is in *note; 0: not yet (also without memory, after 10 ms); < 0:
-// -ECONNRESET (the end), -EBADMSG (not a note with a right seal).
+// Takes the next one, without waiting. 1: it is in *note; 0: not yet; < 0: -ECONNRESET (the end), -EBADMSG (not a note
+// with a right seal).
 int tt_note_recv(tt_conn *c, tt_note *note);
 // Closes it, and leaves {.fd = -1}. What was sent still arrives.
 void tt_conn_close(tt_conn *c);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/util.h"
 #include "bootstrap/conn.h"
 
 static const tt_key key = {.b = {1}};
@@ -30,8 +31,8 @@ static void connect_pair(pair *p)
   tt_hello h = some_hello(1);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
   p->wire = p->tap = -1;
-  tt_conn_open(&p->a, fds[0], &key, &h, false);
-  tt_conn_open(&p->b, fds[1], &key, &h, true);
+  assert_int_equal(tt_conn_open(&p->a, fds[0], &key, &h, false), 0);
+  assert_int_equal(tt_conn_open(&p->b, fds[1], &key, &h, true), 0);
 }
 
 static void make_tapped(pair *p, uint8_t nonce_of_b)
@@ -40,10 +41,10 @@ static void make_tapped(pair *p, uint8_t nonce_of_b)
   tt_hello h = some_hello(1), other = some_hello(nonce_of_b);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds + 2), 0);
-  tt_conn_open(&p->a, fds[0], &key, &h, false);
+  assert_int_equal(tt_conn_open(&p->a, fds[0], &key, &h, false), 0);
   p->wire = fds[1];
   p->tap = fds[2];
-  tt_conn_open(&p->b, fds[3], &key, &other, true);
+  assert_int_equal(tt_conn_open(&p->b, fds[3], &key, &other, true), 0);
 }
 
 static void close_pair(pair *p)
@@ -170,6 +171,26 @@ static void test_in_pieces(void **state)
   close_pair(&p);
 }
 
+// Memory is taken when a connection opens, so that a thread with many of them never waits for it when notes come.
+static void test_without_memory(void **state)
+{
+  (void)state;
+  static tt_note n;
+  pair p;
+  tt_hello h = some_hello(1);
+  connect_pair(&p);
+  tt_alloc_fail_at(1);
+  assert_int_equal(tt_note_send(&p.a, 1, "abc", 3), 0);
+  assert_int_equal(tt_note_recv(&p.b, &n), 1);
+  assert_int_equal(tt_alloc_fail_at(1), 1);
+  tt_conn more;
+  assert_int_equal(tt_conn_open(&more, p.a.fd, &key, &h, true), -ENOMEM);
+  assert_int_equal(more.fd, -1);
+  tt_conn_close(&more);
+  assert_int_equal(tt_note_send(&p.a, 1, "abd", 3), 0); // the descriptor is still the first one's
+  close_pair(&p);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -177,6 +198,7 @@ int main(void)
       cmocka_unit_test(test_changes),
       cmocka_unit_test(test_repeated_and_reflected),
       cmocka_unit_test(test_in_pieces),
+      cmocka_unit_test(test_without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "os/events.h"
 
-enum { ADMIT_ROUNDS = 32, FIRST_ROOM = 8 };
+enum { ADMIT_ROUNDS = 32 };
 
 int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsigned kinds, int to)
 {
@@ -91,39 +91,16 @@ static void greet_accept_failed(tt_greeter *g, int e)
   }
 }
 
-// Makes room for one more pending connection. False: not now.
-static bool greet_make_room(tt_greeter *g, uint64_t now)
-{
-  if (g->npending == TT_GREET_MAX) {
-    if (now < greet_admits_from(g)) {
-      return false;
-    }
-    greet_drop(g, 0, "too many connections without a hello", false);
-  }
-  if (g->npending == g->room) {
-    int room = TT_CLAMP(2 * g->room, FIRST_ROOM, TT_GREET_MAX);
-    tt_pending *more = tt_calloc((size_t)room, sizeof(more[0]));
-    if (more == NULL) {
-      tt_sleep_ns(10 * TT_NS_PER_MS); // the newcomer stays in the queue, and poll(2) would come back at once
-      return false;
-    }
-    for (int i = 0; i < g->npending; i++) {
-      more[i] = g->pending[i];
-    }
-    tt_free(g->pending);
-    g->pending = more;
-    g->room = room;
-  }
-  return true;
-}
-
-// Takes one connection from the queue of a socket and greets it; false when none waits, or there is no room.
+// Takes one connection from the queue of a socket and greets it; false when none waits, or it has to wait there.
 static bool greet_admit(tt_greeter *g, int listener, uint64_t now)
 {
   int fd = -1;
   tt_addr from;
-  if (!greet_make_room(g, now)) {
+  if (g->npending == TT_GREET_MAX && now < greet_admits_from(g)) {
     return false;
+  }
+  if (g->npending == TT_GREET_MAX) {
+    greet_drop(g, 0, "too many connections without a hello", false);
   }
   int e = tt_tcp_accept(listener, &fd, &from);
   if (e != 0) {
@@ -146,8 +123,12 @@ static bool greet_admit(tt_greeter *g, int listener, uint64_t now)
 // from its other work.
 static void greet_admit_some(tt_greeter *g, uint64_t now)
 {
-  for (int round = 0; round < ADMIT_ROUNDS; round++) {
+  for (int round = 0; g->addrs.n > 0 && round < ADMIT_ROUNDS; round++) {
     bool more = false;
+    if (!tt_grow(&g->pending, g->npending, TT_ADDRS_MAX, &g->room, sizeof(g->pending[0]))) {
+      tt_sleep_ns(10 * TT_NS_PER_MS); // newcomers stay in the queue, and poll(2) would come back at once
+      return;
+    }
     for (uint32_t i = 0; i < g->addrs.n; i++) {
       more |= greet_admit(g, g->fds[i], now);
     }

@@ -138,7 +138,11 @@ static void end_dial(join_line *l)
 static ncclResult_t send_card(const talk *t, join_line *l, int fd)
 {
   (void)tt_sock_local(fd, &l->way.own);
-  tt_conn_open(&l->conn, fd, &l->id->key, tt_dial_hello(l->dial), false);
+  int e = tt_conn_open(&l->conn, fd, &l->id->key, tt_dial_hello(l->dial), false);
+  if (e != 0) {
+    tt_sock_close(&fd);
+    return rest_line(t, l, e);
+  }
   TT_TRY(open_door(t, l));
   tt_join_card card = {.peer = t->b->door.addrs,
                        .ids = t->j->ids_name,

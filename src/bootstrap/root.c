@@ -322,15 +322,18 @@ static void end_line(tt_root_line *l)
 void tt_root_take(tt_root *r, const tt_hello *h, int fd)
 {
   tt_root_line *l = tt_calloc(1, sizeof(*l));
-  if (l == NULL || tt_events_watch(r->shared->events, fd, TT_EVENTS_IN, l) != 0) {
+  if (l == NULL || tt_conn_open(&l->conn, fd, r->key, h, true) != 0) {
     tt_free(l);
     tt_sock_close(&fd); // it will try again
     return;
   }
-  *l = (tt_root_line){.root = r, .seat = -1};
+  l->root = r;
+  l->seat = -1;
   tt_timer_set(&r->arrivals, &l->due, tt_now_ns() + CARD_NS);
   r->nlines++;
-  tt_conn_open(&l->conn, fd, r->key, h, true);
+  if (tt_events_watch(r->shared->events, fd, TT_EVENTS_IN, l) != 0) {
+    end_line(l);
+  }
 }
 
 // Once the shares before are complete and all ranks are here, the next root may know. What it hears last, when all

@@ -409,7 +409,7 @@ static void test_flood_of_notes(void **state)
   events = shared.events;
   assert_non_null(r);
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-  tt_conn_open(&rank, fds[0], &key, &hello, false);
+  assert_int_equal(tt_conn_open(&rank, fds[0], &key, &hello, false), 0);
   tt_root_take(r, &hello, fds[1]);
   assert_int_equal(tt_note_send(&rank, TT_NOTE_JOIN, &card, sizeof(card)), 0);
   step_root(r, events);
@@ -425,6 +425,31 @@ static void test_flood_of_notes(void **state)
   assert_true(tt_root_has_ended(r));
   tt_root_destroy(r);
   tt_fd_close(events);
+}
+
+// A rank for which the root has no memory loses its connection at once, and may come again.
+static void test_root_without_memory(void **state)
+{
+  (void)state;
+  const tt_greeter door = {.npending = 0};
+  const tt_key key = {.b = {7}};
+  const tt_hello hello = {.kind = TT_HELLO_JOIN, .rank = 0, .to = -1, .nranks = 4};
+  tt_root_shared shared = {.door = &door, .events = -1, .file_limit = 1024};
+  assert_int_equal(tt_events_open(&shared.events), 0);
+  tt_root *r = tt_root_new(&shared, &key, 0, &lines_heard);
+  for (long k = 1; k <= 2; k++) {
+    int fds[2];
+    char byte;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    tt_alloc_fail_at(k);
+    tt_root_take(r, &hello, fds[1]);
+    assert_true(tt_alloc_fail_at(0) <= 0);
+    assert_int_equal(tt_sock_recv(fds[0], &byte, 1), -ECONNRESET);
+    tt_sock_close(&fds[0]);
+  }
+  assert_int_equal(tt_root_wake_ns(r), 0);
+  tt_root_destroy(r);
+  tt_fd_close(shared.events);
 }
 
 int main(int argc, char **argv)
@@ -449,6 +474,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_misleading_addresses),
       cmocka_unit_test(test_no_address),
       cmocka_unit_test(test_flood_of_notes),
+      cmocka_unit_test(test_root_without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

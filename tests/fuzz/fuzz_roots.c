@@ -47,8 +47,8 @@ static wire make_wire(const tt_hello *h)
   int fds[2];
   wire w;
   demand(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-  tt_conn_open(&w.near, fds[0], &key, h, true);
-  tt_conn_open(&w.far, fds[1], &key, h, false);
+  demand(tt_conn_open(&w.near, fds[0], &key, h, true) == 0);
+  demand(tt_conn_open(&w.far, fds[1], &key, h, false) == 0);
   return w;
 }
 
