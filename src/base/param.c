@@ -272,38 +272,20 @@ static void conf_apply(void *arg, const tt_conf_line *line)
   }
 }
 
-// Reads up to `size` bytes. Returns how many, or -1 with errno. A short read is the end of a file: only regular files
-// get here.
-static ssize_t read_whole(int fd, char *buf, size_t size)
-{
-  size_t used = 0;
-  while (used < size) {
-    ssize_t n = read(fd, buf + used, size - used);
-    if (n < 0) {
-      return -1;
-    }
-    if (n == 0) {
-      break;
-    }
-    used += (size_t)n;
-  }
-  return (ssize_t)used;
-}
-
-static void load_open_file(const char *path, int fd)
+static void load_open_file(const char *path, FILE *file)
 {
   conf_load load = {.path = path};
   struct stat st;
-  if (fstat(fd, &st) != 0 || S_ISDIR(st.st_mode)) {
+  if (fstat(fileno(file), &st) != 0 || S_ISDIR(st.st_mode)) {
     note_add(TT_LOG_WARN, "configuration file %.256s is not a file that can be read", path);
     return;
   }
   char *text = malloc(TT_CONF_MAX_BYTES + 1);
-  ssize_t len = text != NULL ? read_whole(fd, text, TT_CONF_MAX_BYTES + 1) : -1;
-  if (len < 0) {
+  size_t len = text != NULL ? fread(text, 1, TT_CONF_MAX_BYTES + 1, file) : 0;
+  if (text == NULL || ferror(file)) {
     note_add(TT_LOG_WARN, "configuration file %.256s: %s", path, strerror(errno));
   } else {
-    tt_param_parse_conf(text, (size_t)len, conf_apply, &load);
+    tt_param_parse_conf(text, len, conf_apply, &load);
   }
   if (load.problems > FILE_NOTES) {
     note_add(TT_LOG_WARN, "%.256s: %d more malformed lines", path, load.problems - FILE_NOTES);
@@ -317,18 +299,22 @@ static void load_file(const char *path, bool required)
   char why[TT_TRUST_WHY];
   // Without O_NONBLOCK a FIFO of that name would hold up the program.
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) {
+  FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+  if (file == NULL) {
     if (required || errno != ENOENT) {
       note_add(TT_LOG_WARN, "cannot read configuration file %.256s: %s", path, strerror(errno));
+    }
+    if (fd >= 0) {
+      close(fd);
     }
     return;
   }
   if (tt_trust_contents(fd, required, why)) {
-    load_open_file(path, fd);
+    load_open_file(path, file);
   } else {
     note_add(TT_LOG_WARN, "configuration file %.256s is not read: %s", path, why);
   }
-  close(fd);
+  fclose(file);
 }
 
 bool tt_param_home(const char *file, char *out, size_t size)

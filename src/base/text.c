@@ -1,9 +1,11 @@
 #include "base/text.h"
 
 #include <locale.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // Puts the calling thread into the C locale; returns the locale before it. The C library has this locale as a constant:
 // nothing is allocated.
@@ -35,6 +37,22 @@ int tt_format(char *out, size_t size, const char *format, ...)
   int n = tt_vformat(out, size, format, args);
   va_end(args);
   return n;
+}
+
+void tt_list_add(char *list, size_t size, const char *format, ...)
+{
+  char item[256];
+  size_t used = strlen(list);
+  const char *comma = used > 0 ? ", " : "";
+  va_list args;
+  va_start(args, format);
+  tt_vformat(item, sizeof item, format, args);
+  va_end(args);
+  if (used >= 3 && strcmp(list + used - 3, "...") == 0) {
+    return;
+  }
+  bool fits = used + strlen(comma) + strlen(item) + sizeof ", ..." <= size;
+  snprintf(list + used, size - used, "%s%s", comma, fits ? item : "...");
 }
 
 static int small_letter(char c)

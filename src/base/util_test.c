@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/text.h"
 #include "base/util.h"
 #include "nccl.h"
 
@@ -95,6 +96,30 @@ static void types_and_names(void **unused)
   assert_string_equal(tt_type_name(-1), "?");
 }
 
+// A list is whole, or ends in "..." and stays so; it never passes its room.
+static void test_lists(void **state)
+{
+  (void)state;
+  char list[24] = "";
+  tt_list_add(list, sizeof list, "%s", "eth0");
+  assert_string_equal(list, "eth0");
+  tt_list_add(list, sizeof list, "%d-%d", 3, 7);
+  assert_string_equal(list, "eth0, 3-7");
+  tt_list_add(list, sizeof list, "%s", "longer than fits");
+  assert_string_equal(list, "eth0, 3-7, ...");
+  tt_list_add(list, sizeof list, "%s", "x");
+  assert_string_equal(list, "eth0, 3-7, ...");
+  for (size_t size = 8; size <= sizeof list; size++) {
+    memset(list, 'z', sizeof list);
+    list[0] = '\0';
+    for (int i = 0; i < 9; i++) {
+      tt_list_add(list, size, "%d", i);
+    }
+    assert_true(strlen(list) < size && strcmp(list + strlen(list) - 3, "...") == 0);
+    assert_true(size == sizeof list || list[size] == 'z');
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -104,6 +129,7 @@ int main(void)
       cmocka_unit_test(strdup_copies),
       cmocka_unit_test(hash_is_stable_and_spreads),
       cmocka_unit_test(types_and_names),
+      cmocka_unit_test(test_lists),
   };
   return cmocka_run_group_tests_name("util", tests, NULL, NULL);
 }

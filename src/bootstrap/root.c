@@ -121,23 +121,15 @@ static int root_seat_of(const tt_root *r, int rank)
 // "3, 5-7" of the ranks that have not joined; what does not fit ends in "...".
 static void missing_text(const tt_root *r, char *buf, size_t room)
 {
-  size_t used = 0;
   buf[0] = '\0';
-  for (int i = 0; i < r->seats.n; i++) {
-    int last = i;
-    if (r->seats.lines[i] != NULL) {
-      continue;
-    }
-    while (last + 1 < r->seats.own && r->seats.lines[last + 1] == NULL) {
+  for (int i = 0, last; i < r->seats.n; i = last + 1) {
+    last = i;
+    while (r->seats.lines[i] == NULL && last + 1 < r->seats.own && r->seats.lines[last + 1] == NULL) {
       last++;
     }
-    if (used + 32 > room) {
-      snprintf(buf + used, room - used, ", ...");
-      return;
+    if (r->seats.lines[i] == NULL) {
+      tt_list_add(buf, room, last > i ? "%d-%d" : "%d", rank_of_seat(r, i), rank_of_seat(r, last));
     }
-    used += (size_t)snprintf(buf + used, room - used, last > i ? "%s%d-%d" : "%s%d", used > 0 ? ", " : "",
-                             rank_of_seat(r, i), rank_of_seat(r, last));
-    i = last;
   }
 }
 

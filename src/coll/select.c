@@ -2,7 +2,6 @@
 #include "coll/select.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/result.h"
@@ -57,17 +56,11 @@ static bool select_same(piece p, const char *name)
   return strlen(name) == p.length && tt_ncasecmp(p.at, name, p.length) == 0;
 }
 
-static void select_append(char *text, size_t size, const char *name)
-{
-  size_t at = strlen(text);
-  snprintf(text + at, size - at, "%s%s", at > 0 ? ", " : "", name);
-}
-
 static ncclResult_t unknown_word(const variable *v, piece p)
 {
   char names[512] = "";
   for (int i = 0; i < v->nwords; i++) {
-    select_append(names, sizeof names, v->words[i].name);
+    tt_list_add(names, sizeof names, "%s", v->words[i].name);
   }
   return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not known; use names out of: %s", v->name, v->value,
                  (int)p.length, p.at, names);
@@ -77,7 +70,7 @@ static ncclResult_t unknown_function(const variable *v, piece p)
 {
   char names[256] = "";
   for (int f = 0; f < TT_NFUNCS; f++) {
-    select_append(names, sizeof names, tt_func_name((tt_func)f));
+    tt_list_add(names, sizeof names, "%s", tt_func_name((tt_func)f));
   }
   return tt_fail(ncclInvalidUsage, "%s=\"%s\": \"%.*s\" is not a function; use one of: %s", v->name, v->value,
                  (int)p.length, p.at, names);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/param.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "os/cpu.h"
 #include "os/own_file.h"
@@ -63,11 +64,9 @@ bool tt_figures_same(const tt_figures *a, const tt_figures *b)
 
 const char *tt_figures_text(const tt_figures *f, char *out, size_t size)
 {
-  size_t at = 0;
   out[0] = 0;
-  for (int i = 0; i < TT_FIGURES && at < size; i++) {
-    int n = snprintf(out + at, size - at, "%s%s %u", i == 0 ? "" : ", ", rows[i].name, f->value[i]);
-    at += n > 0 ? (size_t)n : 0;
+  for (int i = 0; i < TT_FIGURES; i++) {
+    tt_list_add(out, size, "%s %u", rows[i].name, f->value[i]);
   }
   return out;
 }

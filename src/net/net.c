@@ -1,7 +1,6 @@
 // net.c: see net.h.
 #include "net/net.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/advice.h"
@@ -26,14 +25,11 @@ typedef struct choice {
   const tt_net_env *env;
   const char *name; // the network must have; NULL: any
   char seen[512];   // "Socket, IB": names of those there are, for messages
-  size_t used;
 } choice;
 
 static bool is_network_wanted(choice *c, const char *name)
 {
-  if (c->used < sizeof(c->seen)) {
-    c->used += (size_t)snprintf(c->seen + c->used, sizeof(c->seen) - c->used, "%s%s", c->used > 0 ? ", " : "", name);
-  }
+  tt_list_add(c->seen, sizeof(c->seen), "%s", name);
   return c->name == NULL || tt_casecmp(c->name, name) == 0;
 }
 

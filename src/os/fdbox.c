@@ -29,8 +29,7 @@
 
 #define MAGIC 0x7474666462783031ull  // "ttfdbx01"
 #define BACKLOG 4096                 // the kernel cuts it to net.core.somaxconn
-#define MAX_CONNS 1024               // connections that have not spoken yet
-#define MAX_ITEMS 1024               // descriptors that no thread has claimed yet
+#define MAX_ENTRIES 1024             // connections that have not spoken yet; descriptors that no thread has claimed yet
 #define MAX_ACCEPTS 256              // per look, so that a flood cannot keep a waiter from its deadline
 #define SILENCE_NS (2 * TT_NS_PER_S) // how long a connection may say nothing
 #define PUSH_NS TT_NS_PER_S
@@ -44,19 +43,21 @@ typedef struct message {
 } message;
 _Static_assert(sizeof(message) == 32, "goes from process to process");
 
-typedef struct conn {
+// A connection, or a descriptor that has come.
+typedef struct entry {
   int fd;
-  uint64_t until; // when its silence ends it
-} conn;
+  uint64_t until; // of a connection: when its silence ends it
+  tt_fdkey key;   // of a descriptor
+} entry;
 
-typedef struct item {
-  tt_fdkey key;
-  int fd;
-} item;
+// In order of arrival. An entry leaves its list before its descriptor is closed, so that a forked child, which closes
+// what it finds here, never closes a number that is in use again.
+typedef struct entry_list {
+  int n;
+  entry at[MAX_ENTRIES];
+} entry_list;
 
-// The process's mailbox; all under `lock`. Lists are in order of arrival. An entry leaves its list before its
-// descriptor is closed, so that a forked child, which closes what it finds here, never closes a number that is in use
-// again.
+// The process's mailbox; all under `lock`.
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t news;
@@ -65,12 +66,10 @@ static struct {
   bool starved; // no descriptor was left for accept: leave the listener alone for a slice
   bool warned;
   int listener;
-  int nconns;
-  int nitems;
   char name[TT_FDBOX_NAME];
-  conn conns[MAX_CONNS];
-  item items[MAX_ITEMS];
-  struct pollfd set[1 + MAX_CONNS]; // belongs to the thread that set `polling`
+  entry_list conns;                   // that have not spoken yet
+  entry_list items;                   // that no thread has claimed yet
+  struct pollfd set[1 + MAX_ENTRIES]; // belongs to the thread that set `polling`
 } box = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -83,29 +82,29 @@ static void warn_once(const char *what)
   }
 }
 
-static conn remove_conn(int i)
+// Takes entry `i` out of its list, and returns its descriptor.
+static int remove_entry(entry_list *l, int i)
 {
-  conn c = box.conns[i];
-  box.nconns--;
-  memmove(&box.conns[i], &box.conns[i + 1], sizeof(conn) * (size_t)(box.nconns - i));
-  return c;
+  int fd = l->at[i].fd;
+  l->n--;
+  memmove(&l->at[i], &l->at[i + 1], sizeof(entry) * (size_t)(l->n - i));
+  return fd;
 }
 
-static item remove_item(int i)
+static void close_entries(entry_list *l)
 {
-  item it = box.items[i];
-  box.nitems--;
-  memmove(&box.items[i], &box.items[i + 1], sizeof(item) * (size_t)(box.nitems - i));
-  return it;
+  while (l->n > 0) {
+    close(remove_entry(l, l->n - 1));
+  }
 }
 
 static void store_item(const tt_fdkey *key, int fd)
 {
-  if (box.nitems == MAX_ITEMS) {
+  if (box.items.n == MAX_ENTRIES) {
     warn_once("too many unclaimed descriptors, dropped the oldest");
-    close(remove_item(0).fd);
+    close(remove_entry(&box.items, 0));
   }
-  box.items[box.nitems++] = (item){.key = *key, .fd = fd};
+  box.items.at[box.items.n++] = (entry){.key = *key, .fd = fd};
   pthread_cond_broadcast(&box.news);
 }
 
@@ -177,18 +176,18 @@ static bool receive_from(int sock)
 // is still read.
 static void hang_up(int i)
 {
-  conn c = remove_conn(i);
-  shutdown(c.fd, SHUT_RDWR);
-  receive_from(c.fd);
-  close(c.fd);
+  int fd = remove_entry(&box.conns, i);
+  shutdown(fd, SHUT_RDWR);
+  receive_from(fd);
+  close(fd);
 }
 
 static void receive_from_all(uint64_t now)
 {
-  for (int i = 0; i < box.nconns;) {
-    if (receive_from(box.conns[i].fd)) {
-      close(remove_conn(i).fd);
-    } else if (now >= box.conns[i].until) {
+  for (int i = 0; i < box.conns.n;) {
+    if (receive_from(box.conns.at[i].fd)) {
+      close(remove_entry(&box.conns, i));
+    } else if (now >= box.conns.at[i].until) {
       hang_up(i);
     } else {
       i++;
@@ -203,7 +202,7 @@ static void make_room(void)
   int fd = fcntl(box.listener, F_DUPFD_CLOEXEC, 0);
   if (fd >= 0) {
     close(fd);
-  } else if (box.nconns > 0) {
+  } else if (box.conns.n > 0) {
     hang_up(0);
   }
 }
@@ -213,7 +212,7 @@ static bool accept_one(uint64_t now)
 {
   int s = accept4(box.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (s < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-    box.starved = box.nconns == 0;
+    box.starved = box.conns.n == 0;
     if (!box.starved) {
       hang_up(0);
     }
@@ -232,10 +231,10 @@ static bool accept_one(uint64_t now)
     close(s);
     return true;
   }
-  if (box.nconns == MAX_CONNS) {
+  if (box.conns.n == MAX_ENTRIES) {
     hang_up(0);
   }
-  box.conns[box.nconns++] = (conn){.fd = s, .until = now + SILENCE_NS};
+  box.conns.at[box.conns.n++] = (entry){.fd = s, .until = now + SILENCE_NS};
   return true;
 }
 
@@ -255,8 +254,8 @@ static void poll_sockets(uint64_t ns)
 {
   nfds_t n = 0;
   box.set[n++] = (struct pollfd){.fd = box.starved ? -1 : box.listener, .events = POLLIN};
-  for (int i = 0; i < box.nconns; i++) {
-    box.set[n++] = (struct pollfd){.fd = box.conns[i].fd, .events = POLLIN};
+  for (int i = 0; i < box.conns.n; i++) {
+    box.set[n++] = (struct pollfd){.fd = box.conns.at[i].fd, .events = POLLIN};
   }
   box.polling = true;
   pthread_mutex_unlock(&box.lock);
@@ -275,9 +274,9 @@ static void await_news(uint64_t ns)
 
 static bool claim(const tt_fdkey *key, int *fd)
 {
-  for (int i = 0; i < box.nitems; i++) {
-    if (memcmp(&box.items[i].key, key, sizeof *key) == 0) {
-      *fd = remove_item(i).fd;
+  for (int i = 0; i < box.items.n; i++) {
+    if (memcmp(&box.items.at[i].key, key, sizeof *key) == 0) {
+      *fd = remove_entry(&box.items, i);
       return true;
     }
   }
@@ -287,12 +286,8 @@ static bool claim(const tt_fdkey *key, int *fd)
 // Closes everything. Lock held, or in a forked child, where no other thread is.
 static void drop_box(void)
 {
-  while (box.nitems > 0) {
-    close(remove_item(box.nitems - 1).fd);
-  }
-  while (box.nconns > 0) {
-    close(remove_conn(box.nconns - 1).fd);
-  }
+  close_entries(&box.items);
+  close_entries(&box.conns);
   if (box.open) {
     box.open = false;
     close(box.listener);
@@ -470,7 +465,7 @@ static ncclResult_t fail_late(const tt_fdkey *key, int timeout_ms)
   return tt_fail(
       ncclSystemError,
       "no descriptor arrived in mailbox %s under key %02x%02x%02x%02x... within %d ms (%d others wait there)%s",
-      box.name, key->bytes[0], key->bytes[1], key->bytes[2], key->bytes[3], timeout_ms, box.nitems,
+      box.name, key->bytes[0], key->bytes[1], key->bytes[2], key->bytes[3], timeout_ms, box.items.n,
       box.starved ? ": this process may open no more descriptors (see ulimit -n)" : "");
 }
 

@@ -1,9 +1,11 @@
 // folder.c: see folder.h.
 #include "os/folder.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -114,6 +116,20 @@ bool tt_file_text(const char *path, char *buf, size_t size)
   bool good = tt_folder_read(AT_FDCWD, path, buf, size) > 0;
   buf[0] = good ? buf[0] : '\0';
   return good;
+}
+
+bool tt_file_range(const char **at, long *first, long *last)
+{
+  char *end;
+  if (!isdigit((unsigned char)**at)) {
+    return false;
+  }
+  *first = *last = strtol(*at, &end, 10);
+  if (*end == '-' && isdigit((unsigned char)end[1])) {
+    *last = strtol(end + 1, &end, 10);
+  }
+  *at = *end == ',' ? end + 1 : end;
+  return true;
 }
 
 int tt_folder_list(int folder, const char *path, int max, tt_folder_name_fn *fn, void *arg)

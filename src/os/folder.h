@@ -33,6 +33,9 @@ ssize_t tt_file_read(int fd, void *buf, size_t size);
 // The beginning of a regular file of the kernel's (/proc, /sys), with a 0 behind. False, and "": it cannot be read,
 // or is empty. Any thread.
 bool tt_file_text(const char *path, char *buf, size_t size);
+// The next part of a list of numbers as the kernel writes them, "0-3,8": moves *at behind it. False: it is at the end
+// of the list, or at something else. Pure.
+bool tt_file_range(const char **at, long *first, long *last);
 
 // Calls `fn` for the names in a folder, "." and ".." not, until it returns false or `max` are told. Returns how many;
 // -1: cannot be read.

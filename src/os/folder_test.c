@@ -1,4 +1,4 @@
-// folder_test.c: hashes of files. The rest of folder.h is tested by topo/tree_test.c.
+// folder_test.c: hashes of files, and lists of numbers. The rest of folder.h is tested by topo/tree_test.c.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -77,8 +77,23 @@ static void file_hash(void **state)
   assert_true(kept == 77);
 }
 
+static void test_ranges(void **state)
+{
+  (void)state;
+  const char *at = "0-3,8,10-x";
+  long first = -1, last = -1;
+  assert_true(tt_file_range(&at, &first, &last) && first == 0 && last == 3);
+  assert_true(tt_file_range(&at, &first, &last) && first == 8 && last == 8);
+  assert_true(tt_file_range(&at, &first, &last) && first == 10 && last == 10);
+  assert_false(tt_file_range(&at, &first, &last));
+  assert_string_equal(at, "-x");
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(file_hash, enter_folder, leave_folder)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(file_hash, enter_folder, leave_folder),
+      cmocka_unit_test(test_ranges),
+  };
   return cmocka_run_group_tests_name("os/folder", tests, NULL, NULL);
 }

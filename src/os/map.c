@@ -46,13 +46,6 @@ ncclResult_t tt_map_replace(int fd, size_t size, void *addr)
   return ncclSuccess;
 }
 
-void tt_map_free(void *addr, size_t size)
-{
-  if (addr != NULL) {
-    munmap(addr, size);
-  }
-}
-
 void tt_map_forbid(const void *addr, size_t size)
 {
   if (__asan_poison_memory_region != NULL) {

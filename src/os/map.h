@@ -6,15 +6,12 @@
 #include "nccl.h"
 
 // Maps `size` bytes (a multiple of the page size) that belong to this process alone: zeroed, committed when touched.
-// Errors: ncclSystemError.
+// Free with tt_shm_unmap. Errors: ncclSystemError.
 ncclResult_t tt_map_private(size_t size, void **addr);
 
 // Puts `size` bytes of `fd`, shared, in the place of what is mapped at `addr`. Errors: ncclSystemError; what was there
 // then still is.
 ncclResult_t tt_map_replace(int fd, size_t size, void *addr);
-
-// Unmaps. NULL is allowed.
-void tt_map_free(void *addr, size_t size);
 
 // Bytes of the kernel's huge pages (a power of two). 0: it has none, the administrator has switched them off, or
 // they are so large that making one would hold the caller up (512 MiB, where small pages have 64 KiB).

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/util.h"
 
 static void fill_netif(tt_netif *n, const struct ifaddrs *i)
@@ -212,11 +213,10 @@ int tt_netif_order(tt_netif *list, int count, const char *spec, const char *fami
 // "lo, eth0", for messages.
 static void names_text(const tt_netif *list, int n, char *buf, size_t room)
 {
-  size_t used = 0;
   buf[0] = '\0';
-  for (int i = 0; i < n && used < room; i++) {
+  for (int i = 0; i < n; i++) {
     if (!has_name(list, i, list[i].name)) {
-      used += (size_t)snprintf(buf + used, room - used, "%s%s", used > 0 ? ", " : "", list[i].name);
+      tt_list_add(buf, room, "%s", list[i].name);
     }
   }
 }
@@ -313,18 +313,11 @@ void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs 
 static void left_out_text(const tt_netif *list, int count, const tt_addrs *kept, char *buf, size_t room)
 {
   char at[TT_ADDR_TEXT];
-  size_t used = 0;
   buf[0] = '\0';
   for (int i = 0; i < count; i++) {
-    if (tt_addrs_find(kept, &list[i].addr, false) != 0) {
-      continue;
+    if (tt_addrs_find(kept, &list[i].addr, false) == 0) {
+      tt_list_add(buf, room, "%s on %s", tt_addr_ip_text(&list[i].addr, at), list[i].name);
     }
-    if (used + TT_ADDR_TEXT + sizeof(list[0].name) > room) {
-      snprintf(buf + used, room - used, ", ...");
-      return;
-    }
-    used += (size_t)snprintf(buf + used, room - used, "%s%s on %s", used > 0 ? ", " : "",
-                             tt_addr_ip_text(&list[i].addr, at), list[i].name);
   }
 }
 

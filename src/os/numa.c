@@ -10,21 +10,6 @@
 
 enum { LIST_BYTES = 4096, MAX_NODES = 256, MAX_CACHES = 16 };
 
-// The next part of a list such as "0-3,8": advances *at and returns true, or returns false at its end.
-static bool next_range(const char **at, long *lo, long *hi)
-{
-  char *end = NULL;
-  if (!isdigit((unsigned char)**at)) {
-    return false;
-  }
-  *lo = *hi = strtol(*at, &end, 10);
-  if (*end == '-' && isdigit((unsigned char)end[1])) {
-    *hi = strtol(end + 1, &end, 10);
-  }
-  *at = *end == ',' ? end + 1 : end;
-  return true;
-}
-
 // How many cores of the set belong to the node.
 static int node_cores(int node, const cpu_set_t *set)
 {
@@ -34,7 +19,7 @@ static int node_cores(int node, const cpu_set_t *set)
   int count = 0;
   snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
   tt_file_text(path, list, sizeof list);
-  while (next_range(&at, &lo, &hi)) {
+  while (tt_file_range(&at, &lo, &hi)) {
     for (long cpu = lo; cpu <= hi && cpu >= 0 && cpu < CPU_SETSIZE; cpu++) {
       count += CPU_ISSET((size_t)cpu, set) != 0;
     }
@@ -55,7 +40,7 @@ int tt_proc_numa(void)
   if (list[0] == '0' && (list[1] == '\n' || list[1] == 0)) {
     return 0; // there is no other
   }
-  while (next_range(&at, &lo, &hi)) {
+  while (tt_file_range(&at, &lo, &hi)) {
     for (long node = lo; node <= hi && node >= 0 && node < MAX_NODES; node++) {
       int count = node_cores((int)node, &set);
       if (count > 0) {

@@ -2,7 +2,8 @@
 #include "os/ports.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "os/folder.h"
@@ -10,22 +11,12 @@
 
 enum { LAST_PORT = 65535, SETTING_MAX = 2048 };
 
-// Reads a port at *text and goes on behind it. False: there is none.
-static bool read_port(const char **text, uint32_t *port)
-{
-  char *end;
-  unsigned long n = strtoul(*text, &end, 10);
-  bool good = end != *text && n <= LAST_PORT;
-  *text = end;
-  *port = (uint32_t)n;
-  return good;
-}
-
 // "32768	60999".
 static bool read_range(const char *text, tt_ports *p)
 {
   uint32_t last;
-  if (!read_port(&text, &p->first) || !read_port(&text, &last) || p->first < 1 || last < p->first) {
+  if (sscanf(text, "%" SCNu32 " %" SCNu32, &p->first, &last) != 2 || p->first < 1 || last < p->first ||
+      last > LAST_PORT) {
     return false;
   }
   p->count = last - p->first + 1;
@@ -35,23 +26,12 @@ static bool read_range(const char *text, tt_ports *p)
 // "8080,30000-30010", or nothing.
 static bool read_gaps(const char *text, tt_ports *p)
 {
-  while (*text != '\0' && *text != '\n') {
-    uint32_t first, last;
-    if (p->ngaps == TT_PORT_GAPS || !read_port(&text, &first)) {
-      return false;
-    }
-    last = first;
-    if (*text == '-') {
-      text++;
-      if (!read_port(&text, &last)) {
-        return false;
-      }
-    }
-    p->gaps[p->ngaps].first = first;
-    p->gaps[p->ngaps++].last = last;
-    text += *text == ',';
+  long first, last;
+  while (p->ngaps < TT_PORT_GAPS && tt_file_range(&text, &first, &last)) {
+    p->gaps[p->ngaps].first = (uint32_t)first;
+    p->gaps[p->ngaps++].last = (uint32_t)last;
   }
-  return true;
+  return *text == '\0' || *text == '\n';
 }
 
 // The whole text of a setting, or NULL.

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/util.h"
 #include "os/clock.h"
 #include "os/ports.h"
@@ -131,13 +132,14 @@ bool tt_addrs_good(const tt_addrs *list)
 const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT])
 {
   char one[TT_ADDR_TEXT];
-  size_t used = 0;
-  snprintf(buf, TT_ADDRS_TEXT, "(no address)");
+  buf[0] = '\0';
   for (uint32_t i = 0; i < list->n && i < TT_ADDRS_MAX; i++) {
-    used +=
-        (size_t)snprintf(buf + used, TT_ADDRS_TEXT - used, "%s%s", i > 0 ? ", " : "", tt_addr_text(&list->a[i], one));
+    tt_list_add(buf, TT_ADDRS_TEXT, "%s", tt_addr_text(&list->a[i], one));
   }
-  if (list->more > 0) {
+  size_t used = strlen(buf);
+  if (used == 0) {
+    snprintf(buf, TT_ADDRS_TEXT, "(no address)");
+  } else if (list->more > 0) {
     snprintf(buf + used, TT_ADDRS_TEXT - used, " (%u more %s left out)", list->more,
              list->more == 1 ? "address was" : "addresses were");
   }

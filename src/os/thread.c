@@ -21,12 +21,12 @@ static void *start_thread(void *p)
 {
   start_info s = *(start_info *)p;
   tt_free(p);
-  tt_thread_name(s.name);
+  pthread_setname_np(pthread_self(), s.name);
   return s.fn(s.arg);
 }
 
 // A new thread inherits its creator's mask; blocking here and not in the thread leaves no instant with signals open.
-static ncclResult_t start_blocked(pthread_t *id, const char *name, void *(*fn)(void *), void *arg)
+ncclResult_t tt_thread_start(tt_thread *t, const char *name, void *(*fn)(void *), void *arg)
 {
   sigset_t all, old;
   start_info *s = tt_calloc(1, sizeof(*s));
@@ -38,21 +38,13 @@ static ncclResult_t start_blocked(pthread_t *id, const char *name, void *(*fn)(v
   snprintf(s->name, sizeof(s->name), "%s", name);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  int e = pthread_create(id, NULL, start_thread, s);
+  int e = pthread_create(&t->id, NULL, start_thread, s);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (e != 0) {
     tt_free(s);
     return tt_fail(ncclSystemError, "cannot start thread %s: %s (see ulimit -u and the container's limit of processes)",
                    name, strerror(e));
   }
-  return ncclSuccess;
-}
-
-ncclResult_t tt_thread_start(tt_thread *t, const char *name, void *(*fn)(void *), void *arg)
-{
-  pthread_t id;
-  TT_TRY(start_blocked(&id, name, fn, arg));
-  t->id = id;
   t->running = true;
   return ncclSuccess;
 }
@@ -81,11 +73,4 @@ ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), voi
   TT_TRY(tt_thread_start(&t, name, fn, arg));
   tt_thread_detach(&t);
   return ncclSuccess;
-}
-
-void tt_thread_name(const char *name)
-{
-  char cut[16];
-  snprintf(cut, sizeof(cut), "%s", name);
-  pthread_setname_np(pthread_self(), cut);
 }

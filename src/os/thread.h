@@ -21,5 +21,3 @@ void tt_thread_detach(tt_thread *t);
 // As tt_thread_start, for a thread that is never joined: it frees its own things and ends by itself. The library
 // stays loaded from then on (tt_library_stay).
 ncclResult_t tt_thread_start_detached(const char *name, void *(*fn)(void *), void *arg);
-// Names the calling thread (cut to 15 characters), for debuggers and top.
-void tt_thread_name(const char *name);

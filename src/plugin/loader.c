@@ -69,12 +69,11 @@ static int newest_version_of(const tt_plugin_info *info)
 // What the library has, "NET version 8, TUNER version 3"; "" when it is no plugin at all.
 static void loader_describe(tt_library *lib, char *out, size_t size)
 {
-  size_t used = 0;
   out[0] = '\0';
-  for (int k = 0; k < TT_PLUGIN_KINDS && used < size; k++) {
+  for (int k = 0; k < TT_PLUGIN_KINDS; k++) {
     int v = version_in(lib, &kinds[k], newest_version_of(&kinds[k]), 1);
     if (v > 0) {
-      used += (size_t)snprintf(out + used, size - used, "%s%s version %d", used > 0 ? ", " : "", kinds[k].title, v);
+      tt_list_add(out, size, "%s version %d", kinds[k].title, v);
     }
   }
 }

@@ -1,8 +1,6 @@
 // model_list.c: NCCL_ALGO and NCCL_PROTO: lists of names, for all functions or for one.
 #include "topo/model.h"
 
-#include <stdio.h>
-
 #include "base/text.h"
 #include "base/util.h"
 
@@ -51,8 +49,7 @@ static ncclResult_t names_unknown(const list *l, const char *what, piece p)
   const char *const *names = strcmp(what, "function") == 0 ? func_names : l->names;
   int n = strcmp(what, "function") == 0 ? TT_MODEL_FUNCS : l->n;
   for (int i = 0; i < n; i++) {
-    size_t at = strlen(text);
-    snprintf(text + at, sizeof(text) - at, "%s%s", i > 0 ? ", " : "", names[i]);
+    tt_list_add(text, sizeof(text), "%s", names[i]);
   }
   return tt_fail(ncclInvalidUsage, "%s=%s: there is no %s '%.*s'; there are %s", l->variable, l->text, what,
                  (int)TT_MIN(p.n, 64), p.at, text);

@@ -79,7 +79,7 @@ static bool heap_take_out(const void *base, tt_block_owner owner, tt_block *out)
 static void unmap(const tt_block *b)
 {
   tt_map_allow(b->base, b->room);
-  tt_map_free(b->base, b->room);
+  tt_shm_unmap(b->base, b->room);
   tt_fd_close(b->fd);
 }
 

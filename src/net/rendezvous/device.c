@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "net/rendezvous/rendezvous.h"
 #include "os/events.h"
 #include "os/folder.h"
@@ -44,10 +45,8 @@ void tt_rdv_fini(tt_rdv *net)
 void tt_rdv_log_devices(const tt_rdv *net, const char *what)
 {
   char text[TT_RDV_DEVS * 48] = "", at[TT_ADDR_TEXT];
-  size_t used = 0;
-  for (int i = 0; i < net->ndevs && used < sizeof(text); i++) {
-    used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s", i > 0 ? ", " : "", net->devs[i].name,
-                             tt_addr_ip_text(&net->devs[i].addrs.a[0], at));
+  for (int i = 0; i < net->ndevs; i++) {
+    tt_list_add(text, sizeof(text), "%s %s", net->devs[i].name, tt_addr_ip_text(&net->devs[i].addrs.a[0], at));
   }
   tt_info(TT_INIT | TT_NET, "%s: rank %d uses %s%s", net->network, net->env.rank, text, what);
 }
