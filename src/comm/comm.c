@@ -85,19 +85,6 @@ void tt_comm_expel(struct ncclComm *comm)
   }
 }
 
-static int pick(int user, int env_set, int64_t env, int fallback)
-{
-  return env_set ? (int)TT_CLAMP(env, INT_MIN, INT_MAX) : user != NCCL_CONFIG_UNDEF_INT ? user : fallback;
-}
-
-static ncclResult_t check_range(const char *name, int value, int lo, int hi)
-{
-  if (value < lo || value > hi) {
-    return tt_fail(ncclInvalidArgument, "%s is %d; it must lie between %d and %d", name, value, lo, hi);
-  }
-  return ncclSuccess;
-}
-
 // Where the structure of this NCCL version ends. What follows, up to its size, is padding.
 static size_t config_end(unsigned version)
 {
@@ -136,68 +123,76 @@ static ncclResult_t take_config(const ncclConfig_t *c, ncclConfig_t *out)
   return ncclSuccess;
 }
 
-// Members that mean nothing here, or nothing yet, are checked all the same.
-static ncclResult_t check_unused(const ncclConfig_t *c)
+// A number that the user has set, and what becomes of it.
+typedef struct config_row {
+  const char *name;
+  int value, least, most; // value: NCCL_CONFIG_UNDEF_INT: not set
+  int *out;               // NULL: it means nothing here, or nothing yet
+} config_row;
+
+static ncclResult_t config_number(const config_row *r)
 {
-  const struct {
-    const char *name;
-    int value, lo, hi;
-  } rows[] = {
-      {"ncclConfig_t.cgaClusterSize", c->cgaClusterSize, 0, 8},
-      {"ncclConfig_t.trafficClass", c->trafficClass, 0, INT_MAX},
-      {"ncclConfig_t.collnetEnable", c->collnetEnable, 0, 1},
-      {"ncclConfig_t.CTAPolicy", c->CTAPolicy, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO},
-      {"ncclConfig_t.shrinkShare", c->shrinkShare, 0, 1},
-      {"ncclConfig_t.nvlsCTAs", c->nvlsCTAs, 1, INT_MAX},
-      {"ncclConfig_t.nChannelsPerNetPeer", c->nChannelsPerNetPeer, 1, TT_GRAPH_MAX_CHANNELS},
-      {"ncclConfig_t.nvlinkCentricSched", c->nvlinkCentricSched, 0, 1},
-      {"ncclConfig_t.graphUsageMode", c->graphUsageMode, 0, 2},
-      {"ncclConfig_t.numRmaCtx", c->numRmaCtx, 0, INT_MAX},
-      {"ncclConfig_t.maxP2pPeers", c->maxP2pPeers, 1, INT_MAX},
-      {"ncclConfig_t.graphStreamOrdering", c->graphStreamOrdering, 0, 1},
-  };
-  for (size_t i = 0; i < TT_COUNT(rows); i++) {
-    if (rows[i].value != NCCL_CONFIG_UNDEF_INT) {
-      TT_TRY(check_range(rows[i].name, rows[i].value, rows[i].lo, rows[i].hi));
-    }
+  if (r->value == NCCL_CONFIG_UNDEF_INT) {
+    return ncclSuccess;
+  }
+  if (r->value < r->least || r->value > r->most) {
+    return tt_fail(ncclInvalidArgument, "%s is %d; it must lie between %d and %d", r->name, r->value, r->least,
+                   r->most);
+  }
+  if (r->out != NULL) {
+    *r->out = r->value;
   }
   return ncclSuccess;
 }
+
+// The name and value of a row: a variable that is set goes before.
+#define CONFIG(member) "ncclConfig_t." #member, c->member
+#define CONFIG_OR(member, param, variable)                     \
+  tt_param_is_set(param) ? variable : "ncclConfig_t." #member, \
+      tt_param_is_set(param) ? (int)TT_CLAMP(p->param, -INT_MAX, INT_MAX) : c->member
 
 ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *parent, tt_config *out)
 {
   const tt_params *p = tt_params_get();
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER, *c = &all;
+  tt_config r = {.blocking = 1, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .traffic_class = TT_NET_ANY_CLASS};
   if (user != NULL) {
     TT_TRY(take_config(user, c));
   }
-  tt_config from =
-      parent != NULL
-          ? parent->config
-          : (tt_config){
-                .blocking = 1, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .traffic_class = TT_NET_ANY_CLASS};
-  tt_config r = from;
-  r.blocking = pick(c->blocking, tt_param_is_set(comm_blocking), p->comm_blocking, from.blocking);
-  r.min_ctas = pick(c->minCTAs, tt_param_is_set(min_ctas), p->min_ctas, from.min_ctas);
-  r.max_ctas = pick(c->maxCTAs, tt_param_is_set(max_ctas), p->max_ctas, from.max_ctas);
-  r.split_share = pick(c->splitShare, 0, 0, 0);
-  r.collnet_enable =
-      pick(c->collnetEnable, tt_param_is_set(collnet_enable), p->collnet_enable != 0, from.collnet_enable);
-  r.traffic_class = pick(c->trafficClass, 0, 0, from.traffic_class);
-  const char *least = tt_param_is_set(min_ctas) ? "NCCL_MIN_CTAS" : "ncclConfig_t.minCTAs";
-  const char *most = tt_param_is_set(max_ctas) ? "NCCL_MAX_CTAS" : "ncclConfig_t.maxCTAs";
-  TT_TRY(
-      check_range(tt_param_is_set(comm_blocking) ? "NCCL_COMM_BLOCKING" : "ncclConfig_t.blocking", r.blocking, 0, 1));
-  TT_TRY(check_range(least, r.min_ctas, 1, INT_MAX));
-  TT_TRY(check_range(most, r.max_ctas, 1, INT_MAX));
+  if (parent != NULL) {
+    r = parent->config;
+    r.split_share = 0;
+  }
+  const config_row rows[] = {
+      {CONFIG_OR(minCTAs, min_ctas, "NCCL_MIN_CTAS"), 1, INT_MAX, &r.min_ctas},
+      {CONFIG_OR(maxCTAs, max_ctas, "NCCL_MAX_CTAS"), 1, INT_MAX, &r.max_ctas},
+      {CONFIG_OR(blocking, comm_blocking, "NCCL_COMM_BLOCKING"), 0, 1, &r.blocking},
+      {CONFIG(splitShare), 0, 1, &r.split_share},
+      {CONFIG(collnetEnable), 0, 1, &r.collnet_enable},
+      {CONFIG(trafficClass), 0, INT_MAX, &r.traffic_class},
+      {CONFIG(cgaClusterSize), 0, 8, NULL},
+      {CONFIG(CTAPolicy), 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, NULL},
+      {CONFIG(shrinkShare), 0, 1, NULL},
+      {CONFIG(nvlsCTAs), 1, INT_MAX, NULL},
+      {CONFIG(nChannelsPerNetPeer), 1, TT_GRAPH_MAX_CHANNELS, NULL},
+      {CONFIG(nvlinkCentricSched), 0, 1, NULL},
+      {CONFIG(graphUsageMode), 0, 2, NULL},
+      {CONFIG(numRmaCtx), 0, INT_MAX, NULL},
+      {CONFIG(maxP2pPeers), 1, INT_MAX, NULL},
+      {CONFIG(graphStreamOrdering), 0, 1, NULL},
+  };
+  for (size_t i = 0; i < TT_COUNT(rows); i++) {
+    TT_TRY(config_number(&rows[i]));
+  }
   if (r.min_ctas > r.max_ctas) {
-    return tt_fail(ncclInvalidArgument, "%s is %d and %s is %d: the least is more than the most", least, r.min_ctas,
-                   most, r.max_ctas);
+    return tt_fail(ncclInvalidArgument, "%s is %d and %s is %d: the least is more than the most", rows[0].name,
+                   r.min_ctas, rows[1].name, r.max_ctas);
+  }
+  if (tt_param_is_set(collnet_enable)) {
+    r.collnet_enable = p->collnet_enable != 0;
   }
   r.min_ctas = TT_MIN(r.min_ctas, TT_GRAPH_MAX_CHANNELS);
   r.max_ctas = TT_MIN(r.max_ctas, TT_GRAPH_MAX_CHANNELS);
-  TT_TRY(check_range("ncclConfig_t.splitShare", r.split_share, 0, 1));
-  TT_TRY(check_unused(c));
   if (c->commName != NULL) {
     snprintf(r.name, sizeof r.name, "%s", c->commName);
   }

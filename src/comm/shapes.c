@@ -3,7 +3,7 @@
 
 #include "base/util.h"
 
-enum { SHAPES_MAGIC = 0x74747331, MOST_RANKS = INT16_MAX };
+enum { SHAPES_MAGIC = 0x74747332, MOST_RANKS = INT16_MAX };
 
 // Figures of a plain node: what the host device does is measured elsewhere (coll/cost.h), so these only say which way
 // is the longer one.
@@ -93,227 +93,151 @@ fail:
 
 // ---- Bytes ----
 
-// No gaps in these structs: they are sent as they are, and compared.
-typedef struct wire_node {
-  int32_t magic, nranks, ngroups;
-} wire_node;
-
-typedef struct wire_group {
-  int32_t ngpus, p2p_wanted, cc_min, cc_max, cpu_arch, cpu_vendor, nvswitch;
-  float net_bw;
-} wire_group;
-
-typedef struct wire_graph {
-  int32_t pattern, nchannels, cross_nic, same_channels, type_intra, type_inter, nnets;
-  float bw_intra, bw_inter, latency_inter;
-} wire_graph;
-
-_Static_assert(sizeof(wire_node) == 12 && sizeof(wire_group) == 32 && sizeof(wire_graph) == 40,
-               "bytes that ranks tell each other");
-
 // Where bytes go or come from. bytes NULL: they are only counted.
 typedef struct wire {
   char *bytes;
   size_t at, size;
-  bool bad; // more was asked for than there is
+  bool reads; // else it writes
+  bool bad;   // more was asked for than there is, or something cannot be
+  int *room;  // for the numbers of graphs that are read,
+  int *end;   // up to here
 } wire;
 
-static void shapes_put(wire *w, const void *data, size_t size)
+static void wire_move(wire *w, void *data, size_t size)
 {
-  if (w->bytes != NULL) {
+  if (w->reads && (w->bad || size > w->size - w->at)) {
+    w->bad = true;
+    memset(data, 0, size);
+    return;
+  }
+  if (w->reads) {
+    memcpy(data, w->bytes + w->at, size);
+  } else if (w->bytes != NULL) {
     memcpy(w->bytes + w->at, data, size);
   }
   w->at += size;
 }
 
-static void put_numbers(wire *w, const int *numbers, int count)
+// A number or a struct without gaps.
+#define WIRE(w, x) wire_move((w), &(x), sizeof(x))
+
+static void wire_numbers(wire *w, const int *numbers, int count)
 {
   for (int i = 0; i < count; i++) {
-    int16_t n = (int16_t)numbers[i];
-    shapes_put(w, &n, sizeof(n));
-  }
-}
-
-static void put_graph(wire *w, const tt_plan_graph *g, int ngpus)
-{
-  wire_graph x = {.pattern = g->pattern,
-                  .nchannels = g->nchannels,
-                  .cross_nic = g->cross_nic,
-                  .same_channels = g->same_channels,
-                  .type_intra = g->type_intra,
-                  .type_inter = g->type_inter,
-                  .nnets = g->nets != NULL ? 2 * g->nchannels : 0,
-                  .bw_intra = g->bw_intra,
-                  .bw_inter = g->bw_inter,
-                  .latency_inter = g->latency_inter};
-  shapes_put(w, &x, sizeof(x));
-  put_numbers(w, g->gpus, g->nchannels * ngpus);
-  put_numbers(w, g->nets, x.nnets);
-}
-
-static void shapes_put_all(wire *w, const tt_node_shapes *s)
-{
-  shapes_put(w, &(wire_node){.magic = SHAPES_MAGIC, .nranks = s->nranks, .ngroups = s->ngroups}, sizeof(wire_node));
-  put_numbers(w, s->group_of, s->nranks);
-  for (int g = 0; g < s->ngroups; g++) {
-    const tt_node_group *group = &s->group[g];
-    const tt_plan_machine *m = &group->machine;
-    wire_group x = {.ngpus = group->shape.ngpus,
-                    .p2p_wanted = group->p2p_wanted,
-                    .cc_min = m->cc_min,
-                    .cc_max = m->cc_max,
-                    .cpu_arch = m->cpu_arch,
-                    .cpu_vendor = m->cpu_vendor,
-                    .nvswitch = m->nvswitch,
-                    .net_bw = m->net_bw};
-    shapes_put(w, &x, sizeof(x));
-    for (int k = 0; k < TT_GRAPH_KINDS; k++) {
-      put_graph(w, &group->shape.graph[k], group->shape.ngpus);
+    int16_t n = (int16_t)(w->reads ? 0 : numbers[i]);
+    WIRE(w, n);
+    if (w->reads) {
+      ((int *)(uintptr_t)numbers)[i] = n;
     }
   }
 }
 
+// Checks what was read of a graph, and takes the place of its numbers from the room.
+static void take_room(wire *w, tt_plan_graph *g, int ngpus, int nnets)
+{
+  w->bad |= g->nchannels < 0 || g->nchannels > TT_GRAPH_MAX_CHANNELS || (nnets != 0 && nnets != 2 * g->nchannels) ||
+            g->pattern < 0 || g->pattern > TT_PATTERN_COLLNET_DIRECT || g->type_intra < 0 ||
+            g->type_intra >= TT_PATH_TYPES || g->type_inter < 0 || g->type_inter >= TT_PATH_TYPES;
+  size_t count = w->bad ? 0 : (size_t)g->nchannels * (size_t)ngpus + (size_t)nnets;
+  w->bad |= count > (size_t)(w->end - w->room);
+  g->gpus = !w->bad && g->nchannels > 0 ? w->room : NULL;
+  g->nets = !w->bad && nnets > 0 ? w->room + g->nchannels * ngpus : NULL;
+  w->room += w->bad ? 0 : count;
+}
+
+static void wire_graph(wire *w, tt_plan_graph *g, int ngpus)
+{
+  int nnets = g->nets != NULL ? 2 * g->nchannels : 0;
+  _Static_assert(offsetof(tt_plan_graph, gpus) == 40, "nine numbers, which are sent as they are, and a gap");
+  wire_move(w, g, offsetof(tt_plan_graph, latency_inter) + sizeof g->latency_inter);
+  WIRE(w, nnets);
+  if (w->reads) {
+    take_room(w, g, ngpus, nnets);
+  }
+  if (!w->bad) {
+    wire_numbers(w, g->gpus, g->nchannels * ngpus);
+    wire_numbers(w, g->nets, nnets);
+  }
+}
+
+static void wire_group(wire *w, tt_node_group *group, int nranks)
+{
+  tt_plan_machine *m = &group->machine;
+  int nvswitch = m->nvswitch;
+  WIRE(w, group->shape.ngpus);
+  WIRE(w, group->p2p_wanted);
+  WIRE(w, m->cc_min);
+  WIRE(w, m->cc_max);
+  WIRE(w, m->cpu_arch);
+  WIRE(w, m->cpu_vendor);
+  WIRE(w, nvswitch);
+  WIRE(w, m->net_bw);
+  if (w->reads) {
+    m->nvswitch = nvswitch != 0;
+  }
+  w->bad |= group->shape.ngpus < 1 || group->shape.ngpus > nranks;
+  for (int k = 0; k < TT_GRAPH_KINDS && !w->bad; k++) {
+    wire_graph(w, &group->shape.graph[k], group->shape.ngpus);
+  }
+}
+
+// Room for the numbers of all graphs: what is left of the bytes but for the heads.
+static ncclResult_t make_room(wire *w, tt_node_shapes *s)
+{
+  size_t heads = (size_t)s->ngroups * (8 + TT_GRAPH_KINDS * 10) * sizeof(int), left = w->size - w->at;
+  w->bad |= left < heads;
+  size_t count = w->bad ? 0 : (left - heads) / sizeof(int16_t);
+  TT_TRY(TT_NEW(w->room, count + 1, "no memory for the graphs of %d ranks", s->nranks));
+  s->group[0].shape.memory = w->room; // the first group's, for all
+  w->end = w->room + count;
+  return ncclSuccess;
+}
+
+// Both ways. Writing changes nothing in *s. Bad bytes are said by the caller.
+static ncclResult_t wire_all(wire *w, tt_node_shapes *s)
+{
+  int magic = SHAPES_MAGIC, nranks = s->nranks, ngroups = s->ngroups;
+  WIRE(w, magic);
+  WIRE(w, nranks);
+  WIRE(w, ngroups);
+  w->bad |= magic != SHAPES_MAGIC || nranks < 1 || nranks > MOST_RANKS || ngroups < 1 || ngroups > nranks;
+  if (w->reads && !w->bad) {
+    TT_TRY(tt_node_shapes_room(nranks, ngroups, s));
+  }
+  wire_numbers(w, s->group_of, w->bad ? 0 : nranks);
+  for (int i = 0; i < nranks && !w->bad; i++) {
+    w->bad |= s->group_of[i] < 0 || s->group_of[i] >= ngroups;
+  }
+  if (w->reads && !w->bad) {
+    TT_TRY(make_room(w, s));
+  }
+  for (int g = 0; g < ngroups && !w->bad; g++) {
+    wire_group(w, &s->group[g], nranks);
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_node_shapes_write(const tt_node_shapes *s, char **out, size_t *size)
 {
-  wire w = {0};
+  tt_node_shapes *same = (tt_node_shapes *)(uintptr_t)s;
+  wire w = {.reads = false};
   if (s->nranks > MOST_RANKS) {
     return tt_fail(ncclInvalidUsage, "%d ranks on one node: at most %d are possible", s->nranks, MOST_RANKS);
   }
-  shapes_put_all(&w, s);
-  w.bytes = tt_calloc(1, w.at);
-  if (w.bytes == NULL) {
-    return tt_fail(ncclSystemError, "no memory for %zu bytes of graphs", w.at);
-  }
-  *size = w.at;
+  TT_TRY(wire_all(&w, same));
+  TT_TRY(TT_NEW(w.bytes, w.at, "no memory for %zu bytes of graphs", w.at));
   w.at = 0;
-  shapes_put_all(&w, s);
+  TT_TRY(wire_all(&w, same));
+  *size = w.at;
   *out = w.bytes;
-  return ncclSuccess;
-}
-
-static void shapes_get(wire *w, void *data, size_t size)
-{
-  if (w->bad || size > w->size - w->at) {
-    w->bad = true;
-    memset(data, 0, size);
-    return;
-  }
-  memcpy(data, w->bytes + w->at, size);
-  w->at += size;
-}
-
-static void take_numbers(wire *w, int *numbers, int count)
-{
-  for (int i = 0; i < count && !w->bad; i++) {
-    int16_t n;
-    shapes_get(w, &n, sizeof(n));
-    numbers[i] = n;
-  }
-}
-
-static wire_graph take_head(wire *w)
-{
-  wire_graph x;
-  shapes_get(w, &x, sizeof(x));
-  w->bad |= x.nchannels < 0 || x.nchannels > TT_GRAPH_MAX_CHANNELS || (x.nnets != 0 && x.nnets != 2 * x.nchannels) ||
-            x.pattern < 0 || x.pattern > TT_PATTERN_COLLNET_DIRECT || x.type_intra < 0 ||
-            x.type_intra >= TT_PATH_TYPES || x.type_inter < 0 || x.type_inter >= TT_PATH_TYPES;
-  return x;
-}
-
-// How many numbers the graphs of a group have, from where the wire is; never more than there are bytes for.
-static size_t count_numbers(wire w, int ngpus)
-{
-  size_t count = 0;
-  for (int k = 0; k < TT_GRAPH_KINDS && !w.bad; k++) {
-    wire_graph x = take_head(&w);
-    size_t n = w.bad ? 0 : (size_t)x.nchannels * (size_t)ngpus + (size_t)x.nnets;
-    w.bad |= n > (w.size - w.at) / sizeof(int16_t);
-    w.at += w.bad ? 0 : n * sizeof(int16_t);
-    count += w.bad ? 0 : n;
-  }
-  return count;
-}
-
-// `memory` has room for all graphs' numbers; returns what is behind this graph's.
-static int *take_graph(wire *w, tt_plan_graph *g, int ngpus, int *memory)
-{
-  wire_graph x = take_head(w);
-  bool nets = x.nnets != 0;
-  if (w->bad || (size_t)x.nchannels * (size_t)ngpus + (size_t)x.nnets > (w->size - w->at) / sizeof(int16_t)) {
-    w->bad = true;
-    return memory;
-  }
-  *g = (tt_plan_graph){.pattern = x.pattern,
-                       .nchannels = x.nchannels,
-                       .cross_nic = x.cross_nic,
-                       .same_channels = x.same_channels,
-                       .type_intra = x.type_intra,
-                       .type_inter = x.type_inter,
-                       .bw_intra = x.bw_intra,
-                       .bw_inter = x.bw_inter,
-                       .latency_inter = x.latency_inter};
-  if (x.nchannels > 0) {
-    g->gpus = memory;
-    take_numbers(w, memory, x.nchannels * ngpus);
-    memory += x.nchannels * ngpus;
-    g->nets = nets ? memory : NULL;
-    take_numbers(w, memory, x.nnets);
-    memory += x.nnets;
-  }
-  return memory;
-}
-
-static ncclResult_t take_group(wire *w, tt_node_group *group, int nranks)
-{
-  wire_group x;
-  shapes_get(w, &x, sizeof(x));
-  w->bad |= x.ngpus < 1 || x.ngpus > nranks;
-  if (w->bad) {
-    return ncclSuccess; // said by the caller
-  }
-  group->p2p_wanted = x.p2p_wanted;
-  group->machine = (tt_plan_machine){.cc_min = x.cc_min,
-                                     .cc_max = x.cc_max,
-                                     .cpu_arch = x.cpu_arch,
-                                     .cpu_vendor = x.cpu_vendor,
-                                     .nvswitch = x.nvswitch != 0,
-                                     .net_bw = x.net_bw};
-  group->shape.ngpus = x.ngpus;
-  int *memory = group->shape.memory = tt_calloc(count_numbers(*w, x.ngpus) + 1, sizeof(int));
-  if (memory == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the graphs of %d ranks", nranks);
-  }
-  for (int k = 0; k < TT_GRAPH_KINDS && !w->bad; k++) {
-    memory = take_graph(w, &group->shape.graph[k], x.ngpus, memory);
-  }
-  return ncclSuccess;
-}
-
-static ncclResult_t shapes_get_all(wire *w, tt_node_shapes *s)
-{
-  wire_node x;
-  shapes_get(w, &x, sizeof(x));
-  w->bad |= x.magic != SHAPES_MAGIC || x.nranks < 1 || x.nranks > MOST_RANKS || x.ngroups < 1 || x.ngroups > x.nranks;
-  if (w->bad) {
-    return ncclSuccess;
-  }
-  TT_TRY(tt_node_shapes_room(x.nranks, x.ngroups, s));
-  take_numbers(w, s->group_of, s->nranks);
-  for (int i = 0; i < s->nranks; i++) {
-    w->bad |= s->group_of[i] < 0 || s->group_of[i] >= s->ngroups;
-  }
-  for (int g = 0; g < s->ngroups && !w->bad; g++) {
-    TT_TRY(take_group(w, &s->group[g], s->nranks));
-  }
   return ncclSuccess;
 }
 
 ncclResult_t tt_node_shapes_read(const char *bytes, size_t size, tt_node_shapes *out)
 {
-  wire w = {.bytes = (char *)(uintptr_t)bytes, .size = size};
+  wire w = {.bytes = (char *)(uintptr_t)bytes, .size = size, .reads = true};
   tt_node_shapes s = {0};
-  ncclResult_t res = shapes_get_all(&w, &s);
+  ncclResult_t res = wire_all(&w, &s);
   if (res == ncclSuccess && (w.bad || w.at != size)) {
     res = tt_fail(ncclInternalError, "a node's graphs came as %zu bytes that are none", size);
   }
