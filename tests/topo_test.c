@@ -96,7 +96,7 @@ static uint64_t fingerprint(const tt_topology *t)
   OK(tt_topology_rings(t, &nchannels, &orders));
   uint64_t h = tt_hash(orders, (size_t)nchannels * (size_t)n * sizeof(int), (uint64_t)nchannels);
   for (int i = 0; i < nchannels * n; i++) {
-    tt_tree_place p = tt_topology_tree(t, i / n, i % n);
+    tt_tree_place p = tt_connect_tree(t->connect, i / n, i % n);
     h = tt_hash(&p, sizeof p, h);
   }
   for (int ch = 0; ch < nchannels; ch++) { // each rank once, and from rank 0

@@ -15,12 +15,12 @@
 // What an init or split job needs; freed by release_init.
 typedef struct init_job {
   tt_init_args args;
-  ncclUniqueId *ids; // args.ids, when there are several
   struct ncclComm *comm;
   ncclComm_t *out; // where a blocking call leaves the handle
   tt_turn turn;    // among the parent's splits
   bool nonblocking;
-  bool dropped; // the user has no handle of it
+  bool dropped;       // the user has no handle of it
+  ncclUniqueId ids[]; // args.ids, when there are several: the user may overwrite the call's
 } init_job;
 
 // What the job is for. After an abort, which the steps of creation report without a text, says so.
@@ -80,44 +80,27 @@ static void release_init(void *arg, bool ran)
   if (!ran || j->dropped) {
     tt_comm_free(j->comm);
   }
-  free(j->ids);
   free(j);
-}
-
-// A job with its own copy of the ids, which the user may overwrite before it runs. NULL: no memory.
-static init_job *new_job(const tt_init_args *args)
-{
-  init_job *j = calloc(1, sizeof *j);
-  if (j == NULL || args->nids <= 1) {
-    return j;
-  }
-  j->ids = calloc((size_t)args->nids, sizeof *j->ids);
-  if (j->ids == NULL) {
-    free(j);
-    return NULL;
-  }
-  memcpy(j->ids, args->ids, (size_t)args->nids * sizeof *j->ids);
-  return j;
 }
 
 // Makes the handle and submits the job that brings it to life.
 static ncclResult_t submit_init(ncclComm_t *out, const tt_init_args *args, const tt_config *config)
 {
   struct ncclComm *comm;
-  init_job *j = new_job(args);
+  size_t nids = args->nids > 1 ? (size_t)args->nids : 0;
+  init_job *j = calloc(1, sizeof *j + nids * sizeof *j->ids);
   if (j == NULL) {
     return tt_fail(ncclSystemError, "no memory to create a communicator");
   }
   ncclResult_t res = tt_comm_new(args->parent == NULL ? tt_device_row() : args->parent->port.row, &comm);
   if (res != ncclSuccess) {
-    free(j->ids);
     free(j);
     return res;
   }
   comm->config = *config;
   bool nonblocking = !config->blocking, alone = args->parent != NULL && args->color == NCCL_SPLIT_NOCOLOR;
-  *j = (init_job){.args = *args, .ids = j->ids, .comm = comm, .out = out, .nonblocking = nonblocking};
-  j->args.ids = j->ids;
+  *j = (init_job){.args = *args, .comm = comm, .out = out, .nonblocking = nonblocking};
+  j->args.ids = nids > 0 ? memcpy(j->ids, args->ids, nids * sizeof *j->ids) : NULL;
   if (args->parent == NULL) {
     tt_comm_name(comm, args);
   } else if (!tt_turns_add(&args->parent->splits.turns, &j->turn, &comm->port.abort_flag)) {

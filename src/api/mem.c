@@ -93,35 +93,15 @@ TT_EXPORT ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void
   INSIDE(comm, "ncclWinGetUserPtr", false, window_pointer(comm, win, outUserPtr));
 }
 
-// More room for operations. The new ones are free.
-static bool grow_ops(struct ncclComm *comm)
-{
-  int first = comm->userops.n, n = first == 0 ? 8 : first * 2;
-  tt_userop *ops = tt_calloc((size_t)n, sizeof *ops);
-  if (ops == NULL) {
-    return false;
-  }
-  if (first > 0) {
-    memcpy(ops, comm->userops.ops, (size_t)first * sizeof *ops);
-  }
-  for (int i = first; i < n - 1; i++) {
-    ops[i].next_free = i + 2;
-  }
-  tt_free(comm->userops.ops);
-  comm->userops.ops = ops;
-  comm->userops.n = n;
-  comm->userops.first_free = first + 1;
-  return true;
-}
-
 // Takes a free slot of the communicator's operations. -1: no memory.
 static int userop_take_slot(struct ncclComm *comm)
 {
-  if (comm->userops.first_free == 0 && !grow_ops(comm)) {
-    return -1;
+  tt_comm_userops *u = &comm->userops;
+  if (u->first_free == 0) {
+    return tt_grow(&u->ops, u->n, 1, &u->room, sizeof *u->ops) ? u->n++ : -1;
   }
-  int slot = comm->userops.first_free - 1;
-  comm->userops.first_free = comm->userops.ops[slot].next_free;
+  int slot = u->first_free - 1;
+  u->first_free = u->ops[slot].next_free;
   return slot;
 }
 

@@ -17,7 +17,8 @@ typedef struct calls {
   uint64_t hash; // of the communicator: the handle may have been given to another one
   int rank;
   size_t n;
-  tt_task *tasks, *copies; // copies: of the launch that is being issued
+  tt_task *copies; // of the launch that is being issued, behind the tasks
+  tt_task tasks[];
 } calls;
 
 // Does the communicator live that the operations were captured for?
@@ -45,8 +46,7 @@ static void tell_calls(tt_group_events *g, tt_task *tasks, size_t n)
 static ncclResult_t capture_launch(const calls *n)
 {
   tt_group_events events = {.captured = true};
-  bool reported =
-      n->comm->profiling.profilers != NULL && tt_profilers_want(n->comm->profiling.profilers, ncclProfileGroupApi);
+  bool reported = tt_profile_wanted(n->comm);
   TT_TRY(tt_comm_check(n->comm, "launch of a graph", true));
   for (size_t i = 0; i < n->n; i++) {
     tt_comm_recall(n->comm, &n->copies[i]);
@@ -78,16 +78,13 @@ static ncclResult_t issue_calls(tt_recorded *r, cudaStream_t stream)
 
 static void drop_calls(tt_recorded *r)
 {
-  calls *n = (calls *)r;
-  tt_free(n->tasks);
-  tt_free(n->copies);
-  tt_free(n);
+  tt_free(r);
 }
 
 // NULL: there is no memory.
 static tt_recorded *make_calls(struct ncclComm *comm, const tt_task *tasks, size_t n)
 {
-  calls *c = tt_calloc(1, sizeof *c);
+  calls *c = tt_calloc(1, sizeof *c + 2 * n * sizeof *tasks);
   if (c == NULL) {
     return NULL;
   }
@@ -96,12 +93,7 @@ static tt_recorded *make_calls(struct ncclComm *comm, const tt_task *tasks, size
                .hash = comm->hash,
                .rank = comm->rank,
                .n = n,
-               .tasks = tt_calloc(n, sizeof *tasks),
-               .copies = tt_calloc(n, sizeof *tasks)};
-  if (c->tasks == NULL || c->copies == NULL) {
-    drop_calls(&c->recorded);
-    return NULL;
-  }
+               .copies = c->tasks + n};
   for (size_t i = 0; i < n; i++) {
     c->tasks[i] = tasks[i];
     c->tasks[i].events = NULL;

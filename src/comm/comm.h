@@ -124,7 +124,7 @@ typedef struct tt_comm_results {
 // User-defined operations (redop.c). The launching thread's; freed with the communicator.
 typedef struct tt_comm_userops {
   struct tt_userop *ops;
-  int n, first_free; // first_free: the first free one plus one; 0: none
+  int n, room, first_free; // first_free: the first of them that is free again, plus one; 0: none
 } tt_comm_userops;
 
 // Registered buffers and their handles (register.c). The launching thread's; freed with the communicator.

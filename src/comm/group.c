@@ -150,8 +150,7 @@ static __attribute__((noinline)) ncclResult_t add_profiled(group *g, tt_task *ta
 ncclResult_t tt_task_add(tt_task *task)
 {
   group *g = my_group();
-  if (TT_UNLIKELY(task->comm->profiling.profilers != NULL) &&
-      tt_profilers_want(task->comm->profiling.profilers, ncclProfileGroupApi)) {
+  if (TT_UNLIKELY(tt_profile_wanted(task->comm))) {
     return add_profiled(g, task);
   }
   if (TT_LIKELY(g->depth == 0)) {

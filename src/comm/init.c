@@ -45,24 +45,13 @@ static uint64_t probe_value;
 static ncclResult_t bootstrap_step(init *in)
 {
   struct ncclComm *c = in->comm;
-  if (c->boot != NULL) {
-    return ncclSuccess; // a split has made its own
+  if (c->boot == NULL) { // a split has made its own
+    bool many = in->args->nids > 1;
+    TT_TRY(tt_bootstrap_init(many ? in->args->ids : &in->args->id, many ? in->args->nids : 1, c->nranks, c->rank,
+                             &c->port.abort_flag, &c->boot));
   }
-  bool many = in->args->nids > 1;
-  return tt_bootstrap_init(many ? in->args->ids : &in->args->id, many ? in->args->nids : 1, c->nranks, c->rank,
-                           &c->port.abort_flag, &c->boot);
-}
-
-static void bootstrap_undo(struct ncclComm *c)
-{
-  tt_bootstrap_destroy(c->boot);
-  c->boot = NULL;
-}
-
-// Names the communicator; not the secret itself.
-static uint64_t comm_hash(const struct ncclComm *c)
-{
-  return tt_hash(tt_bootstrap_secret(c->boot), 8, 3);
+  c->hash = tt_hash(tt_bootstrap_secret(c->boot), 8, 3); // not the secret itself
+  return ncclSuccess;
 }
 
 static uint64_t init_hash_text(const char *s)
@@ -166,12 +155,6 @@ static ncclResult_t peers_step(init *in)
   return c->nranks == 1 ? ncclSuccess : compare_peers(c);
 }
 
-static void peers_undo(struct ncclComm *c)
-{
-  tt_free(c->peers);
-  c->peers = NULL;
-}
-
 static bool init_same_process(const tt_peer *a, const tt_peer *b)
 {
   return a->at.host == b->at.host && a->at.proc.pid == b->at.proc.pid && a->at.proc.cookie == b->at.proc.cookie;
@@ -207,12 +190,6 @@ static ncclResult_t layout_step(init *in)
   struct ncclComm *c = in->comm;
   TT_TRY(tt_ranks_layout(c->peers, c->nranks, &c->layout));
   return compare_neighbours(c);
-}
-
-static void layout_undo(struct ncclComm *c)
-{
-  tt_layout_destroy(c->layout);
-  c->layout = NULL;
 }
 
 // From which size on results bypass the caches: two ranks read and write four times as much, then half of the
@@ -325,12 +302,6 @@ static ncclResult_t segment_step(init *in)
   return res;
 }
 
-static void segment_undo(struct ncclComm *c)
-{
-  tt_segment_leave(c->segment);
-  c->segment = NULL;
-}
-
 // What transports must know of the ranks. NULL: no memory. The caller frees it.
 static tt_endpoint *endpoints_of(const struct ncclComm *c)
 {
@@ -394,7 +365,7 @@ static ncclResult_t choice_step(init *in)
   struct ncclComm *c = in->comm;
   const char *name = tt_params_get()->net != NULL ? tt_params_get()->net : c->config.net_name;
   const tt_net_env env = {
-      .rank = c->rank, .nranks = c->nranks, .comm_hash = comm_hash(c), .traffic_class = c->config.traffic_class};
+      .rank = c->rank, .nranks = c->nranks, .comm_hash = c->hash, .traffic_class = c->config.traffic_class};
   if (!c->network.needed && name[0] == '\0') {
     return tt_net_look();
   }
@@ -404,12 +375,6 @@ static ncclResult_t choice_step(init *in)
     c->network.ops = NULL;
   }
   return ncclSuccess;
-}
-
-static void choice_undo(struct ncclComm *c)
-{
-  tt_net_close(c->network.ops);
-  c->network.ops = NULL;
 }
 
 // What a rank says of its network.
@@ -476,7 +441,7 @@ static ncclResult_t network_step(init *in)
   }
   tt_proxy_env env = {.rank = c->rank,
                       .nranks = c->nranks,
-                      .hash = comm_hash(c),
+                      .hash = c->hash,
                       .key = net_key(c),
                       .port = &c->port,
                       .net = c->network.ops,
@@ -623,19 +588,13 @@ static ncclResult_t topology_step(init *in)
   return tt_topology_give(in->comm->topology, in->comm->layout);
 }
 
-static void topology_undo(struct ncclComm *c)
-{
-  tt_topology_destroy(c->topology);
-  c->topology = NULL;
-}
-
 // What the plugins are told of the communicator.
 static ncclResult_t profilers_step(init *in)
 {
   struct ncclComm *c = in->comm;
   const tt_plugin_fallback net = tt_net_plugin_fallback(c->network.ops);
   const tt_profilers_env env = {.name = c->config.name,
-                                .hash = comm_hash(c),
+                                .hash = c->hash,
                                 .nnodes = c->layout->nnodes,
                                 .nranks = c->nranks,
                                 .rank = c->rank,
@@ -657,15 +616,23 @@ static void profilers_undo(struct ncclComm *c)
 
 static ncclResult_t tuning_step(init *in)
 {
-  in->comm->hash = comm_hash(in->comm); // tuner plugins are told
   return tt_tuning_create(in->comm, &in->comm->tuning);
 }
 
-static void tuning_undo(struct ncclComm *c)
-{
-  tt_tuning_destroy(c->tuning);
-  c->tuning = NULL;
-}
+// An undo that frees one member.
+#define UNDO(name, destroy, member)    \
+  static void name(struct ncclComm *c) \
+  {                                    \
+    destroy(c->member);                \
+    c->member = NULL;                  \
+  }
+UNDO(bootstrap_undo, tt_bootstrap_destroy, boot)
+UNDO(peers_undo, tt_free, peers)
+UNDO(layout_undo, tt_layout_destroy, layout)
+UNDO(segment_undo, tt_segment_leave, segment)
+UNDO(choice_undo, tt_net_close, network.ops)
+UNDO(topology_undo, tt_topology_destroy, topology)
+UNDO(tuning_undo, tt_tuning_destroy, tuning)
 
 // In order; undone in reverse. Nothing can fail on one rank alone after the last one.
 static const init_step steps[] = {

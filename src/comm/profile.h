@@ -33,9 +33,15 @@ typedef struct tt_group_events {
   bool captured; // a launch of a graph makes its calls; else it is seen by the stream of each
 } tt_group_events;
 
-// Some profiler of the task's communicator wants events (tt_profilers_want, GroupApi: the ancestor of all). Starts the
-// group's event with the first operation, then the call's; t->events stays NULL when there is no memory. `depth`:
-// groups that are open.
+// Does some profiler of the communicator want events? GroupApi is the ancestor of all.
+static inline bool tt_profile_wanted(const struct ncclComm *comm)
+{
+  return TT_UNLIKELY(comm->profiling.profilers != NULL) &&
+         tt_profilers_want(comm->profiling.profilers, ncclProfileGroupApi);
+}
+
+// If so: starts the group's event with the first operation, then the call's; t->events stays NULL when there is no
+// memory. `depth`: groups that are open.
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth);
 // The call returns. NULL is allowed.
 void tt_profile_call_stop(tt_task_events *e);

@@ -484,7 +484,6 @@ static ncclResult_t topology_connect(joint *j, tt_topology *t)
     TT_TRY(tt_model_make(&(tt_model_input){.connect = t->connect, .opt = &model}, &t->model));
   }
   t->p2p = tt_p2p_agree(t->connect, j->wanted);
-  t->p2p_group = tt_p2p_group(t->connect);
   t->kinds = j->kinds; // the connection's arrays
   t->nkinds = j->nkinds;
   return ncclSuccess;

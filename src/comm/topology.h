@@ -21,7 +21,6 @@ typedef struct tt_topology {
   // host's algorithms.
   tt_model model;
   tt_p2p_channels p2p;
-  int p2p_group;         // ranks per group of the schedule of sends and receives
   tt_node_shapes *kinds; // [nkinds]: the connection's graphs are theirs
   int nkinds;
 } tt_topology;
@@ -60,12 +59,6 @@ ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout);
 // has too: ring, tree and PAT. `model`: another one of this machine than the topology's (a tuner plugin has changed its
 // constants), or NULL. TT_MODEL_ALGOS: no machine is described, or none of them can do it.
 tt_model_algo tt_topology_algo(const tt_topology *t, const tt_model *model, tt_model_func func, size_t bytes);
-
-// The rank's neighbours in the tree of a channel; -1: none.
-static inline tt_tree_place tt_topology_tree(const tt_topology *t, int channel, int rank)
-{
-  return tt_connect_tree(t->connect, channel, rank);
-}
 
 // Logs rings and trees as NCCL does (machine_log.c).
 void tt_topology_log(const tt_topology *t, int rank);

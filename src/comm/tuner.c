@@ -29,10 +29,7 @@ static void tuner_survey(const struct ncclComm *comm, tt_tuner_world *w)
   w->min_local = INT_MAX;
   w->max_local = 0;
   for (int node = 0; node < comm->layout->nnodes; node++) {
-    int ranks = 0;
-    for (int i = 0; i < comm->nranks; i++) {
-      ranks += comm->layout->node_of[i] == node;
-    }
+    int ranks = tt_layout_size(comm->layout, node);
     w->min_local = TT_MIN(w->min_local, ranks);
     w->max_local = TT_MAX(w->max_local, ranks);
   }

@@ -66,21 +66,13 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
   TT_TRY(TT_NEW(t, 1, "rank %d: no memory for tuning", comm->rank));
   ncclResult_t res = tt_algo_filter_parse(p->algo, p->proto, &t->filter);
   tt_tuning_take_figures(comm, t);
-  if (res != ncclSuccess) {
-    tt_free(t);
-    return res;
-  }
   take_slots(comm, t);
   t->mixed = comm->layout->nnodes < comm->nranks;
-  if (comm->network.needed && comm->nranks <= TT_MODEL_RANKS) {
+  if (res == ncclSuccess && comm->network.needed && comm->nranks <= TT_MODEL_RANKS) {
     tt_cost_env env = cost_env(comm, t);
     res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
   }
-  if (res != ncclSuccess) {
-    tt_free(t);
-    return res;
-  }
-  res = tt_tuning_open_plugin(comm, t);
+  res = res == ncclSuccess ? tt_tuning_open_plugin(comm, t) : res;
   if (res != ncclSuccess) {
     tt_tuning_destroy(t);
     return res;
