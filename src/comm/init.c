@@ -39,9 +39,6 @@ typedef struct init_step {
   void (*undo)(struct ncclComm *comm); // frees what the step made; accepts a step that did not finish
 } init_step;
 
-// The value peers read, and write again, to see whether they can do that with this process at all.
-static uint64_t probe_value;
-
 static ncclResult_t bootstrap_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -82,8 +79,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .figures = tt_figures_own()->figures};
   c->port.row->identify(c->device, &me->where);
   tt_topology_describe(c, me);
-  __atomic_store_n(&probe_value, me->at.proc.cookie, __ATOMIC_RELAXED);
-  me->probe = (uint64_t)(uintptr_t)&probe_value;
+  me->probe = c->port.row->probe();
 }
 
 // Kinds of devices have no way to work together yet.
@@ -487,8 +483,7 @@ static void port_undo(struct ncclComm *c)
   p->page = NULL;
 }
 
-// Can this process read and write another one's memory? Tried on the next local rank of another process, whose word
-// gets the value it has.
+// Can this process read and write another one's memory? Tried on the next local rank of another process.
 static bool probe_copy(const struct ncclComm *c)
 {
   const tt_peer *me = &c->peers[c->rank];
@@ -499,9 +494,7 @@ static bool probe_copy(const struct ncclComm *c)
     int i = (c->rank + k) % c->nranks;
     const tt_peer *p = &c->peers[i];
     if (c->layout->node_of[i] == c->layout->node_of[c->rank] && !init_same_process(p, me)) {
-      uint64_t seen = 0;
-      return tt_proc_copy(p->at.proc.pid, &seen, p->probe, sizeof seen, false) == 0 && seen == p->at.proc.cookie &&
-             tt_proc_copy(p->at.proc.pid, &seen, p->probe, sizeof seen, true) == 0;
+      return c->port.row->reaches(&p->at.proc, p->probe);
     }
   }
   return true;

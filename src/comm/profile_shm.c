@@ -70,8 +70,8 @@ static void count_ref(tt_cached *c, int strand, const tt_ref *r, bool send)
   t->messages += shm_is_message(r);
 }
 
-// Destinations that are told of. A gift is not: where it is made, the peer has nothing to fetch, and it is the fetching
-// that is told.
+// Destinations that profilers hear of. Not those of a step that writes into the peer's output: then the peer has
+// nothing to fetch, and profilers hear of the fetching.
 static int reported_destinations(const tt_step *step)
 {
   return step->flags & TT_STEP_PUT ? 0 : step->ndst;

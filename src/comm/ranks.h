@@ -16,7 +16,7 @@ typedef struct tt_peer {
   tt_device_id where;
   uint64_t net_space; // names the network namespace, in which mailboxes are found (tt_proc_net_space)
   uint64_t pid_space; // names what process ids are numbers of (tt_proc_pid_space)
-  uint64_t probe;     // address of 8 bytes that hold at.proc.cookie
+  uint64_t probe;     // where others try to reach its memory (tt_device_ops)
   tt_core_set cores;  // that the process may use
   int32_t cpus;       // how many they are; once all ranks are known: how many the ranks of its machine have together
   int32_t version;    // NCCL_VERSION_CODE

@@ -16,33 +16,18 @@ const tt_threshold tt_thresholds[TT_NTHRESHOLDS] = {
 #define BLOCKS (F(ALLGATHER) | F(REDUCESCATTER) | F(ALLTOALL) | F(GATHER) | F(SCATTER))
 #define ANY ((1u << TT_NFUNCS) - 1)
 
-#define WHEN(funcs_, where_, ...)                                   \
-  {                                                                 \
-    .funcs = (funcs_), .where = (where_), .bounds = { __VA_ARGS__ } \
-  }
-#define BOUND(quantity, relation, threshold)           \
-  {                                                    \
-    TT_OF_##quantity, TT_##relation, TT_AT_##threshold \
-  }
+// clang-format off
+#define WHEN(funcs_, where_, ...) {.funcs = (funcs_), .where = (where_), .bounds = {__VA_ARGS__}}
+#define BOUND(quantity, relation, threshold) {TT_OF_##quantity, TT_##relation, TT_AT_##threshold}
 #define SIZE(relation, threshold) BOUND(SIZE, relation, threshold)
 #define PART(relation, threshold) BOUND(PART, relation, threshold)
 #define TOTAL(relation, threshold) BOUND(TOTAL, relation, threshold)
 #define RANKS(relation, threshold) BOUND(RANKS, relation, threshold)
 #define PER_CORE(relation, threshold) BOUND(PER_CORE, relation, threshold)
-#define ALWAYS \
-  {            \
-    0          \
-  }
-#define EITHER(first, second)         \
-  {                                   \
-    TT_ALGO_##first, TT_ALGO_##second \
-  }
-#define ONLY(algo)     \
-  {                    \
-    TT_ALGO_##algo, -1 \
-  }
+#define ALWAYS {0}
+#define EITHER(first, second) {TT_ALGO_##first, TT_ALGO_##second}
+#define ONLY(algo) {TT_ALGO_##algo, -1}
 
-// clang-format off
 static const tt_algo_rule algo_rules[] = {
     // Direct access, where a rank may wait for the others. Two ranks of a process: up to DIRECT_TWO the sender goes on
     // through a FIFO.

@@ -68,6 +68,10 @@ typedef struct tt_device_ops {
   int (*count)(void);   // devices of this kind
   int (*current)(void); // the calling thread's
   void (*identify)(int device, tt_device_id *out);
+  // Names a place of this process's memory, for `reaches` in other processes of this machine.
+  uint64_t (*probe)(void);
+  // Can this process read and write the memory of that process? Tries it at the place that the process has named.
+  bool (*reaches)(const tt_proc_id *peer, uint64_t probe);
 
   // --- memory that peers can map (ncclMemAlloc)
   ncclResult_t (*alloc)(size_t size, void **ptr);

@@ -22,6 +22,22 @@ static void row_identify(int device, tt_device_id *out)
   }
 }
 
+// Peers read this value, and write it again, to see whether they can do that with this process at all.
+static uint64_t probe_value;
+
+static uint64_t row_probe(void)
+{
+  __atomic_store_n(&probe_value, tt_proc_self().cookie, __ATOMIC_RELAXED);
+  return (uint64_t)(uintptr_t)&probe_value;
+}
+
+static bool row_reaches(const tt_proc_id *peer, uint64_t probe)
+{
+  uint64_t seen = 0;
+  return tt_proc_copy(peer->pid, &seen, probe, sizeof seen, false) == 0 && seen == peer->cookie &&
+         tt_proc_copy(peer->pid, &seen, probe, sizeof seen, true) == 0;
+}
+
 static ncclResult_t row_captured(cudaStream_t stream, int device, bool *captured)
 {
   tt_stream *s;
@@ -117,6 +133,8 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,
                                       .current = tt_host_device,
                                       .identify = row_identify,
+                                      .probe = row_probe,
+                                      .reaches = row_reaches,
                                       .alloc = tt_mem_alloc,
                                       .free = tt_mem_free,
                                       .find = tt_mem_find,
