@@ -133,7 +133,7 @@ static void wire_numbers(wire *w, const int *numbers, int count)
 }
 
 // Checks what was read of a graph, and takes the place of its numbers from the room.
-static void take_room(wire *w, tt_plan_graph *g, int ngpus, int nnets)
+static void wire_take_room(wire *w, tt_plan_graph *g, int ngpus, int nnets)
 {
   w->bad |= g->nchannels < 0 || g->nchannels > TT_GRAPH_MAX_CHANNELS || (nnets != 0 && nnets != 2 * g->nchannels) ||
             g->pattern < 0 || g->pattern > TT_PATTERN_COLLNET_DIRECT || g->type_intra < 0 ||
@@ -152,7 +152,7 @@ static void wire_graph(wire *w, tt_plan_graph *g, int ngpus)
   wire_move(w, g, offsetof(tt_plan_graph, latency_inter) + sizeof g->latency_inter);
   WIRE(w, nnets);
   if (w->reads) {
-    take_room(w, g, ngpus, nnets);
+    wire_take_room(w, g, ngpus, nnets);
   }
   if (!w->bad) {
     wire_numbers(w, g->gpus, g->nchannels * ngpus);
@@ -182,7 +182,7 @@ static void wire_group(wire *w, tt_node_group *group, int nranks)
 }
 
 // Room for the numbers of all graphs: what is left of the bytes but for the heads.
-static ncclResult_t make_room(wire *w, tt_node_shapes *s)
+static ncclResult_t wire_make_room(wire *w, tt_node_shapes *s)
 {
   size_t heads = (size_t)s->ngroups * (8 + TT_GRAPH_KINDS * 10) * sizeof(int), left = w->size - w->at;
   w->bad |= left < heads;
@@ -209,7 +209,7 @@ static ncclResult_t wire_all(wire *w, tt_node_shapes *s)
     w->bad |= s->group_of[i] < 0 || s->group_of[i] >= ngroups;
   }
   if (w->reads && !w->bad) {
-    TT_TRY(make_room(w, s));
+    TT_TRY(wire_make_room(w, s));
   }
   for (int g = 0; g < ngroups && !w->bad; g++) {
     wire_group(w, &s->group[g], nranks);
