@@ -299,8 +299,8 @@ static void take_on(tt_proxy_service *s, tt_proxy_talk *k, const tt_msg *m)
   tt_relay_client *g = NULL;
   int rank = k->rank, peer = (int)m->head.id;
   if (!is_sensible(s, rank, m) || tt_client_find(p, rank, peer) != NULL) {
-    tt_warn("rank %d: rank %d asks this proxy to send for it to rank %d, in a way that cannot be", p->rank, rank, peer);
-    client_refuse(s, k, peer, "a request that cannot be");
+    tt_warn("rank %d: rank %d asks this proxy to send for it to rank %d, with an invalid request", p->rank, rank, peer);
+    client_refuse(s, k, peer, "an invalid request");
     return;
   }
   tt_proxy_ties *t = tt_proxy_ties_get(s, peer);

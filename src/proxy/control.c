@@ -92,7 +92,7 @@ static void watch_room(const tt_proxy_service *s, tt_proxy_talk *k)
   }
 }
 
-// A connection that the peer has closed is ended by who reads it: the peer's last word may be there, unread.
+// Does not end a connection that the peer has closed: the peer's last message may be there, unread. The reader ends it.
 static void flush_talk(tt_proxy_service *s, tt_proxy_talk *k)
 {
   while (k->fd >= 0 && k->out_at < k->out_end) {
@@ -178,7 +178,7 @@ static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties 
   }
   int rank = (int)(m->head.behalf - 1);
   if (rank < 0 || rank >= p->nranks || rank == k->rank || (rank == p->rank && !k->outgoing)) {
-    damaged(s, k, "a message on behalf of a rank that cannot be");
+    damaged(s, k, "a message on behalf of an invalid rank");
     return;
   }
   if (rank == p->rank) {
@@ -382,7 +382,7 @@ static const char *describe_dial_error(int e, const char **advice)
   case -ECONNREFUSED: *advice = "Its process has ended, or a firewall refuses the connection"; return strerror(-e);
   case -EACCES:
     *advice = "Two jobs may be using one port";
-    return "who listens there is another rank, or of another communicator";
+    return "the listener there is another rank, or belongs to another communicator";
   case -ETIMEDOUT:
     *advice = "Its process may be stopped (SIGSTOP, a debugger), or a firewall drops what is sent there (ping, "
               "NCCL_SOCKET_IFNAME); "
@@ -425,7 +425,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
   }
 }
 
-// The connection stands: says who calls, and how he is.
+// The connection stands: tells the peer this rank's name and state.
 static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_addr *at)
 {
   const tt_proxy *p = s->proxy;

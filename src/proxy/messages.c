@@ -44,15 +44,14 @@ static const char *check_head(const tt_msg_head *h, int from, bool dialled)
 static const char *check_body(const tt_msg *m)
 {
   switch (m->head.type) {
-  case TT_MSG_SETUP:
-    return m->setup.channel != 0 || m->setup.device < 0 ? "a request for a connection that cannot be" : NULL;
+  case TT_MSG_SETUP: return m->setup.channel != 0 || m->setup.device < 0 ? "an invalid request for a connection" : NULL;
   case TT_MSG_ANSWER:
     if (m->answer.ndevices < 1 || m->answer.ndevices > TT_MSG_DEVICES || m->answer.code < 0 ||
         m->answer.code >= ncclNumResults) {
-      return "an impossible answer";
+      return "an invalid answer";
     }
     return m->answer.code != ncclSuccess && memchr(m->answer.text, 0, sizeof m->answer.text) == NULL
-               ? "an answer without end"
+               ? "an answer whose text has no end"
                : NULL;
   case TT_MSG_STATE: return m->state.state >= TT_RANK_LOST || m->state.now > TT_SHOWN ? "an unknown state" : NULL;
   default: return NULL;

@@ -5,15 +5,15 @@
 // service are the same types, but lie in its memory (service_priv.h). Both ends are of one version (peers are compared
 // at init), so structs travel as they are.
 //
-//   dialling side: INIT first. Then either side, any time: STATE, ASK (answered by STATE). Last: STATE, CLOSE.
-//   A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the
+//   The dialling side says INIT first. Then either side, any time: STATE, PROBE (answered by STATE). Last: STATE,
+//   CLOSE. A data connection A -> B, on the control connection that A has dialled: SETUP, answered by ANSWER with the
 //   network's handle; TRY before A connects to that; when A's end stands CONNECT. What goes wrong at B's end is an
 //   ANSWER with a code: A tries the next device with another SETUP.
 //
-//   A rank that sends through a neighbour's proxy: it dials that proxy, leaves two descriptors in its mailbox
-//   (os/fdbox.h: the memory of its FIFOs, and its doorbell), and says GET_FD; ANSWER with code success: taken on, and
-//   the neighbour's doorbell is in the mailbox; with another code: it does not go, or goes no more. The neighbour sets
-//   up the data connection as its own, but says on whose `behalf`.
+//   A rank that sends through a relay dials it, and leaves two descriptors in the relay's mailbox (os/fdbox.h): the
+//   memory of its FIFOs, and its doorbell. Then it says GET_FD. An ANSWER with code success means that the relay has
+//   taken it on, and that the relay's doorbell is in the rank's own mailbox. Another code means that the relay does not
+//   send, or sends no more. The relay sets up the data connection as its own, but says on whose `behalf`.
 #pragma once
 #include <assert.h>
 #include <stdbool.h>
@@ -24,22 +24,17 @@
 #include "net/net.h"
 
 typedef enum {
-  TT_MSG_INIT = 1,    // to a peer: who this is. To the own service: a link was taken on
-  TT_MSG_SHARED_INIT, // kept for buffers that channels share
-  TT_MSG_SETUP,       // listen for me
-  TT_MSG_CONNECT,     // my end stands
-  TT_MSG_START,       // to the own service: look at the operations
-  TT_MSG_CLOSE,       // my last word
-  TT_MSG_ABORT,       // kept
-  TT_MSG_STOP,        // to the own service: end
-  TT_MSG_GET_FD,      // send what my FIFOs hold: their descriptor is in your mailbox
-  TT_MSG_QUERY_FD,    // kept
-  TT_MSG_REGISTER,    // kept for registered buffers
-  TT_MSG_DEREGISTER,  // kept
-  TT_MSG_ANSWER,      // to SETUP and GET_FD
-  TT_MSG_STATE,       // how I am and what I am in. To the own service: the state has changed
-  TT_MSG_PROBE,       // how are you? To the own service: ask that peer
-  TT_MSG_TRY,         // I begin to connect: accept
+  TT_MSG_INIT = 1,    // to a peer: names the sender. To the own service: a link was taken on
+  TT_MSG_SETUP = 3,   // listen for the sender
+  TT_MSG_CONNECT = 4, // the sender's end stands
+  TT_MSG_START = 5,   // to the own service: look at the operations
+  TT_MSG_CLOSE = 6,   // nothing follows
+  TT_MSG_STOP = 8,    // to the own service: end
+  TT_MSG_GET_FD = 9,  // send what the sender's FIFOs hold: their descriptor is in the mailbox
+  TT_MSG_ANSWER = 13, // to SETUP and GET_FD
+  TT_MSG_STATE = 14,  // the sender's state and operations. To the own service: the state has changed
+  TT_MSG_PROBE = 15,  // answer with STATE. To the own service: ask that peer
+  TT_MSG_TRY = 16,    // the sender begins to connect: accept
   TT_MSG_TYPES
 } tt_msg_type;
 

@@ -1,5 +1,5 @@
-// probe.c: questions to the peers' services: how are you? The answers (STATE) keep the copies of the peers' pages; that
-// there is none says that nobody is there to answer.
+// probe.c: questions to the peers' services (PROBE). The answers (STATE) keep the copies of the peers' pages up to
+// date. No answer means that the peer's process does not run, or cannot be reached.
 //
 // A service thread answers whatever its rank computes, so a peer that is late answers, however late it is. One whose
 // process is stopped does not, though its kernel takes what is sent; nor does one whose machine or network has failed.
@@ -9,9 +9,8 @@
 // This rank may have been stopped as well, with the whole job or its machine: only time in which the service thread
 // itself was awake counts.
 //
-// Peers on the same machine are asked, too: only who asks a rank learns that it is stopped, and a rank may have no
-// other peers. There is no connection with their services, as a rule, so one is made when a lane has waited for some
-// time.
+// Peers on the same machine are asked, too: nothing else shows that a rank is stopped, and a rank may have no other
+// peers. As a rule there is no connection with their services. So one is made when a lane has waited for some time.
 #include <stdio.h>
 
 #include "base/param.h"
@@ -22,7 +21,7 @@
 
 #define PROBE_EVERY_NS (50 * TT_NS_PER_MS)
 #define PROBE_BURST 4 // questions in that time, to all peers together
-// And two of plan_check's intervals: who has not asked since then does not wait any more.
+// And two of plan_check's intervals. A thread that has not asked for so long does not wait any more.
 #define STALE_NS (2 * TT_NS_PER_S)
 #define ACQUAINT_NS (2 * TT_NS_PER_S) // a wait after which a connection is made, if there is none
 #define LOOK_NS (500 * TT_NS_PER_MS)  // between two looks at a question without an answer,
@@ -154,7 +153,7 @@ const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, 
 }
 
 // "rank 2", or "rank 5, whose messages go by way of rank 2", and its process.
-static const char *who_text(const tt_proxy_service *s, const tt_proxy_ties *t, int rank, char *buf, size_t room)
+static const char *peer_text(const tt_proxy_service *s, const tt_proxy_ties *t, int rank, char *buf, size_t room)
 {
   char at[TT_ADDRS_TEXT];
   int n = t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank)
@@ -172,7 +171,7 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
                                   "rank %d waits for %s, whose process has not answered for %.1f s%s: it is stopped "
                                   "(SIGSTOP, a debugger), or its "
                                   "machine or network has failed. NCCL_NET_TIMEOUT says how long to wait; 0: for ever",
-                                  s->proxy->rank, who_text(s, t, rank, who, sizeof who),
+                                  s->proxy->rank, peer_text(s, t, rank, who, sizeof who),
                                   (double)s->limits.silent_ns / TT_NS_PER_S,
                                   tt_proxy_oldest_text(s->proxy, t->peer->rank, far, sizeof far)));
   }

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// For an answer: on a busy machine, who answers may have to wait for a processor for some of it.
+// For an answer: on a busy machine, the answering thread may have to wait for a processor for some of it.
 #define PATIENCE_NS (5 * TT_NS_PER_S)
 #define LONGER_NS (PATIENCE_NS + 2 * TT_NS_PER_S)
 

@@ -1,15 +1,16 @@
 // prof.c: profiler events of an operation and its messages (plugin/profiler/profiler.h).
 //
-//   ProxyOp    begins when the run flag's holder takes the operation on, and ends when it is retired; InProgress from
-//   its first message's turn on ProxyStep  sends: SendGPUWait (its slot's turn), SendPeerWait (the executor has filled
-//   the slot), SendWait (the network has it); ends when it is sent
-//              receives: RecvWait (the network has the slot), RecvFlushWait (the message has arrived), RecvGPUWait (it
-//              is published); then it ends
-//   ProxyCtrl  taking on operations; the progress thread
+//   ProxyOp    begins when the run flag's holder takes the operation on, and ends when it is retired.
+//              InProgress: the turn of its first message has come.
+//   ProxyStep  of a send. SendGPUWait: its slot's turn. SendPeerWait: the executor has filled the slot. SendWait: the
+//              network has it. It ends when the message is sent.
+//   ProxyStep  of a receive. RecvWait: the network has the slot. RecvFlushWait: the message has arrived. RecvGPUWait:
+//              it is published. Then it ends.
+//   ProxyCtrl  taking on operations; what the progress thread does.
 //
-// A neighbour's proxy that sends an operation reports it too, because only that proxy sees the messages. It uses the
+// A relay that sends an operation reports it too, because only the relay sees the messages. It uses the
 // owner's handles and the owner's process id. Profilers follow a handle to the parent when its process id is their own.
-// So in one process the owner's profilers are held meanwhile. If they have gone before the neighbour saw the operation,
+// So in one process the owner's profilers are held meanwhile. If they have gone before the relay saw the operation,
 // its events have no parent.
 //
 // The network's events of a message are children of its ProxyStep. Their records (tt_prof_net) belong to the

@@ -1,6 +1,6 @@
-// prof_test.c: what profilers are told of messages that rank 0 sends to rank 3 through rank 1's proxy, and who of the
-// three is told until when. All ranks are of one process; the profiler is a recorder (tests/plugins/recorder.h) that
-// finds handles used after their context was finalized.
+// prof_test.c: what profilers hear of messages that rank 0 sends to rank 3 through rank 1's proxy, and which of the
+// three ranks' profilers hear it until when. All ranks are of one process. The profiler is a recorder
+// (tests/plugins/recorder.h) that finds handles used after their context was finalized.
 #include "proxy/proxy_rig.h"
 
 #include <stdlib.h>

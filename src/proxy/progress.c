@@ -1,7 +1,7 @@
-// progress.c: who moves a proxy's messages, and one round over its operations (seed 001, part 5).
+// progress.c: the threads that move a proxy's messages, and one round over its operations (seed 001, part 5).
 //
-// Nobody owns a proxy. Whoever holds its run flag moves what can be moved and leaves; the rules are those of a stream
-// (device/host/stream.c).
+// No thread owns a proxy. The holder of its run flag moves what can be moved, and leaves. The rules are those of a
+// stream (device/host/stream.c).
 #include <stdio.h>
 
 #include "base/result.h"
@@ -214,7 +214,7 @@ static int round_over(tt_proxy_conn **list, bool (*round)(tt_proxy_conn *c), int
   return n;
 }
 
-// Wakes whoever waits for these peers' messages or slots.
+// Wakes the threads that wait for these peers' messages or slots.
 static void ring_rank(const tt_proxy *p, const int *changed, int n)
 {
   tt_rank_page *page = p->port->page;
@@ -279,7 +279,7 @@ static void drop_operations(tt_proxy *p)
   tt_client_drop(p);
 }
 
-// The progress thread is going to rest: whoever waits to be rung for says so before the look that follows.
+// The progress thread is going to rest: relayed connections and clients ask to be rung, before the look that follows.
 static void announce_rest(tt_proxy *p)
 {
   atomic_store_explicit(&p->rests, false, memory_order_relaxed);
@@ -336,7 +336,7 @@ static bool take_run(tt_proxy *p, bool insist)
   if (!insist || atomic_exchange(&p->run, 2) != 0) {
     return false; // the holder will find the 2
   }
-  return true; // he has gone meanwhile: the flag is ours, and a 2 asks us to look twice
+  return true; // the holder has gone meanwhile: the flag is ours, and a 2 asks for a second look
 }
 
 static bool look_and_release(tt_proxy *p)
@@ -397,5 +397,5 @@ void tt_proxy_seize(tt_proxy *p)
 
 void tt_proxy_unseize(tt_proxy *p)
 {
-  atomic_store(&p->run, 0); // whoever has asked meanwhile would find nothing
+  atomic_store(&p->run, 0); // a thread that has asked meanwhile would find nothing
 }

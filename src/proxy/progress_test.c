@@ -25,7 +25,7 @@ static bool look(rig *r, int rank)
   return tt_proxy_progress(r->ranks[rank].proxy, true);
 }
 
-// A stopped port's operations go. Its service looks after them too: whoever comes second may find the other one at it.
+// A stopped port's operations go. Its service looks after them too: the second thread may find the first one at it.
 static void await_drop(rig *r, int rank)
 {
   UNTIL((look(r, rank), tt_proxy_idle(r->ranks[rank].proxy)));
@@ -177,7 +177,8 @@ static void lent_payloads(void **state)
   fake_stop();
 }
 
-// Once the port is stopped and the proxy was told to leave the buffers alone, nothing is under way, whoever drives it.
+// Once the port is stopped and the proxy was told to leave the buffers alone, nothing is under way, whichever thread
+// drives it.
 static void settling(void **state)
 {
   (void)state;

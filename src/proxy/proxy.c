@@ -445,7 +445,7 @@ ncclResult_t tt_proxy_post(tt_proxy *p, const tt_proxy_op *op)
   tt_proxy_conn *c = peer == NULL ? NULL : op->send ? &peer->send : &peer->recv;
   if (TT_UNLIKELY(c == NULL || op->proto >= TT_PROXY_FIFOS ||
                   !atomic_load_explicit(&c->attached, memory_order_relaxed))) {
-    return tt_fail(ncclInternalError, "rank %d: an operation with rank %d (protocol %d), to whom there is no link",
+    return tt_fail(ncclInternalError, "rank %d: an operation with rank %d (protocol %d), to which there is no link",
                    p->rank, op->peer, op->proto);
   }
   if (op->nsteps == 0) {
@@ -559,7 +559,7 @@ static bool mover_progress(void *self, bool insist)
   return tt_proxy_progress(self, insist);
 }
 
-// Who asks that waits until it is so: for peers that take what is sent.
+// The caller waits until it is so: for peers that take what is sent.
 static bool mover_idle(void *self)
 {
   bool idle = tt_proxy_idle(self);

@@ -1,8 +1,8 @@
 // proxy.h: moves messages between a rank's FIFOs and the network (seed 001). Front door of src/proxy.
 //
 // A proxy belongs to one rank of one communicator. Its service thread makes connections and exchanges states with the
-// proxies of other ranks; its operations are driven by whoever runs the rank's plan, and by the process's progress
-// thread when nobody does.
+// proxies of other ranks. The thread that runs the rank's plan drives its operations too. When there is none, the
+// process's progress thread does.
 //
 // A link over the network has ordinary FIFOs (device/fifo.h) in memory of this process. Sending, the proxy is their
 // reader: it waits for slot seq, sends [bytes, sig, count, data] as one message, gives the slot back. Receiving, it is
@@ -71,10 +71,10 @@ ncclResult_t tt_proxy_connect(tt_proxy *p, tt_link *link);
 // ncclInternalError (aborted).
 ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns);
 
-// Memory of the user's that will be sent from and received into again: a network that wants memory registered is told
-// of it when a connection first uses it (regs.c); other memory, but for that of ncclMemAlloc, goes by way of the slots.
-// Each call undoes one of the other. A message that is using the memory goes on using it. Any thread; for the time of a
-// look they wait for whoever drives the proxy. Errors: ncclSystemError (no memory).
+// Memory of the user's that will be sent from and received into again. A network that wants memory registered gets it
+// when a connection first uses it (regs.c). Other memory, but for that of ncclMemAlloc, goes by way of the slots. Each
+// call undoes one of the other. A message that is using the memory goes on using it. Any thread; they wait for the time
+// of a look when another thread drives the proxy. Errors: ncclSystemError (no memory).
 ncclResult_t tt_proxy_register(tt_proxy *p, void *base, size_t size);
 void tt_proxy_deregister(tt_proxy *p, void *base, size_t size);
 
@@ -93,7 +93,7 @@ typedef struct tt_proxy_share {
   size_t size;
 } tt_proxy_share;
 // As tt_proxy_connect, for a link whose messages the relay sends. Every payload lies in its slot (link->staged). A
-// relay that cannot be had is done without. The memory stays mapped until the proxy is destroyed.
+// rank whose relay is unavailable connects by itself. The memory stays mapped until the proxy is destroyed.
 ncclResult_t tt_proxy_connect_shared(tt_proxy *p, tt_link *link, const tt_proxy_share *share);
 
 // How to find out where the messages of a receive belong: message k is taken by step steps[k % messages] of the lane's
@@ -158,10 +158,11 @@ void tt_proxy_state_changed(tt_proxy *p);
 // to be tried again.
 void tt_proxy_probe(tt_proxy *p, int peer);
 
-// One operation as it stands. Counts are messages; those of the seed:
-//   send: posted (slots that the executor may have filled) >= transmitted (given to the network) >= done (sent; slot
-//   given back) receive: posted (given to the network) >= received >= transmitted (flushed and published) >= done (the
-//   executor gave the slot back)
+// One operation as it stands. Counts are messages, each at most the one before, as in the seed.
+//   Send:    posted (slots that the executor may have filled), transmitted (the network has them), done (sent, and the
+//            slot returned).
+//   Receive: posted (the network has the slots), received, transmitted (flushed and published), done (the executor has
+//            returned the slot).
 typedef struct tt_proxy_op_state {
   tt_proxy_op op;
   uint32_t posted, received, transmitted, done;

@@ -1,14 +1,6 @@
 // proxy_priv.h: what the files of this folder share.
 //
-// proxy.c     the object: table, life, links, posting operations, their states, fork
-// progress.c  the run flag, and one round over the operations
-// send.c, recv.c  the two state machines
-// regs.c      the user's memory and the network
-// pool.c      memory for staged payloads that connections share
-// thread.c    the process's progress thread
-// service.c   a proxy's service thread
-// probe.c       questions to peers
-// relay.c, client.c  sending through a neighbour's proxy
+// README.md lists the files.
 #pragma once
 #include <pthread.h>
 
@@ -197,8 +189,8 @@ struct tt_proxy {
   } memory;
 
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t posted; // operations posted. Written by the launching thread (release)
-  // Newest first. The launching thread adds, the holder takes all. So who adds may find it empty and set it without a
-  // compare and exchange.
+  // Newest first. The launching thread adds, the holder takes all. So an empty list can be set without a compare and
+  // exchange.
   _Atomic(tt_proxy_item *) incoming;
   tt_proxy_item *newest; // in the ring of all items, which only grows, also over lives. The launching thread's
 
@@ -396,7 +388,7 @@ static inline bool tt_proxy_busy(const tt_proxy *p)
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);
-// One whole look that begins after the call: waits for the holder of the run flag, who never waits. A port that is
+// One whole look that begins after the call: waits for the holder of the run flag, which never waits. A port that is
 // stopped loses its operations.
 void tt_proxy_settle(tt_proxy *p);
 // Takes the run flag for good, then drops all operations: for destroy.

@@ -116,7 +116,7 @@ static ncclResult_t recv_post_next(tt_proxy_conn *c)
     }
     tt_proxy_step st = {.item = i, .slot = tt_proxy_slot(f, f->next), .number = f->next};
     if (!recv_find_place(c, i, &st)) {
-      break; // whoever begins the plan drives the proxy next
+      break; // the thread that begins the plan drives the proxy next
     }
     if (TT_UNLIKELY(i->prof != NULL)) {
       tt_proxy_prof_start(i, i->posted, ncclProfilerProxyStepRecvWait);

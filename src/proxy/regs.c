@@ -2,8 +2,8 @@
 //
 // The network may use memory of the user's when its extent is known: the user has registered it (ncclCommRegister), or
 // it is an allocation of ncclMemAlloc's. A connection registers it with the network when a message first lies in it,
-// keeps that, and deregisters it when the user does, when the memory is freed, or when it is closed itself; but not
-// while a message is under way in it.
+// and keeps that. It deregisters it when the user does, when the memory is freed, or when it is closed itself. But
+// never while a message is under way in it.
 #include "base/log.h"
 #include "base/result.h"
 #include "device/device.h"
@@ -196,8 +196,7 @@ void tt_proxy_regions_free(tt_proxy *p)
   }
 }
 
-// The memory cannot be found any more (tt_device_ops.on_free), so who looks for it after this has held the run flag
-// finds nothing.
+// The memory cannot be found any more (tt_device_ops.on_free). So a look for it after this finds nothing.
 static void drop_extent(tt_proxy *p, void *arg)
 {
   const tt_span *extent = arg;

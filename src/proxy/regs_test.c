@@ -341,7 +341,7 @@ static void damage(void **state)
   }
 }
 
-// Who has decided is no difference between calls: after the first message, receives of both parts are one.
+// Which rank has decided makes no difference between calls: after the first message, receives of both parts are one.
 static void decided_elsewhere(void **state)
 {
   (void)state;

@@ -1,20 +1,21 @@
-// relay.h: a rank that sends through a neighbour's proxy (seed 001: the proxy's rank is the one nearest to the network
-// device; NCCL calls it PXN).
+// relay.h: a rank that sends through a neighbour's proxy, its relay (seed 001: the proxy's rank is the one nearest to
+// the network device; NCCL calls it PXN).
 //
-//   sender (relay.c)                                 relay (client.c)                                    receiver
+//   sender (relay.c)                                 relay (client.c)                                   receiver
 //   its executor fills slots in memory that both map -> the relay's proxy gives them to its network  -> as from anybody
 //   its proxy forwards operations through a ring     -> they become operations of the relay's proxy
 //   its proxy retires operations                     <- the relay counts messages that are done, and moves the heads
 //
-// To the relay the sender is a client: a connection whose FIFOs are the client's, driven by whoever drives the relay's
-// proxy. The two proxies wake each other by doorbells: before a progress thread rests, it says so in the shared memory
-// (`rests`), fences, and looks once more; whoever has published something fences, and rings the other process's
-// progress thread if it rests. So either the thread's look sees what was published, or the other one sees that it rests
-// (the protocol of os/bell.h). A proxy that an attending thread drives says nothing: that thread looks by itself.
+// To the relay the sender is a client: a connection whose FIFOs are the client's. The thread that drives the relay's
+// proxy drives it too. The two proxies wake each other by doorbells. Before a progress thread rests, it says so in the
+// shared memory (`rests`), fences, and looks once more. A thread that has published something fences, and rings the
+// other process's progress thread if that rests. So either the thread's look sees what was published, or the publisher
+// sees that it rests (the protocol of os/bell.h). A proxy that an attending thread drives says nothing: that thread
+// looks by itself.
 //
 // The relay stays until its clients have left: a proxy that is destroyed before them lives on without its rank
-// (client.c), in the same process. A relay that cannot be had is no harm: until it has taken the sender on, the sender
-// can still connect by itself.
+// (client.c), in the same process. A relay that is unavailable does no harm: until it has taken the sender on, the
+// sender can still connect by itself.
 #pragma once
 #include "os/events.h"
 #include "proxy/service_priv.h"

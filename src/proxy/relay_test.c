@@ -1,5 +1,5 @@
-// relay_test.c: ranks that send through a neighbour's proxy: which one, what happens to their messages, and who may
-// leave when.
+// relay_test.c: ranks that send through a neighbour's proxy: which one, what happens to their messages, and which rank
+// may leave when.
 #include "proxy/proxy_rig.h"
 
 #include <stdlib.h>
@@ -213,8 +213,8 @@ static void states(void **state)
   close_nodes(r);
 }
 
-// Whoever publishes something takes back the other one's word that it rests, and rings. In one process both have the
-// same progress thread: it is held, so that nobody else does anything.
+// A thread that publishes something takes back the other one's word that it rests, and rings. In one process both have
+// the same progress thread: it is held, so that nobody else does anything.
 static void doorbells(void **state)
 {
   (void)state;

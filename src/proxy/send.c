@@ -1,8 +1,8 @@
 // send.c: the sending machine: posted -> transmitted -> done (seed 001, part 8).
 //
-// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so), transmitted
-// when the network has been given its message (its header at least), done when the network needs the slot no more: then
-// it goes back to the executor.
+// The proxy is the reader of the FIFO. A slot is posted when the executor may fill it (the head says so). It is
+// transmitted when the network has its message, or the header at least. It is done when the network needs the slot no
+// more; then it goes back to the executor.
 #include <string.h>
 
 #include "base/result.h"

@@ -159,7 +159,7 @@ static void let_go(tt_proxy_service *s)
     atomic_store(leaver, -1);
     return;
   }
-  tt_info(TT_PROXY, "rank %d: the proxy stays until the ranks have left that it sends for", p->rank);
+  tt_info(TT_PROXY, "rank %d: the proxy stays until the ranks that it sends for have left", p->rank);
   s->left = true;
   tt_proxy_run_hold(p);
   tt_proxy_disown(p);

@@ -1,11 +1,5 @@
 // service_priv.h: what the files of the service share.
 //
-// service.c   the thread: what it waits for, requests of the own rank, start, stop, fork
-// control.c   control connections: dial, let in, read and write messages
-// setup.c     data connections: listen, connect, accept
-// states.c     states: the own one to the peers, theirs into the copies of their pages; peers that are lost
-// probe.c       questions to peers that are waited for; peers that do not answer
-//
 // Everything here belongs to the service thread unless said otherwise.
 #pragma once
 #include "bootstrap/dial.h"
@@ -144,7 +138,7 @@ struct tt_proxy_service {
   _Atomic uint64_t pending_ns;   // from when on tt_proxy_probe_pending looks again. Any thread
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
-  tt_span *askers; // those of them that listen for a peer, or have accepted it, by who has asked for that
+  tt_span *askers; // those of them that listen for a peer, or have accepted it, by the rank that has asked for that
   tt_proxy_talk *talks, *ended;
   tt_span *timers;  // of peers, clients' included
   uint64_t step_ns; // when the last step began

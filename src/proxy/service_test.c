@@ -297,7 +297,7 @@ static void one_sided(void **state)
   fake_stop();
 }
 
-// Whoever wants to know waits for it.
+// A thread that wants to know waits for it.
 static void awaited(void **state)
 {
   (void)state;
@@ -451,7 +451,7 @@ static void not_there(void **state)
   check_unreachable(&where, 60 * TT_NS_PER_S, "process has ended"); // refused
 }
 
-// Who listens there belongs to somebody else.
+// The listener there belongs to somebody else.
 static void other_secret(void **state)
 {
   (void)state;
@@ -518,7 +518,7 @@ static void visitors(void **state)
       {TT_MSG_STATE, 1, sizeof(tt_msg_state), false}, // before INIT
       {TT_MSG_INIT, 1, sizeof(tt_msg_init), false},   // another communicator
       {TT_MSG_INIT, 1, sizeof(tt_msg_init), true},    // twice
-      {TT_MSG_REGISTER, 1, 8, true},
+      {11, 1, 8, true},
       {0, 1, 8, true},
       {TT_MSG_STATE, 1, 8, true},
       {TT_MSG_PROBE, 2, 0, true},
@@ -547,7 +547,7 @@ static void visitors(void **state)
   fake_stop();
 }
 
-// Who has only just come is told the last state, too.
+// A peer that has only just come learns the last state, too.
 static void last_word_for_a_newcomer(void **state)
 {
   (void)state;

@@ -1,6 +1,6 @@
 // setup.c: data connections. The sender's service asks the receiver's to listen (SETUP), connects to the handle that
-// comes back, and says so (CONNECT); the receiver takes its end into use only then, so that a failed attempt can be
-// followed by one over other devices.
+// comes back, and says so (CONNECT). The receiver takes its end into use only then. So a failed attempt can be followed
+// by one over other devices.
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ void tt_proxy_setup_cancel(const tt_proxy_service *s, tt_proxy_ties *t)
   t->setup.stage = TT_SETUP_NONE;
 }
 
-// No way leads to the peer. It may just have gone: that is for states.c to find out.
+// No device reaches the peer. It may just have gone: states.c finds that out.
 static void setup_fail(const tt_proxy_service *s, tt_proxy_ties *t, const char *why)
 {
   tt_proxy_setup_cancel(s, t);
@@ -118,7 +118,7 @@ static void take_answer(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg *m)
   }
 }
 
-static void stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
+static void setup_stands(tt_proxy_service *s, tt_proxy_ties *t, void *comm)
 {
   t->setup.stage = TT_SETUP_UP;
   if (t->setup.behalf == 0) { // else it is the line of the rank whose messages go here
@@ -149,7 +149,7 @@ static void setup_connect_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t n
     snprintf(t->setup.text, sizeof t->setup.text, "%s", tt_last_error());
     next_attempt(s, t);
   } else if (comm != NULL) {
-    stands(s, t, comm);
+    setup_stands(s, t, comm);
   } else if (has_more(s, t) && now >= t->setup.since_ns + s->limits.attempt_ns) {
     snprintf(t->setup.text, sizeof t->setup.text, "no connection within %llu ms",
              (unsigned long long)(s->limits.attempt_ns / TT_NS_PER_MS));

@@ -1,6 +1,6 @@
 // sums.h: a link whose other end is a network that reduces (net/collnet.h): what the executor puts into
 // link->send[SIMPLE] is given to the network, and what comes back is put into link->recv[SIMPLE], in the same order.
-// Driven like everything else of the proxy: by whoever holds the run flag.
+// The holder of the run flag drives it, as everything else of the proxy.
 //
 // No operations are needed: a message's fingerprint says type and operation. How many will come is posted, so that
 // somebody drives.
@@ -20,6 +20,6 @@ void tt_proxy_sums_post(tt_proxy_sums *s, uint32_t messages);
 // NULL is allowed.
 void tt_proxy_sums_close(tt_proxy_sums *s);
 
-// The copy of a rank's page that the service thread keeps (tt_proxy_probe), for who waits for ranks behind the network;
-// NULL: no memory. As long as the proxy.
+// The copy of a rank's page that the service thread keeps (tt_proxy_probe), for threads that wait for ranks behind the
+// network; NULL: no memory. As long as the proxy.
 tt_rank_page *tt_proxy_page(tt_proxy *p, int rank);

@@ -3,27 +3,32 @@
 // It is started with the first proxy. It ends when it has slept for a second (LONGEST_NS) while there was no proxy, so
 // that a process whose main thread has left can end. Its users are the places of the table that are not free: a place
 // is taken before tt_proxy_thread_start, and free before tt_proxy_thread_left, which rings. The thread counts them
-// under `lock` before it ends. So whoever took a place before is counted; whoever takes one later finds the state NONE
-// under `lock` and starts another thread. How it passes the time between two looks is its state:
-//   NONE     there is no thread
-//   AWAKE    it looks, or will look before it rests
-//   NAPPING  proxies are driven by attending or launching threads (it comes back after a tick), or cannot be watched
-//   (after a short sleep) POLLING  operations of its own wait for the network: it sleeps on the networks' descriptors
-//   MIXED    the same, and attending threads drive other proxies: at most a tick
-//   ASLEEP   there are no operations
+// under `lock` before it ends. So a place that was taken before is counted. A proxy that takes one later finds the
+// state NONE under `lock`, and starts another thread.
 //
-// No wake-up is lost; the protocol is that of bell.h with `state` as the sleepers' word and an eventfd in place of the
+// How it passes the time between two looks is its state:
+//   NONE     There is no thread.
+//   AWAKE    It looks, or will look before it rests.
+//   NAPPING  Proxies are driven by attending or launching threads: it comes back after a tick. Or their networks cannot
+//            be watched: after a short sleep.
+//   POLLING  Operations of its own wait for the network: it sleeps on the networks' descriptors.
+//   MIXED    The same, and attending threads drive other proxies: at most a tick.
+//   ASLEEP   There are no operations.
+//
+// No wake-up is lost. The protocol is that of bell.h, with `state` as the sleepers' word and an eventfd in place of the
 // futex:
-//   whoever leaves operations behind: posts them, drives the proxy, fence, looks at the state, and wakes
-//   (tt_proxy_kick, tt_proxy_attend) the thread: says that it will rest, fence, looks at everything once more, rests if
-//   that changed nothing
+//   A thread that leaves operations behind posts them, drives the proxy, fences, looks at the state, and wakes
+//   (tt_proxy_kick, tt_proxy_attend).
+//   The progress thread says that it will rest, fences, looks at everything once more, and rests if nothing moved.
 // So either the leaver sees the state, or the second look sees the operation. In POLLING the wake is saved when the
 // network of the proxy is watched: the descriptors are edge-triggered, and the leaver has tested everything after the
 // operation was posted, so whatever happens later makes an edge. In MIXED an edge may go by while the thread leaves
-// that proxy to others: hence the tick. The networks' descriptors are in the thread's set, and what they stand for in
-// the networks' own (net.h: watch_events), only while it rests on them, and a little longer (prepare_rest), because
-// whoever sends pays for each set that the receiving socket is in. Both come in before the thread says how it rests:
-// what happened until then, the second look finds; what happens later finds a socket in a set in a set.
+// that proxy to others: hence the tick.
+//
+// The networks' descriptors are in the thread's set only while it rests on them, and a little longer (prepare_rest).
+// The same holds for what they stand for in the networks' own sets (net.h: watch_events). For a sender pays for each
+// set that the receiving socket is in. Both come in before the thread says how it rests. What happened until then, the
+// second look finds. What happens later finds a socket in a set in a set.
 // tests/proxy_model_test.c runs this code in all interleavings.
 #include <string.h>
 
@@ -45,7 +50,7 @@
 #endif
 
 enum { NONE, AWAKE, NAPPING, POLLING, MIXED, ASLEEP };
-static _Atomic int state;     // the thread; whoever wakes it sets AWAKE. From and to NONE under `lock` only
+static _Atomic int state;     // a thread that wakes it sets AWAKE. From and to NONE under `lock` only
 static _Atomic int attending; // threads that drive proxies
 static _Atomic bool deserted; // the last of them has gone, or sleeps, and left operations behind
 static _Atomic bool crowded;  // the machine has more ranks than cores
@@ -137,7 +142,7 @@ void tt_proxy_attend(int delta)
 
 typedef struct survey {
   uint64_t now, tick;
-  bool alone;   // nobody attends, and whoever did has left operations behind
+  bool alone;   // no thread attends, and the last that did has left operations behind
   bool rests;   // it is the look before a rest: neighbours shall ring (relay.h)
   bool pending; // there are operations
   bool mine;    // some that the thread has to drive
@@ -317,8 +322,8 @@ static survey look_around(bool rests)
   return s;
 }
 
-// How to rest after such a look; AWAKE: not at all. At once: where others compute on every core, who yields first gets
-// it back milliseconds later.
+// How to rest after such a look; AWAKE: not at all. It rests at once: where others compute on every core, a thread that
+// yields first gets its core back milliseconds later.
 static int choose_rest(const survey *s, int idle)
 {
   if (s->moved) {

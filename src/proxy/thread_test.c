@@ -107,7 +107,7 @@ static void stands_back(void **state)
   fake_stop();
 }
 
-// The thread has fallen asleep, and whoever leaves says so by attend(-1) alone.
+// The thread has fallen asleep, and the thread that leaves says so by attend(-1) alone.
 static void asleep(void **state)
 {
   (void)state;
