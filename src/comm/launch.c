@@ -233,6 +233,17 @@ typedef struct channel_part {
   int channel; // its number; of messages, which may be many, modulo TT_MESSAGE_CHANNELS
 } channel_part;
 
+// Adds a lane that is ready, unless it has nothing to do. `flow`: as in channel_part.
+static inline void launch_add_lane(tt_plan *p, tt_lane *l, tt_lane **flow)
+{
+  if (TT_LIKELY(!l->done)) {
+    tt_plan_add(p, l, flow != NULL ? *flow : NULL);
+    if (flow != NULL) {
+      *flow = l;
+    }
+  }
+}
+
 // Adds one lane per strand of the channel's schedule. Inlined, so that one channel pays nothing for there being several
 // elsewhere.
 static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct ncclComm *comm, tt_plan *p, tt_call *c,
@@ -251,12 +262,7 @@ static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct
     l->after = part->after;
     l->lends = zerocopy & (TT_STEP_LEND | TT_STEP_LEND_IN_PLACE);
     l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
-    if (TT_LIKELY(!l->done)) {
-      tt_plan_add(p, l, part->flow != NULL ? *part->flow : NULL);
-      if (part->flow != NULL) {
-        *part->flow = l;
-      }
-    }
+    launch_add_lane(p, l, part->flow);
     if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
       ncclResult_t res = post_traffic(comm, cached, l, part->channel, p->ticket);
       if (res != ncclSuccess) {
@@ -289,9 +295,40 @@ static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm
   return ncclSuccess;
 }
 
-// Adds the lanes of an operation. Those of one `flow` (NULL: no message) run one after the other.
-static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_decision *d, tt_lane **flow)
+// What a call needs whose schedule is interpreted.
+static void prepare_schedule(struct ncclComm *comm, const tt_plan *p, const tt_task *t, tt_call *c)
 {
+  const tt_decision *d = t->decision;
+  const tt_schedule *s = d->cached->sched;
+  size_t bytes = tt_task_bytes(t);
+  c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
+  c->stream_put = bypasses(comm, t->func, c, blocks_of(s, c), bytes);
+  c->stream = c->stream_put && !c->fetched;
+  if (d->choice.direct && !comm->machine.all_local && p->stage_bytes == 0) {
+    find_memory(comm->port.row, s, c);
+  }
+  if (bytes >= comm->results.huge_pages.least) {
+    use_buffers(&comm->results.huge_pages, s, c);
+  }
+}
+
+// Adds the lanes of an operation that has been decided: they run what is left of its program, or interpret the
+// schedule. Those of one `flow` (NULL: no message) run one after the other.
+static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_task *t, tt_lane **flow)
+{
+  const tt_decision *d = t->decision;
+  for (int i = 0; d->program != NULL && i < d->program->nstrands; i++) {
+    tt_lane *l = &p->lanes[p->nlanes++];
+    tt_lane_resume(l, d->program, i, c, t->state.steps[i]);
+    launch_add_lane(p, l, flow);
+  }
+  if (d->program != NULL) {
+    return ncclSuccess;
+  }
+  if (TT_UNLIKELY(t->begun)) { // another one's decision took its place, and there was no memory for its program
+    return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
+  }
+  prepare_schedule(comm, p, t, c);
   if (TT_UNLIKELY(d->choice.channels > 1)) {
     return add_channels(comm, p, c, d);
   }
@@ -303,21 +340,6 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   part.after = -1;
   part.channel = flow == NULL ? 0 : p->nlanes % TT_MESSAGE_CHANNELS;
   return launch_add_part(comm, p, c, &part);
-}
-
-// Adds the lanes that run what is left of the task's program.
-static void add_rest(tt_plan *p, tt_call *c, const tt_task *t, const tt_program *program, tt_lane **flow)
-{
-  for (int i = 0; i < program->nstrands; i++) {
-    tt_lane *l = &p->lanes[p->nlanes++];
-    tt_lane_resume(l, program, i, c, t->state.steps[i]);
-    if (!l->done) {
-      tt_plan_add(p, l, flow != NULL ? *flow : NULL);
-      if (flow != NULL) {
-        *flow = l;
-      }
-    }
-  }
 }
 
 size_t tt_task_bytes(const tt_task *t)
@@ -335,44 +357,19 @@ static void mark_choice(tt_call *call, const tt_choice *c)
   call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(words, sizeof words, 12), c->decided);
 }
 
-// Adds the lanes of an operation whose schedule is interpreted, and tells profilers of them.
-static ncclResult_t add_lanes_profiled(tt_launch_events *l, tt_task *t, tt_call *c, const tt_decision *d,
-                                       tt_lane **flow)
-{
-  int first = l->plan->nlanes;
-  tt_profile_op_start(l, t, d, flow != NULL ? first : 0);
-  TT_TRY(add_lanes(l->comm, l->plan, c, d, flow));
-  tt_profile_op_lanes(l, c, d, first);
-  return ncclSuccess;
-}
-
-// Adds the lanes of an operation that has been decided, to the plan's last call. `flow`: as in add_lanes. `l` NULL:
-// profilers are not told.
+// Adds an operation to the plan's last call. `flow`: as in add_lanes. `l` NULL: profilers are not told.
 static ncclResult_t add_operation(struct ncclComm *comm, tt_plan *p, tt_task *t, tt_lane **flow, tt_launch_events *l)
 {
-  const tt_decision *d = t->decision;
-  const tt_schedule *s = d->cached->sched;
   tt_call *c = &p->calls[p->ncalls - 1];
-  size_t bytes = tt_task_bytes(t);
-  p->work.takes_us = TT_MAX(p->work.takes_us, d->takes_us);
-  if (l == NULL && d->program != NULL) {
-    add_rest(p, c, t, d->program, flow);
-    return ncclSuccess;
+  int first = p->nlanes;
+  p->work.takes_us = TT_MAX(p->work.takes_us, t->decision->takes_us);
+  if (TT_LIKELY(l == NULL)) {
+    return add_lanes(comm, p, c, t, flow);
   }
-  if (TT_UNLIKELY(
-          t->begun)) { // its decision has made room for another one's, and then there was no memory for its program
-    return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
-  }
-  c->fetched = t->func == TT_FUNC_ALLREDUCE && d->choice.fetches;
-  c->stream_put = bypasses(comm, t->func, c, blocks_of(s, c), bytes);
-  c->stream = c->stream_put && !c->fetched;
-  if (d->choice.direct && !comm->machine.all_local && p->stage_bytes == 0) {
-    find_memory(comm->port.row, s, c);
-  }
-  if (bytes >= comm->results.huge_pages.least) {
-    use_buffers(&comm->results.huge_pages, s, c);
-  }
-  return TT_UNLIKELY(l != NULL) ? add_lanes_profiled(l, t, c, d, flow) : add_lanes(comm, p, c, d, flow);
+  tt_profile_op_start(l, t, t->decision, flow != NULL ? first : 0);
+  TT_TRY(add_lanes(comm, p, c, t, flow));
+  tt_profile_op_lanes(l, c, t->decision, first);
+  return ncclSuccess;
 }
 
 // Queues a plan whose making has ended with `res`, or drops it. `l` NULL: profilers are not told.
@@ -481,22 +478,24 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   tt_plan *p;
   const tt_task *first = tasks;
   tt_stream *stream;
+  bool apart = false; // several streams
   for (size_t i = n; i-- > 0;) {
     if (is_open_message(&tasks[i])) {
       first = &tasks[i];
       *flow_of(comm, first) = NULL;
     }
     reported = tasks[i].events != NULL ? &events : reported;
+    apart |= tasks[i].stream != tasks->stream;
   }
   TT_TRY(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream));
   // A wrong stream is found before the proxy is told of anything.
-  TT_TRY(join_streams(comm, tasks, n, first->stream, true));
+  TT_TRY(apart ? join_streams(comm, tasks, n, first->stream, true) : ncclSuccess);
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
   }
   TT_TRY(end_plan(comm, p, reported, stream, first->stream, add_messages(comm, p, tasks, n, reported)));
-  return join_streams(comm, tasks, n, first->stream, false);
+  return apart ? join_streams(comm, tasks, n, first->stream, false) : ncclSuccess;
 }
 
 // How many of the tasks are collectives: what a tuner is told.

@@ -41,8 +41,8 @@ typedef struct tt_stamp {
 } tt_stamp;
 
 typedef struct tt_lane {
-  const struct tt_program *program; // runs its steps from `pc` up to `stop`; what is of schedules alone is not looked
-                                    // at. NULL: interprets `sched`
+  const struct tt_program *program; // runs its steps from `pc` up to `stop`, which are those of `strand` in all passes.
+                                    // NULL: interprets `sched`
   const tt_schedule *sched;
   const tt_strand *strand;
   tt_call *call;

@@ -54,9 +54,11 @@ typedef struct tt_program {
   int first[TT_PROGRAM_STRANDS + 1]; // step of each strand, and one behind the last
   uint64_t sig, sig_count;           // the call's fingerprint, without a sequence number
   tt_redop op;
-  tt_proto fifo;           // geometry of its FIFOs
-  struct tt_program *next; // the owner's list, and
-  uint64_t until;          // the owner's number of the first plan that does not use it any more
+  const tt_schedule *sched; // what it was compiled from,
+  size_t chunk;             // in chunks of so many elements,
+  tt_proto fifo;            // with FIFOs of this geometry
+  struct tt_program *next;  // the owner's list, and
+  uint64_t until;           // the owner's number of the first plan that does not use it any more
   tt_program_step *steps;
   char *scratch;        // of one call at a time; NULL: its steps need none
   tt_rank_page **pages; // of the peers that messages or free slots go to
@@ -68,8 +70,8 @@ typedef struct tt_program_state {
 } tt_program_state;
 
 // Compiles the schedule for calls like `call`, in chunks of `chunk` elements, with FIFO references of geometry `fifo`.
-// The links that the schedule mentions must be there, and stay. Free with tt_free. `call` has no device scalar. NULL:
-// there are too many steps or bytes, tokens, or a network; or there is no memory.
+// The schedule, and the links that it mentions, must be there and stay. Free with tt_free. `call` has no device scalar.
+// NULL: there are too many steps or bytes, tokens, or a network; or there is no memory.
 tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
                                tt_proto fifo);
 
@@ -85,8 +87,7 @@ typedef struct tt_program_call {
 bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks,
                     tt_program_state *state);
 
-// Runs a lane that goes on with a program (tt_lane_resume), as tt_lane_run does: as far as it goes, whatever the
-// budget, because its messages are small.
+// Runs a lane that has a program (tt_lane_resume), as tt_lane_run does.
 tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget);
 
 // Tells the peers of some programs that something was published or given back.

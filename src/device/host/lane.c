@@ -236,9 +236,14 @@ const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes)
   if (l->drains) {
     return NULL;
   }
-  const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
-  *bytes = count_in_pass(l, step, l->pos, l->chunk) * l->call->esize;
-  return step;
+  const tt_step *steps = &l->sched->steps[l->strand->first];
+  if (l->program != NULL) {
+    uint32_t taken = l->strand->count - (l->stop - l->pc) % l->strand->count;
+    *bytes = l->program->steps[l->pc].bytes;
+    return &steps[taken % l->strand->count];
+  }
+  *bytes = count_in_pass(l, &steps[l->pc], l->pos, l->chunk) * l->call->esize;
+  return &steps[l->pc];
 }
 
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)

@@ -149,6 +149,8 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
   d.p = (tt_program){.nstrands = sched->nstrands,
                      .claims = true,
                      .op = call->op,
+                     .sched = sched,
+                     .chunk = chunk,
                      .fifo = fifo,
                      .sig = call->sig,
                      .sig_count = call->sig_count};
@@ -407,7 +409,11 @@ bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c
 void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps)
 {
   *l = (tt_lane){.program = program,
+                 .sched = program->sched,
+                 .strand = &program->sched->strands[strand],
                  .call = call,
+                 .end = call->count,
+                 .max_chunk = program->chunk,
                  .pc = (uint32_t)(program->first[strand] + steps),
                  .stop = (uint32_t)program->first[strand + 1],
                  .fifo = (uint8_t)program->fifo,
@@ -443,13 +449,15 @@ tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget)
   const tt_call *c = l->call;
   const tt_program_call call = {
       .buffers = {(char *)c->in, c->out, q->scratch}, .sig = c->sig, .sig_count = c->sig_count};
-  int n = run_strand(q, &call, 0, (int)l->pc, (int)l->stop);
+  // About: the first step tells for all.
+  size_t cost = q->steps[0].bytes + 64, most = 1 + *budget / cost;
+  int n = run_strand(q, &call, 0, (int)l->pc, (int)(most < l->stop - l->pc ? l->pc + most : l->stop));
   if (n > 0 && q->npages > 0) {
     program_ring(port, q, &call);
   }
   l->pc += (uint32_t)n;
   l->waits_for = -1;
-  *budget -= TT_MIN(*budget, (size_t)n * (q->steps[0].bytes + 64));
+  *budget -= TT_MIN(*budget, (size_t)n * cost);
   l->done = l->pc == l->stop;
-  return l->done ? TT_RUN_DONE : program_wait(port, l, &call);
+  return l->done ? TT_RUN_DONE : *budget == 0 ? TT_RUN_MORE : program_wait(port, l, &call);
 }

@@ -147,6 +147,28 @@ static void test_a_lane_goes_on_where_the_caller_stopped(void **state)
   tt_free(p[1]);
 }
 
+// A lane whose steps are told one by one takes one at a time, and says which step of the schedule it is.
+static void test_a_lane_takes_one_step_for_a_byte(void **state)
+{
+  (void)state;
+  tt_program *p = exchange(0);
+  tt_lane l;
+  size_t bytes = 0, one = 1;
+  lane_of(&l, p, 0, (tt_program_state){{0}});
+  assert_ptr_equal(tt_lane_step(&l, &bytes), &schedules[0].steps[0]);
+  assert_int_equal(bytes, CHUNK);
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &one), TT_RUN_MORE);
+  assert_int_equal(one, 0);
+  assert_ptr_equal(tt_lane_step(&l, &bytes), &schedules[0].steps[1]);
+  one = 1;
+  assert_int_equal(tt_lane_run(&r->ports[0], &l, &one), TT_RUN_BLOCKED);
+  assert_int_equal(one, 1);
+  lane_of(&l, p, 0, (tt_program_state){.steps = {2 * PASSES - 1}});
+  assert_ptr_equal(tt_lane_step(&l, &bytes), &schedules[0].steps[1]);
+  assert_int_equal(bytes, BYTES - 2 * CHUNK);
+  tt_free(p);
+}
+
 // The caller stops at a message of another call, and the lane reports it.
 static void test_a_message_of_another_call_is_named(void **state)
 {
@@ -191,6 +213,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(test_other_calls_have_none, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scaled_inputs_and_scratch, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_lane_goes_on_where_the_caller_stopped, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_lane_takes_one_step_for_a_byte, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_message_of_another_call_is_named, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_full_fifo_is_waited_for, setup, teardown),
   };
