@@ -55,11 +55,17 @@ static const log_config fallback = {.level = TT_LOG_WARN, .mask = ~0u, .fd = STD
 
 // What building a configuration complains about; said when it is in place.
 typedef struct complaints {
-  char level[64];
-  char subsys[64];
-  char stamp_level[64];
-  char open_why[TT_TRUST_WHY];
+  int n;
+  char text[4][TT_ADVICE_BYTES];
 } complaints;
+
+static void __attribute__((format(printf, 2, 3))) complain(complaints *bad, const char *fmt, ...)
+{
+  va_list args;
+  va_start(args, fmt);
+  tt_vformat(bad->text[bad->n++], TT_ADVICE_BYTES, fmt, args);
+  va_end(args);
+}
 
 static const char *text_or(const char *text, const char *otherwise)
 {
@@ -83,43 +89,50 @@ static void read_host(log_config *c)
 // A list without one good name is no wish for silence, which would hide errors, too: the usual subsystems count.
 static unsigned read_mask(const char *list, complaints *bad)
 {
-  unsigned mask = tt_log_parse_subsys(list, bad->subsys, sizeof bad->subsys);
+  char unknown[64];
+  unsigned mask = tt_log_parse_subsys(list, unknown, sizeof unknown);
+  if (unknown[0] != '\0') {
+    complain(bad,
+             "NCCL_DEBUG_SUBSYS: there is no subsystem %s; use names such as INIT, COLL, P2P, SHM, NET, ENV or ALL",
+             unknown);
+  }
   return mask == 0 && list[0] != '^' ? TT_INIT | TT_BOOTSTRAP | TT_ENV : mask;
 }
 
 static void read_levels(log_config *c, complaints *bad)
 {
   const char *level = tt_param_now("NCCL_DEBUG");
+  char unknown[64];
   c->level = TT_LOG_NONE;
   if (level != NULL && !tt_log_parse_level(level, &c->level)) {
-    // Whoever sets the variable wants to read something: a level that shows the complaint.
-    c->level = TT_LOG_WARN;
-    snprintf(bad->level, sizeof bad->level, "%s", level);
+    c->level = TT_LOG_WARN; // the user wants to read something: a level that shows the complaint
+    complain(bad, "NCCL_DEBUG=%.63s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", level);
   }
   c->mask = read_mask(text_or(tt_param_now("NCCL_DEBUG_SUBSYS"), ""), bad);
-  c->stamp_levels = tt_log_parse_levels(text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), bad->stamp_level,
-                                        sizeof bad->stamp_level);
+  c->stamp_levels =
+      tt_log_parse_levels(text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), unknown, sizeof unknown);
+  if (unknown[0] != '\0') {
+    complain(bad, "NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL",
+             unknown);
+  }
   snprintf(c->stamp_format, sizeof c->stamp_format, "%s", text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_FORMAT"), ""));
 }
 
-// Opens c->path under the number that the log's file has had before, if any.
-static int open_file(const log_config *c, complaints *bad)
+// Opens c->path under the number that the log's file has had before, if any. -1: `why` says it.
+static int open_file(const log_config *c, char why[TT_TRUST_WHY])
 {
   if (history != NULL && strcmp(history->path, c->path) == 0 && file_fd >= 0) {
     return file_fd; // opening it again would cut what is in it
   }
   // A named pipe nobody reads, or reads too slowly, does not hold up the program.
-  int fd = tt_trust_create(c->path, O_APPEND, bad->open_why);
-  if (fd < 0) {
-    return -1;
-  }
-  if (file_fd < 0) {
-    file_fd = fd;
+  int fd = tt_trust_create(c->path, O_APPEND, why);
+  if (fd < 0 || file_fd < 0) {
+    file_fd = TT_MAX(file_fd, fd);
     return fd;
   }
   int res = dup3(fd, file_fd, O_CLOEXEC);
   if (res < 0) {
-    snprintf(bad->open_why, sizeof bad->open_why, "%s", strerror(errno));
+    snprintf(why, TT_TRUST_WHY, "%s", strerror(errno));
   }
   close(fd);
   return res;
@@ -128,37 +141,21 @@ static int open_file(const log_config *c, complaints *bad)
 static void log_read_file(log_config *c, complaints *bad)
 {
   const char *pattern = tt_param_now("NCCL_DEBUG_FILE");
+  char why[TT_TRUST_WHY];
+  int fd = -1;
   c->fd = STDOUT_FILENO;
   if (c->level <= TT_LOG_VERSION || pattern == NULL) {
     return;
   }
-  if (!tt_log_expand(pattern, c->host, (int)getpid(), c->path, sizeof c->path)) {
-    snprintf(bad->open_why, sizeof bad->open_why, "%s", strerror(ENAMETOOLONG));
-    return;
+  if (tt_log_expand(pattern, c->host, (int)getpid(), c->path, sizeof c->path)) {
+    fd = open_file(c, why);
+  } else {
+    snprintf(why, sizeof why, "%s", strerror(ENAMETOOLONG));
   }
-  int fd = open_file(c, bad);
-  if (fd < 0) {
-    return;
-  }
-  c->fd = fd;
-}
-
-static void say_complaints(const log_config *c, const complaints *bad)
-{
-  if (bad->level[0] != '\0') {
-    tt_advise_job("NCCL_DEBUG=%s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", bad->level);
-  }
-  if (bad->subsys[0] != '\0') {
-    tt_advise_job(
-        "NCCL_DEBUG_SUBSYS: there is no subsystem %s; use names such as INIT, COLL, P2P, SHM, NET, ENV or ALL",
-        bad->subsys);
-  }
-  if (bad->stamp_level[0] != '\0') {
-    tt_advise_job("NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL",
-                  bad->stamp_level);
-  }
-  if (bad->open_why[0] != '\0') {
-    tt_advise_job("NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, bad->open_why);
+  if (fd >= 0) {
+    c->fd = fd;
+  } else {
+    complain(bad, "NCCL_DEBUG_FILE: cannot open %s (%s); writing to standard output", c->path, why);
   }
 }
 
@@ -191,14 +188,16 @@ static const log_config *config_get(void)
   }
   // Before the lock: the first call logs what it finds in the environment.
   tt_params_get();
-  complaints bad = {0};
+  complaints bad = {.n = 0};
   pthread_mutex_lock(&build_lock);
   c = __atomic_load_n(&current, __ATOMIC_ACQUIRE);
   if (c == NULL) {
     c = build(&bad);
   }
   pthread_mutex_unlock(&build_lock);
-  say_complaints(c, &bad);
+  for (int i = 0; i < bad.n; i++) {
+    tt_advise_job("%s", bad.text[i]);
+  }
   return c;
 }
 

@@ -11,23 +11,6 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
 
-// Connects to the neighbours. A rank that has a byte of every rank knows that the whole ring stands.
-static ncclResult_t join_ring(tt_bootstrap *b, const tt_addrs *next)
-{
-  if (b->nranks == 1) {
-    return ncclSuccess;
-  }
-  TT_TRY(tt_ring_form(b, next));
-  return tt_bootstrap_barrier(b);
-}
-
-// With NCCL_COMM_ID there is no process that made the id: rank 0 starts the root.
-static ncclResult_t start_fixed_root(const tt_id *id, int rank)
-{
-  tt_addrs bound;
-  return rank == 0 && (id->flags & TT_ID_FIXED) != 0 ? tt_lobby_add(id, &bound) : ncclSuccess;
-}
-
 // How a connection runs: between an own address and another one. `list`: what the listener of the two had told the
 // other side. Every row stands for itself, because ranks of one process write theirs at the same time.
 static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, const tt_addr *other,
@@ -48,8 +31,7 @@ static void log_ways(const tt_bootstrap *b, const tt_join *j)
     const char *name;
     int rank, fd;
     const tt_addrs *list;
-  } sides[] = {{"successor", (b->rank + 1) % b->nranks, b->next, &j->next},
-               {"predecessor", (b->rank + b->nranks - 1) % b->nranks, b->prev, &b->own}};
+  } sides[] = {{"successor", b->successor, b->next, &j->next}, {"predecessor", b->predecessor, b->prev, &b->own}};
   tt_addr own, other;
   char who[32];
   if (!tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP)) {
@@ -133,16 +115,22 @@ static ncclResult_t parse_ids(const ncclUniqueId *ids, int *n, int nranks, tt_id
 static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
 {
   uint64_t began = tt_now_ns();
+  tt_addrs bound;
   bool rootless;
   TT_TRY(check_roots(j, &rootless));
   if (rootless) {
     tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d is alone, without a root", b->rank);
     return ncclSuccess;
   }
-  TT_TRY(start_fixed_root(&j->ids[0], b->rank));
+  if (b->rank == 0 && (j->ids[0].flags & TT_ID_FIXED) != 0) {
+    TT_TRY(tt_lobby_add(&j->ids[0], &bound)); // with NCCL_COMM_ID no process has made the id
+  }
   TT_TRY(tt_bs_begin(b, "asking the root for the next rank"));
   TT_TRY(tt_join_roots(j));
-  TT_TRY(join_ring(b, &j->next));
+  if (b->nranks > 1) {
+    TT_TRY(tt_ring_form(b, &j->next));
+    TT_TRY(tt_bootstrap_barrier(b)); // shows that the whole ring stands
+  }
   tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", b->rank, b->nranks,
           (double)(tt_now_ns() - began) / TT_NS_PER_MS);
   log_ways(b, j);
@@ -283,8 +271,7 @@ static ncclResult_t connect_child(const tt_bootstrap *parent, tt_bootstrap *chil
                                   const split_card *cards)
 {
   TT_TRY(check_cards(parent, child, members, cards));
-  return child->nranks > 1 ? tt_ring_form(child, &cards[members[(child->rank + 1) % child->nranks]].addrs)
-                           : ncclSuccess;
+  return child->nranks > 1 ? tt_ring_form(child, &cards[members[child->successor]].addrs) : ncclSuccess;
 }
 
 ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag,

@@ -143,14 +143,15 @@ ncclResult_t tt_join_roots(tt_join *j);
 
 struct tt_bootstrap {
   int rank, nranks;
-  pid_t owner; // process that made it: a forked child closes its copies and nothing more
+  int successor, predecessor; // ranks
+  pid_t owner;                // process that made it: a forked child closes its copies and nothing more
   tt_key key;
   uint8_t name[16];                                 // tt_bootstrap_secret
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
   const char *what;                                 // the call that uses the ring, for messages; NULL: creation
   tt_greeter door;                                  // open until the predecessor has come
   tt_addrs own;        // where it was; splits listen on the same addresses. None when nranks is 1
-  int next, prev;      // ring connections, -1: none
+  int next, prev;      // connections to the successor and the predecessor, -1: none
   ncclResult_t broken; // ncclSuccess, or what every later call returns
   uint32_t sequence;   // collective operations so far
   char doing[96];      // "rank 1 of 4: ...", for lines and errors

@@ -46,17 +46,12 @@ void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
   memcpy(id, &l, sizeof(l));
 }
 
-static bool all_zero(const ncclUniqueId *id)
-{
-  static const ncclUniqueId zero;
-  return memcmp(id, &zero, sizeof(zero)) == 0;
-}
-
 ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
 {
+  static const ncclUniqueId zero;
   id_layout l;
   memcpy(&l, id, sizeof(l));
-  if (all_zero(id)) {
+  if (memcmp(id, &zero, sizeof(zero)) == 0) {
     return tt_fail(ncclInvalidArgument,
                    "the unique id is all zero: not an id made by ncclGetUniqueId. Was it sent to this rank?");
   }

@@ -35,16 +35,6 @@ typedef struct {
   char stage[STAGE];  // what has just come
 } gather;
 
-static int predecessor_of(const tt_bootstrap *b)
-{
-  return (b->rank + b->nranks - 1) % b->nranks;
-}
-
-static int successor_of(const tt_bootstrap *b)
-{
-  return (b->rank + 1) % b->nranks;
-}
-
 static tt_frame stop_frame(int cause, ncclResult_t code, uint32_t reason)
 {
   return (tt_frame){.kind = FRAME_STOP, .number = (uint32_t)cause, .size = (uint64_t)code | (uint64_t)reason << 32};
@@ -96,7 +86,7 @@ static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
 {
   tt_frame f, none = {.kind = 0};
   bool whole = tt_sock_recv(b->next, &f, sizeof(f)) == sizeof(f);
-  return neighbour_ended(b, g, successor_of(b), whole ? &f : &none);
+  return neighbour_ended(b, g, b->successor, whole ? &f : &none);
 }
 
 // Bytes of one direction.
@@ -151,7 +141,7 @@ static ncclResult_t check_frame(const gather *g)
   tt_bootstrap *b = g->b;
   const tt_frame *f = &g->head;
   if (f->kind != FRAME_BLOCK) {
-    return neighbour_ended(b, g, predecessor_of(b), f);
+    return neighbour_ended(b, g, b->predecessor, f);
   }
   if (f->number == b->sequence && f->size == g->size) {
     return ncclSuccess;
@@ -159,7 +149,7 @@ static ncclResult_t check_frame(const gather *g)
   end_ring(b, g, stop_frame(b->rank, ncclInvalidUsage, GONE));
   return tt_fail(ncclInvalidUsage,
                  "%s: rank %d calls all-gather %u with %llu bytes, rank %d calls all-gather %u with %zu bytes",
-                 b->doing, predecessor_of(b), f->number, (unsigned long long)f->size, b->rank, b->sequence, g->size);
+                 b->doing, b->predecessor, f->number, (unsigned long long)f->size, b->rank, b->sequence, g->size);
 }
 
 // Spreads received bytes over frames and blocks.
@@ -167,7 +157,7 @@ static ncclResult_t take_bytes(gather *g, const char *from, size_t n)
 {
   while (n > 0) {
     size_t part;
-    char *to = stream_place(g, g->in, predecessor_of(g->b), &g->head, &part);
+    char *to = stream_place(g, g->in, g->b->predecessor, &g->head, &part);
     part = TT_MIN(part, n);
     memcpy(to, from, part);
     from += part;
@@ -190,7 +180,7 @@ static ncclResult_t receive_blocks(gather *g, bool *moved)
       return ncclSuccess;
     }
     if (n < 0) {
-      return neighbour_ended(b, g, predecessor_of(b), &(tt_frame){.kind = 0});
+      return neighbour_ended(b, g, b->predecessor, &(tt_frame){.kind = 0});
     }
     TT_TRY(take_bytes(g, g->stage, (size_t)n));
     *moved = true;
@@ -203,7 +193,7 @@ static int late_rank(const gather *g)
 {
   const tt_bootstrap *b = g->b;
   int block = (int)(g->in / (sizeof(tt_frame) + g->size));
-  return block < b->nranks - 1 ? (predecessor_of(b) - block + b->nranks) % b->nranks : successor_of(b);
+  return block < b->nranks - 1 ? (b->predecessor - block + b->nranks) % b->nranks : b->successor;
 }
 
 // Time in which this process itself was held up does not count, or a job that is stopped as a whole would not go on.
@@ -294,9 +284,9 @@ static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t
 {
   char at[TT_ADDRS_TEXT];
   tt_dial *d = NULL;
-  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = successor_of(b), .nranks = b->nranks};
+  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = b->successor, .nranks = b->nranks};
   int e = tt_dial_start(next, &b->key, &h, deadline_ns, &d);
-  tt_bs_awaits(b, "rank %d", successor_of(b));
+  tt_bs_awaits(b, "rank %d", b->successor);
   ncclResult_t res = e == 0 ? tt_bs_dial(b, d, &b->next, &e) : ncclSuccess;
   tt_dial_cancel(d);
   if (res != ncclSuccess || e == 0) {
@@ -304,13 +294,13 @@ static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t
   }
   bool ours = tt_sock_is_shortage(e);
   return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing,
-                 successor_of(b), tt_addrs_text(next, at), tt_sock_error_text(e),
+                 b->successor, tt_addrs_text(next, at), tt_sock_error_text(e),
                  ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
 {
-  tt_bs_awaits(b, "rank %d", predecessor_of(b));
+  tt_bs_awaits(b, "rank %d", b->predecessor);
   while (b->prev < 0) {
     struct pollfd want = {.fd = b->next, .events = POLLIN};
     TT_TRY(tt_bs_wait(b, &want, 1, deadline_ns));
@@ -319,10 +309,10 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
     }
     if (b->prev < 0 && tt_now_ns() >= deadline_ns) {
       return b->door.shortage != 0
-                 ? tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, predecessor_of(b),
+                 ? tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, b->predecessor,
                            tt_sock_error_text(b->door.shortage))
                  : tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing,
-                           predecessor_of(b));
+                           b->predecessor);
     }
   }
   return ncclSuccess;

@@ -40,6 +40,8 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
   b->next = b->prev = -1;
   b->rank = rank;
   b->nranks = nranks;
+  b->successor = (int)(((int64_t)rank + 1) % nranks); // of a number out of range, which the root refuses: nothing
+  b->predecessor = (int)(((int64_t)rank + nranks - 1) % nranks);
   b->owner = getpid();
   b->key = *key;
   tt_key name = tt_key_derive(key, "name", NULL, 0);
@@ -85,7 +87,7 @@ static void let_prev_in(tt_bootstrap *b)
   tt_hello h;
   int fd = -1;
   while (tt_greeter_next(&b->door, &h, &fd)) {
-    if (h.rank == (b->rank + b->nranks - 1) % b->nranks && b->prev < 0) {
+    if (h.rank == b->predecessor && b->prev < 0) {
       b->prev = fd;
     } else {
       tt_info(TT_BOOTSTRAP, "%s: dropped a connection from rank %d, which is not the predecessor", b->doing, h.rank);
