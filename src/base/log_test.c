@@ -307,7 +307,7 @@ static void strange_files_are_left_alone(void **unused)
   assert_int_equal(link(below(folder, "victim"), below(folder, "second")), 0);
   expect_log(below(folder, "second"), "2 names");
   unlink(below(folder, "second"));
-  if (geteuid() == 0) { // who else can make other people's links
+  if (geteuid() == 0) { // only root can make other users' links
     assert_int_equal(symlink("victim", below(folder, "link")), 0);
     assert_int_equal(lchown(below(folder, "link"), 12345, 12345), 0);
     expect_log(below(folder, "link"), "the link belongs to user 12345");

@@ -47,13 +47,13 @@ static struct {
   char reported;
 } state = {.once = PTHREAD_ONCE_INIT};
 
-// Texts of parameters, as far as they find room: a program that unloads the library leaves none of them behind.
+// Texts of parameters. Those without room here are allocated, and a program that unloads the library leaks them.
 static struct {
   size_t used;
   char room[8192];
 } texts;
 
-// Lines to say when loading is over: the log needs parameters itself. The last one tells that there were more.
+// Lines for the log, written when loading is over, because the log needs parameters itself. A full list says so.
 enum { NOTES = 64, NOTE_BYTES = 400, FILE_NOTES = 8 };
 typedef struct note {
   tt_log_level level;
@@ -65,7 +65,7 @@ typedef struct note_list {
 } note_list;
 static note_list *pending;
 
-// Who stands in place of the environment (an environment plugin), and who finds that out. The opener is set before
+// What stands in place of the environment (an environment plugin), and the function that finds out. It is set before
 // main.
 static tt_param_opener *opener;
 static const tt_param_source *source;
@@ -74,7 +74,7 @@ static _Thread_local bool loading; // this thread is reading the parameters just
 static void __attribute__((format(printf, 2, 3))) note_add(tt_log_level level, const char *fmt, ...)
 {
   if (pending == NULL || pending->count == NOTES) {
-    return; // without memory, or flooded: the values count, not the talk
+    return; // without memory, or full: the values are still read
   }
   note *n = &pending->notes[pending->count++];
   va_list args;
@@ -113,13 +113,13 @@ static char *text_keep(const char *text)
   return copy;
 }
 
-// What may be said of a value.
+// The value as messages may show it.
 static const char *shown(const tt_param_row *row, const char *text)
 {
   return row->flags & TT_PARAM_SECRET ? TT_PARAM_NOT_SHOWN : text;
 }
 
-// What stands in place of a value that is of no use.
+// Says which value is not usable, and what is used instead.
 static void note_bad(const tt_param_row *row, const char *text, const char *where, const char *expected)
 {
   bool none = strcmp(row->def_text, "NULL") == 0 || strcmp(row->def_text, "UNSET") == 0;
@@ -127,7 +127,7 @@ static void note_bad(const tt_param_row *row, const char *text, const char *wher
            none ? "it counts as not set" : "using the default ", none ? "" : row->def_text);
 }
 
-// Does the value mean something? If not, says so. *number: of a row of numbers.
+// Is the value valid? If not, a note says so. *number: the value of a row of numbers.
 static bool is_good(const tt_param_row *row, const char *text, const char *where, int64_t *number)
 {
   char expected[TT_PARAM_EXPECTED];
@@ -177,8 +177,7 @@ static bool starts_with(const char *text, const char *prefix)
   return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-// Names that somebody else reads and that are like none of ours are not this library's business: those of the perf
-// programs, all of TUTTI_.
+// A TUTTI_ name that resembles none of ours may belong to another program of this project: nothing is said about it.
 static void note_unknown(const char *name, const char *where)
 {
   if (pending == NULL || pending->count == NOTES) {
@@ -197,7 +196,7 @@ static bool is_our_variable(const char *name)
   return (starts_with(name, "NCCL_") && !starts_with(name, "NCCL_TESTS_")) || starts_with(name, "TUTTI_");
 }
 
-// What the source needs itself is the process's own.
+// Variables that the source itself needs are read from the process's environment.
 static bool is_own(const char *name)
 {
   return strcmp(name, "NCCL_ENV_PLUGIN") == 0 || strcmp(name, "NCCL_CONF_FILE") == 0;

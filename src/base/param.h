@@ -146,8 +146,8 @@ typedef void tt_conf_fn(void *arg, const tt_conf_line *line);
 // call, line 0). Logs nothing.
 ncclResult_t tt_param_parse_conf(const char *text, size_t len, tt_conf_fn *fn, void *arg);
 
-// The known name with the same prefix (NCCL_ or TUTTI_) that is nearest to `name`, the first of several; NULL when it
-// is more than three and a half letters away, or more than a third of the name without the prefix and half a letter. A
-// letter that differs, is missing or is too many counts one. A whole word between underscores counts two and a half
-// where it is missing, three and a half where it is one too many at the end.
+// The known name with the same prefix (NCCL_ or TUTTI_) that is nearest to `name`; the first one where several are
+// equally near. NULL: all are too far, which is more than three and a half letters, or more than a third of the name
+// without the prefix and half a letter. A letter that differs, is missing or is extra counts as one. A whole word
+// between underscores counts as two and a half where it is missing, as three and a half where it is extra at the end.
 const char *tt_param_nearest(const char *name);

@@ -16,9 +16,9 @@ enum { TEXT_BYTES = 1024 };
 static __thread char thread_text[TEXT_BYTES];
 static __thread char other_text[TEXT_BYTES];
 
-// The process's last error. Rule: whoever sets `busy` from 0 to 1 may touch `text`, nobody waits for it without a
-// bound. A writer that finds it taken leaves: another thread is recording an error this very moment, and that one is
-// the last. So no thread can be stuck here, not even in the child of a fork that happened meanwhile.
+// The process's last error. Only the thread that sets `busy` from 0 to 1 may touch `text`, and every wait for it has a
+// bound. A writer that finds it taken leaves, because another thread is recording the last error at this moment. So no
+// thread can be stuck here, not even in the child of a fork that happened meanwhile.
 static struct {
   char busy;
   char text[TEXT_BYTES];

@@ -1,6 +1,6 @@
 // result.h: error codes with text. Level 0; the front door for failure handling.
 //
-// Whoever detects an error calls tt_fail() once (what, which object, which value, what to try).
+// The function that detects an error calls tt_fail() once (what, which object, which value, what to try).
 // Callers pass the code on with TT_TRY and add nothing.
 #pragma once
 #include "base/util.h"

@@ -25,14 +25,16 @@ typedef struct tt_bootstrap tt_bootstrap;
 // interface, no descriptors), ncclInvalidArgument (NCCL_COMM_ID), ncclInvalidUsage (NCCL_SOCKET_FAMILY).
 ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 
-// Joins as `rank` of `nranks`. Waits for all others. The result is written to *out only on success; free with
-// tt_bootstrap_destroy. `nids` ids, the same on all ranks, at most nranks: the ranks are divided among their roots as
-// evenly as possible, in order, so that many ranks do not wait for one root. With NCCL_COMM_ID there is one root,
-// whatever nids is. Errors, each naming ranks and values: ncclInvalidArgument (not an id made by tt_bootstrap_id, nids
-// or nranks out of range, an id twice), ncclInvalidUsage (two ranks with one number, a rank outside 0..nranks-1, ranks
-// that disagree about nranks or the ids, id already used), ncclSystemError (root unreachable), ncclRemoteError (a peer
-// or a root went away; ranks that did not come within NCCL_BOOTSTRAP_TIMEOUT). What is wrong with one rank is told to
-// all, of all roots: a rank number out of range is reported to the root like any other.
+// Joins as `rank` of `nranks`, and waits for all others. The result is written to *out only on success; free it with
+// tt_bootstrap_destroy. `nids` ids, the same on all ranks, at most nranks. The ranks are divided among their roots in
+// order, as evenly as possible, so that many ranks do not wait for one root. With NCCL_COMM_ID there is one root,
+// whatever nids is. An error of one rank is reported to all ranks of all roots; a rank number out of range is reported
+// to the root like any other. Errors, each with ranks and values:
+//   ncclInvalidArgument  not an id made by tt_bootstrap_id; nids or nranks out of range; an id twice.
+//   ncclInvalidUsage     two ranks with one number; a rank outside 0..nranks-1; ranks that disagree about nranks or the
+//                        ids; an id that was already used.
+//   ncclSystemError      a root cannot be reached.
+//   ncclRemoteError      a peer or a root went away; a rank did not come within NCCL_BOOTSTRAP_TIMEOUT.
 ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank,
                                const volatile uint32_t *abort_flag, tt_bootstrap **out);
 

@@ -291,7 +291,7 @@ static void test_comm_id_strangers(void **state)
   (void)state;
   tt_addr any = {.family = AF_INET, .ip = {127, 0, 0, 1}};
   if (geteuid() != 0) {
-    skip(); // who else can become another user
+    skip(); // only root can become another user
   }
   assert_int_equal(start_comm_id("comm_id_stranger", "127.0.0.1", &any), 0);
   assert_int_equal(start_comm_id("comm_id_strange_root", "127.0.0.1", &any), 0);

@@ -59,11 +59,13 @@ int tt_conn_greet(tt_conn *c, int fd);
 int tt_conn_accept(tt_conn *c, const tt_welcome *welcome, const char **why);
 // The connecting side: begins to connect. 0, c->fd is the caller's, or -errno (-EPERM: the kernel forbids it).
 int tt_conn_start(tt_conn *c, const tt_addr *to);
-// Goes on as far as possible. After the greeting it waits until `speak`, then says `hello` under `key`. 1: the other
-// end has proved itself; 0: not yet; < 0: -EPROTO, -EPROTONOSUPPORT (no greeting of ours), -EACCES (the proof is wrong,
-// or the other end says that our hello is), -EKEYREJECTED (a public key, and another user's process of this machine),
-// or the connection's error. -ECONNRESET before the proof means that it was dropped unread, for want of room, and may
-// be tried again.
+// Goes on as far as possible. After the greeting it waits until `speak`, then sends `hello` under `key`. 1: the other
+// end has proved itself; 0: not yet; < 0: an error.
+//   -EPROTO, -EPROTONOSUPPORT  no greeting of ours.
+//   -EACCES                    the proof is wrong, or the other end says that our hello is.
+//   -EKEYREJECTED              a public key, and another user's process of this machine.
+//   -ECONNRESET                before the proof: the listener had no room and dropped it unread. It may be tried again.
+//   others                     the connection's error.
 int tt_conn_connect(tt_conn *c, const tt_key *key, const tt_hello *hello, bool speak);
 
 // Opens it for notes. Takes over `fd`, on which `hello` has been answered under `key`. `accepted`: by this side. 0, or

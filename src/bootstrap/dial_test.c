@@ -1,5 +1,5 @@
-// dial_test.c: both sides of the handshake: who gets in, who does not, which address is taken, and that strangers
-// disturb nobody. Loopback only.
+// dial_test.c: both sides of the handshake: which side gets in, which does not, which address is taken, and that
+// strangers disturb nobody. Loopback only.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -376,7 +376,7 @@ typedef struct {
   int fd;
   size_t first, second; // bytes
   uint8_t words[64];
-  int over; // atomic: who dialled has had enough
+  int over; // atomic: the dialling side has finished
 } liar;
 
 static void *lie(void *arg)

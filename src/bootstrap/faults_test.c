@@ -426,7 +426,7 @@ static void test_door_closes(void **state)
     assert_true(tt_addrs_good(own));
     assert_int_equal(p[i].b->door.addrs.n, 0);
     int e = tt_tcp_connect(&own->a[0], &until, &fd);
-    // A free port may be given to who connects to it.
+    // The kernel may give a free port to the very socket that connects to it.
     bool to_itself = e == 0 && tt_sock_local(fd, &mine) == 0 && mine.port == own->a[0].port;
     assert_true(e == -ECONNREFUSED || to_itself);
     tt_sock_close(&fd);

@@ -1,9 +1,9 @@
 // hello.h: keys, and the three messages by which both ends of a connection prove that they know one (conn.h sends
 // them).
 //
-//   greeting   accepting side, at once: a nonce that has never been used before
-//   hello      connecting side: its rank, a nonce of its own, and a seal (keyed hash) over greeting and hello
-//   proof      accepting side: a seal over greeting and hello under another label
+//   greeting   accepting side, at once: a nonce that has never been used before.
+//   hello      connecting side: its rank, a nonce of its own, and a seal (keyed hash) over greeting and hello.
+//   proof      accepting side: a seal over greeting and hello under another label.
 //
 // All three have a fixed size. The secret itself never travels. A process without it can neither make nor change a
 // hello or a proof. A recording is worthless, because nonces differ. Hashes are BLAKE2b (libsodium's

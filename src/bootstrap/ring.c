@@ -1,8 +1,8 @@
 // ring.c: the ring of ranks, and the all-gather that runs on it.
 //
-// Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. Before each block goes
-// a frame, so that a wrong size or a skipped call is named, and so that a rank that must stop can say which rank is the
-// cause: STOP frames go both ways round the ring, and every rank names the same culprit. Blocks are passed on as soon
+// Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. A frame stands
+// before each block, so that a wrong size or a skipped call can be named. A rank that must stop sends STOP frames both
+// ways round the ring. They say which rank is the cause, so every rank names the same one. Blocks are passed on as soon
 // as they are complete; under load many go in one system call.
 #include <errno.h>
 #include <string.h>

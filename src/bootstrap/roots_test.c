@@ -173,7 +173,7 @@ static void test_abort(void **state)
     player *p = cast_many(6, 2, NULL);
     unsigned before = count_joined();
     start_players(p, 5);
-    await_joined(before, 7); // all five have, ranks 0 and 3 both roots: who ends before it has joined is only missed
+    await_joined(before, 7); // all five have, ranks 0 and 3 at both roots: one that ends earlier is only missed
     __atomic_store_n(&p[3 + who].abort_flag, 1, __ATOMIC_RELAXED);
     finish_players(p, 5);
     assert_int_equal(p[3 + who].res, ncclInternalError);

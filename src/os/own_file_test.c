@@ -22,7 +22,7 @@ typedef struct deal {
   uid_t owner;
   gid_t group;
   bool obeyed_by_root;
-  bool obeyed_by_user; // who has named it
+  bool obeyed_by_user; // that has named it
 } deal;
 
 static const deal deals[] = {
@@ -36,7 +36,7 @@ static const deal deals[] = {
     {0664, THEIRS, 0, false, false}, // the process's own group is no exception
 };
 
-// Settings and the user's own files are judged alike. Root obeys no other user's file, whoever named it.
+// Settings and the user's own files are judged alike. Root obeys no other user's file, also not one that is named.
 static void test_trusted_contents(void **state)
 {
   (void)state;
@@ -45,7 +45,7 @@ static void test_trusted_contents(void **state)
   assert_true(fd >= 0);
   if (geteuid() != 0) {
     unlink(path);
-    skip(); // who else can give files away
+    skip(); // only root can give files away
   }
   for (size_t i = 0; i < TT_COUNT(deals); i++) {
     const deal *d = &deals[i];

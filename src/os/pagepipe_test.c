@@ -69,7 +69,7 @@ static void test_pieces(void **state)
 }
 
 // So many pages fit, which is one less where the memory does not begin with one; the rest is not given until there is
-// room again. Who reads nothing for long gets nothing more, and yet what there is, by the same number.
+// room again. A reader that reads nothing for long gets nothing new, but still gets what there is, by the same number.
 static void test_full(void **state)
 {
   (void)state;

@@ -1,4 +1,4 @@
-// proc_test.c: who a process is, whether it lives, and what it looks like from another.
+// proc_test.c: the identity of a process, whether it lives, and how another process sees it.
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stddef.h>
