@@ -32,6 +32,12 @@ static inline size_t count_in_pass(const tt_lane *l, const tt_step *step, size_t
   return start >= l->end ? 0 : TT_MIN(chunk, l->end - start);
 }
 
+// The same in the lane's current pass, in bytes.
+static inline size_t lane_bytes(const tt_lane *l, const tt_step *step)
+{
+  return count_in_pass(l, step, l->pos, l->chunk) * l->call->esize;
+}
+
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
 {
   l->program = NULL;
@@ -64,96 +70,85 @@ void tt_lane_share(tt_lane *l, size_t begin, size_t end)
   }
 }
 
-static inline tt_proto fifo_of(const tt_lane *l, const tt_ref *r)
+static inline bool posts(const tt_ref *r)
 {
-  return r->kind == TT_TOKEN ? TT_TOK : (tt_proto)l->fifo;
+  return r->kind == TT_FIFO || r->kind == TT_TOKEN;
 }
 
-static inline bool source_ready(tt_link *link, const tt_lane *l, const tt_ref *r)
+// The FIFO of a message or token; NULL: the reference is neither.
+static inline tt_fifo *lane_fifo(const tt_port *port, const tt_lane *l, const tt_ref *r, bool source)
 {
-  if (r->kind == TT_FIFO || r->kind == TT_TOKEN) {
-    return tt_fifo_arrived(&link->recv[fifo_of(l, r)]);
+  if (!posts(r)) {
+    return NULL;
   }
-  return r->kind != TT_DRAIN || tt_offers_drained(link);
-}
-
-static inline bool lane_has_room(tt_link *link, const tt_lane *l, const tt_step *step, const tt_ref *r)
-{
-  return tt_fifo_room(&link->send[fifo_of(l, r)]) &&
-         (r->kind != TT_TOKEN || r->offer == TT_OFFER_NONE ||
-          tt_offer_room(link, l->call, r, count_in_pass(l, step, l->pos, l->chunk) * l->call->esize));
+  tt_link *link = port->links[r->peer];
+  return &(source ? link->recv : link->send)[r->kind == TT_TOKEN ? TT_TOK : l->fifo];
 }
 
 bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *source)
 {
-  return source->kind < TT_FIFO || source_ready(port->links[source->peer], l, source);
+  const tt_fifo *f = lane_fifo(port, l, source, true);
+  return f != NULL ? tt_fifo_arrived(f) : source->kind != TT_DRAIN || tt_offers_drained(port->links[source->peer]);
 }
 
 bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination)
 {
-  bool sends = destination->kind == TT_FIFO || destination->kind == TT_TOKEN;
-  return !sends || lane_has_room(port->links[destination->peer], l, step, destination);
+  tt_fifo *f = lane_fifo(port, l, destination, false);
+  if (f == NULL || !tt_fifo_room(f)) {
+    return f == NULL;
+  }
+  return destination->offer == TT_OFFER_NONE ||
+         tt_offer_room(port->links[destination->peer], l->call, destination, lane_bytes(l, step));
 }
 
 // Is everything the step needs there? Remembers the peer it waits for.
-static bool step_ready(tt_port *port, tt_lane *l, const tt_step *step)
+static bool step_ready(const tt_port *port, tt_lane *l, const tt_step *step)
 {
-  const tt_ref *r = l->sched->refs + step->src;
-  for (int i = 0; i < step->nsrc; i++, r++) {
-    if (r->kind < TT_FIFO) {
-      continue;
-    }
-    if (!source_ready(port->links[r->peer], l, r)) {
-      l->receives = r->kind != TT_DRAIN;
-      l->waits_for = r->peer;
-      return false;
+  const tt_ref *src = l->sched->refs + step->src, *dst = l->sched->refs + step->dst, *missing = NULL;
+  for (int i = 0; i < step->nsrc && missing == NULL; i++) {
+    missing = tt_lane_source_ready(port, l, &src[i]) ? NULL : &src[i];
+  }
+  l->receives = missing != NULL && missing->kind != TT_DRAIN;
+  for (int i = 0; i < step->ndst && missing == NULL; i++) {
+    missing = tt_lane_has_room(port, l, step, &dst[i]) ? NULL : &dst[i];
+  }
+  l->waits_for = missing != NULL ? missing->peer : -1;
+  return missing == NULL;
+}
+
+static void step_ring(const tt_port *port, const tt_ref *refs, int n)
+{
+  for (int i = 0; i < n; i++) {
+    if (posts(&refs[i])) {
+      tt_page_ring(port->links[refs[i].peer]->page, port->rank);
     }
   }
-  r = l->sched->refs + step->dst;
-  for (int i = 0; i < step->ndst; i++, r++) {
-    if ((r->kind == TT_FIFO || r->kind == TT_TOKEN) && !lane_has_room(port->links[r->peer], l, step, r)) {
-      l->receives = false;
-      l->waits_for = r->peer;
-      return false;
-    }
-  }
-  l->waits_for = -1;
-  return true;
 }
 
 // Gives back what was received, publishes what is sent, and wakes the peers concerned.
-static void step_publish(tt_port *port, tt_lane *l, const tt_step *step, uint32_t bytes)
+static void step_publish(const tt_port *port, const tt_lane *l, const tt_step *step, uint32_t bytes)
 {
-  const tt_call *c = l->call;
-  bool posted = false;
   const tt_ref *dst = l->sched->refs + step->dst, *src = l->sched->refs + step->src;
+  bool posted = false;
   for (int i = 0; i < step->ndst; i++) {
-    if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
-      tt_fifo_publish(&port->links[dst[i].peer]->send[fifo_of(l, &dst[i])],
-                      dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->sent_bytes, c->sig,
-                      c->sig_count);
+    tt_fifo *f = lane_fifo(port, l, &dst[i], false);
+    if (f != NULL) {
+      uint32_t size = dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->sent_bytes;
+      tt_fifo_publish(f, size, l->call->sig, l->call->sig_count);
       posted = true;
     }
   }
   for (int i = 0; i < step->nsrc; i++) {
-    if (src[i].kind == TT_FIFO || src[i].kind == TT_TOKEN) {
-      tt_fifo_release(&port->links[src[i].peer]->recv[fifo_of(l, &src[i])]);
+    tt_fifo *f = lane_fifo(port, l, &src[i], true);
+    if (f != NULL) {
+      tt_fifo_release(f);
       posted = true;
     }
   }
-  if (!posted) {
-    return;
-  }
-  tt_bell_fence();
-  for (int i = 0; i < step->ndst; i++) {
-    if (dst[i].kind == TT_FIFO || dst[i].kind == TT_TOKEN) {
-      tt_page_ring(port->links[dst[i].peer]->page, port->rank);
-    }
-  }
-  for (int i = 0; i < step->nsrc; i++) {
-    if (src[i].kind == TT_FIFO || src[i].kind == TT_TOKEN) {
-      tt_page_ring(port->links[src[i].peer]->page, port->rank);
-    }
+  if (posted) {
+    tt_bell_fence();
+    step_ring(port, dst, step->ndst);
+    step_ring(port, src, step->nsrc);
   }
 }
 
@@ -242,7 +237,7 @@ const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes)
     *bytes = l->program->steps[l->pc].bytes;
     return &steps[taken % l->strand->count];
   }
-  *bytes = count_in_pass(l, &steps[l->pc], l->pos, l->chunk) * l->call->esize;
+  *bytes = lane_bytes(l, &steps[l->pc]);
   return &steps[l->pc];
 }
 
