@@ -130,7 +130,8 @@ static ncclResult_t init_rank(const char *what, ncclComm_t *comm, tt_init_args *
     return tt_fail(ncclInvalidArgument, "%s on rank %d: nranks is %d; it must be at least 1", what, args->rank,
                    args->nranks);
   }
-  if (args->rank < 0 || args->rank >= args->nranks) { // nobody is told: the id stays good for the rank that was meant
+  if (args->rank < 0 ||
+      args->rank >= args->nranks) { // no message is sent: the id stays good for the rank that was meant
     return tt_fail(ncclInvalidArgument, "%s: rank is %d; with %d ranks it must lie between 0 and %d", what, args->rank,
                    args->nranks, args->nranks - 1);
   }

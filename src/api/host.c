@@ -243,7 +243,7 @@ TUTTI_API tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, uns
                                              : tt_capture_record(s, e);
 }
 
-// Where this process recorded the event last: whoever asks for the event runs that first.
+// Where this process recorded the event last: a thread that asks for the event runs that first.
 static tt_stream *stream_of(const tt_event *e)
 {
   return atomic_load_explicit(&e->stream, memory_order_relaxed);
@@ -265,8 +265,8 @@ TUTTI_API tuttiEventQuery(tuttiEvent_t event)
                                               : poll_event((tt_event *)event);
 }
 
-// Waits for an event of several processes: its bell and the life of whoever recorded it are watched by a wait in a
-// stream.
+// Waits for an event of several processes. A wait in a stream watches its bell and whether the process lives that has
+// recorded it.
 static ncclResult_t wait_for_shared(tt_event *e)
 {
   tt_stream *s;

@@ -185,8 +185,8 @@ static bool is_hopeless(void *arg)
   return gone;
 }
 
-// This head's connection and link. What the plugin cannot is told and makes all fall back; *hard: what ends the
-// communicator.
+// This head's connection and link. If the plugin cannot connect, the head says so and all ranks fall back. *hard: the
+// error that ends the communicator.
 static bool connect_head(struct ncclComm *c, const door *all, void *listener, ncclResult_t *hard)
 {
   tt_comm_collnet *n = c->network.reduce;

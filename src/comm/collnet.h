@@ -1,5 +1,5 @@
-// collnet.h: a communicator whose network reduces (net/collnet.h): who wants it, the agreement of all ranks, and the
-// heads' links to it.
+// collnet.h: a communicator whose network reduces (net/collnet.h): which ranks want it, how all ranks agree, and
+// the heads' links to it.
 //
 // Every node has the same number of heads, its first ranks; head h of all nodes are a group and connect with each other
 // over one device. Each has a link to that network, peer nranks + h of schedules (device/schedule.h). Either all ranks

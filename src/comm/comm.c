@@ -75,7 +75,7 @@ ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable)
 void tt_comm_expel(struct ncclComm *comm)
 {
   tt_barrier_rare();
-  comm->port.row->wake(); // who waits inside for plans to end looks again
+  comm->port.row->wake(); // threads inside that wait for plans look again
   for (int i = 0; atomic_load_explicit(&comm->launcher, memory_order_acquire) != 0; i++) {
     if (i < EXPEL_YIELDS) {
       sched_yield();

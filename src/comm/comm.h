@@ -40,7 +40,7 @@ typedef struct tt_config {
 
 enum { TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
 
-// What a communicator holds, by who uses it. The parts are members by value, so that the struct stays one allocation.
+// What a communicator holds, by its user. The parts are members by value, so that the struct stays one allocation.
 
 // The profilers' contexts. Opened and closed by the init steps; not changed in between.
 typedef struct tt_comm_profiling {

@@ -67,7 +67,7 @@ static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
   tt_call_fill(t, 0, &c);
   d->program = tt_program_compile(&comm->port, d->cached->sched, &c, tt_chunk_elements(&d->choice, c.esize),
                                   tt_choice_fifo(&d->choice));
-  if (d->program != NULL && tt_func_is_message(t->func)) { // who sends with ncclSend receives as well, mostly
+  if (d->program != NULL && tt_func_is_message(t->func)) { // a rank that sends mostly receives as well
     d->program->claims = false;
     d->program->pauses = true;
   }

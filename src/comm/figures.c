@@ -39,10 +39,9 @@ static void log_figures(const struct ncclComm *comm, const tt_tuning *t)
     tt_info(TT_INIT | TT_TUNING, "rank %d: figures of rank 0's machine, measured %s: %s", comm->rank,
             day_of(f->when, day), tt_figures_text(f, text, sizeof text));
   } else {
-    tt_info(
-        TT_INIT | TT_TUNING,
-        "rank %d: the library's own figures hold, rank 0 has none of its machine (tutti-tune --machine measures them)",
-        comm->rank);
+    tt_info(TT_INIT | TT_TUNING,
+            "rank %d: using built-in cost figures; run tutti-tune --machine to measure the machine of rank 0",
+            comm->rank);
   }
   bool others = mine->figures.measured != 0 && !tt_figures_same(&mine->figures, &comm->peers[0].figures);
   tt_info(

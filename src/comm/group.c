@@ -52,9 +52,9 @@ static _Thread_local group open_group;
 static pthread_key_t cleanup_key; // has a thread's task array: see cleanup
 static pthread_once_t cleanup_once = PTHREAD_ONCE_INIT;
 
-// The calling thread's. Asked once per call of the API: thread-local memory of a library that may be loaded at any time
-// is looked up by a call, which the compiler would make again wherever it is short of registers if it knew the address
-// for what it is.
+// The calling thread's. Asked once per call of the API. Finding thread-local memory takes a function call in a library
+// that may be loaded at any time. The assembly hides where the address comes from, so the compiler does not make that
+// call again where it is short of registers.
 static inline group *my_group(void)
 {
   group *g = &open_group;

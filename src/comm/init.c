@@ -252,8 +252,8 @@ static bool any_pushed(const struct ncclComm *c, const tt_segment_note *notes)
   return i < c->nranks;
 }
 
-// Whoever cannot open its share, or pass it on, leaves the ring, so that nobody waits for it. A rank that is alone on
-// its machine waits with the others.
+// A rank that cannot open its share, or pass it on, leaves the ring, so that no rank waits for it. A rank that is alone
+// on its machine waits with the others.
 static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
 {
   bool alone = who->n == 1;
@@ -567,7 +567,7 @@ static ncclResult_t init_connect(init *in)
                                   : tt_proxy_await_links(c->network.proxy, tt_net_patience() * TT_NS_PER_S);
 }
 
-// Who could not connect has left the ring, and no rank comes through here.
+// A rank that could not connect has left the ring; then no rank comes through here.
 static ncclResult_t agree_step(init *in)
 {
   return in->eager ? tt_bootstrap_barrier(in->comm->boot) : ncclSuccess;
@@ -580,7 +580,7 @@ static ncclResult_t topology_step(init *in)
   return tt_topology_give(in->comm->topology, in->comm->layout);
 }
 
-// What the plugins are told of the communicator.
+// Opens the plugins' contexts of the communicator.
 static ncclResult_t profilers_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -595,8 +595,8 @@ static ncclResult_t profilers_step(init *in)
   return tt_profilers_open(&env, &c->profiling.profilers);
 }
 
-// Whoever still tells of something holds them until then. A communicator that never came to the step, or has been
-// undone before, uses no libraries: others may.
+// A thread that still reports an event holds them until it has done so. A communicator that never came to the step, or
+// has been undone before, uses no libraries: others may.
 static void profilers_undo(struct ncclComm *c)
 {
   if (c->profiling.counted) {

@@ -24,7 +24,7 @@ static inline bool nothing_queued(const struct ncclComm *comm, cudaStream_t stre
 // communicator may be stopped.
 static inline bool may_run_inline(const tt_task *t)
 {
-  // Profilers are told of plans; an all-to-all in place is copied first; since the call was added to its group the
+  // Profilers watch plans; an all-to-all in place is copied first; since the call was added to its group the
   // communicator may have been stopped.
   return t->events == NULL && (t->func != TT_FUNC_ALLTOALL || t->in != t->out) &&
          tt_port_status(&t->comm->port) == ncclSuccess;
@@ -154,10 +154,9 @@ ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n)
 }
 
 // What peers that sleep have still to be told: that messages of these calls were sent or taken. A fence waits until
-// what was published has reached the caches, so the messages of a group share one. Rule: nothing stays untold when a
-// message must be left to a plan, when the group's messages are over, after RINGS_MESSAGES, or after one that takes
-// longer than a fence; so a sleeper is late by the looks at so many messages at most: a message's take a microsecond or
-// two.
+// what was published has reached the caches, so the messages of a group share one. Bells ring before a message is left
+// to a plan, at the end of the group's messages, after RINGS_MESSAGES, and after a message that takes longer than a
+// fence. So a sleeper is late by the looks at that many messages at most, each a microsecond or two.
 enum { RINGS_MESSAGES = 8, RINGS_BYTES = 4096 };
 
 typedef struct pending_rings {
@@ -226,7 +225,7 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
 {
   struct ncclComm *comm = tasks->comm;
   const tt_task *first = NULL;
-  bool alike = true; // on one stream, and none is told to profilers
+  bool alike = true; // on one stream, and profilers watch none
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func >= TT_FUNC_SEND && t->count > 0) {
       first = first == NULL ? t : first;

@@ -16,9 +16,9 @@
 
 // --- plans
 
-// Called by whoever completed the plan. After the last line the communicator may be gone. A plan that is complete
-// before its launch returns goes back without atomics: the launching thread owns the free list, and knows that nobody
-// waits for the plan.
+// Called by the thread that has completed the plan. After the last line the communicator may be gone. A plan that is
+// complete before its launch returns goes back without atomics: the launching thread owns the free list, and knows that
+// nobody waits for the plan.
 static void recycle(tt_plan *p)
 {
   struct ncclComm *comm = p->owner;
@@ -487,7 +487,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
     apart |= tasks[i].stream != tasks->stream;
   }
   TT_TRY(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream));
-  // A wrong stream is found before the proxy is told of anything.
+  // A wrong stream is found before anything is posted to the proxy.
   TT_TRY(apart ? join_streams(comm, tasks, n, first->stream, true) : ncclSuccess);
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
   if (TT_UNLIKELY(reported != NULL)) {
@@ -497,7 +497,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   return apart ? join_streams(comm, tasks, n, first->stream, false) : ncclSuccess;
 }
 
-// How many of the tasks are collectives: what a tuner is told.
+// How many of the tasks are collectives: a tuner asks for that.
 static size_t count_collectives(const tt_task *tasks, size_t n)
 {
   size_t collectives = 0;

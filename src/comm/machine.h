@@ -8,7 +8,7 @@
 #include "net/net.h"
 
 typedef struct tt_machine {
-  int rank, nranks; // who asks; ranks of the communicator
+  int rank, nranks; // this rank; ranks of the communicator
   const tt_source_rank *ranks;
   int nlocal;       // those of this node, ascending
   const bool *seen; // [nlocal]: sees the same as this rank; the others have sent their views

@@ -101,7 +101,7 @@ void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
   g->reported = true;
 }
 
-// Stops an event whose name is still needed: children are told of it as their parent.
+// Stops an event whose name is still needed, as the parent of others.
 static void stop_copy(tt_profilers *p, const tt_prof_event *e)
 {
   tt_prof_event copy = *e;
@@ -255,7 +255,7 @@ static void free_all(tt_task_events *e)
   }
 }
 
-// The first of which something is told while it runs.
+// The first one with events while it runs.
 static tt_task_events *watched(tt_task_events *e)
 {
   while (e != NULL && e->channels == NULL && e->messages == NULL) {

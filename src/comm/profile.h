@@ -4,16 +4,17 @@
 // Order of one collective on its own, with all kinds wanted; brackets are start and stop, > and < those of GroupApi:
 //
 //   the calling thread   > GroupStartApiStop [CollApi] GroupEndApiStart [Group [Coll]] [KernelLaunch] <
-//   whoever runs it      KernelCh of each channel: all starts, then KernelChStop and stop of each
-//   whoever moves its messages over the network (src/proxy)   ProxyOp, ProxyStep …, children of Coll
+//   the thread that runs it   KernelCh of each channel: all starts, then KernelChStop and stop of each
+//   the thread that moves its messages over the network (src/proxy)   ProxyOp, ProxyStep …, children of Coll
 //
-// A Coll ends when the operation is queued. A KernelCh is told of by the thread that runs the operation: its start when
-// that thread leaves the operation for the first time after all channels have begun (all starts come before the first
-// stop, because profilers count), its stop when the operation has ended, right after waiters have been woken. So events
-// come when things happen, also when nobody waits, and the time stamps in them are those of the channel itself.
+// A Coll ends when the operation is queued. The thread that runs the operation reports a KernelCh. It reports the
+// starts when it leaves the operation for the first time after all channels have begun: all starts come before the
+// first stop, because profilers count. It reports the stops when the operation has ended, right after it has woken
+// waiters. So events come when things happen, also when no thread waits, and their time stamps are those of the channel
+// itself.
 //
 // In a group each collective is a plan of its own, with its own Group and KernelLaunch; the sends and receives of the
-// group are one. An operation of which nobody wants to know costs one branch.
+// group are one. An operation that no profiler watches costs one branch.
 #pragma once
 #include "comm/decide.h"
 #include "comm/task.h"
@@ -61,15 +62,15 @@ typedef struct tt_launch_events {
   tt_task_events *first, **last;
 } tt_launch_events;
 
-// A plan is being made, of which profilers are told: fills *l, which the calls below take, in their order. The
+// A plan is being made that profilers watch: fills *l, which the calls below take, in their order. The
 // launching thread.
 void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *p);
-// The operation of task t, which the plan takes over: before its lanes are added. `channel`: number of the first one it
-// uses.
+// Starts the event of task t's operation, and the plan takes the task's events over. Before its lanes are added.
+// `channel`: number of the first one it uses.
 void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel);
 // Its lanes are there, from number `first` on.
 void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first);
-// All operations are there: the plan is pushed to `stream` after this, which is told as long as it takes.
+// All operations are there: the plan is pushed to `stream` after this. The event lasts as long as the push.
 void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream);
 void tt_profile_push_stop(tt_launch_events *l);
 // In place of these two: the plan will not run.

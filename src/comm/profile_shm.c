@@ -217,7 +217,7 @@ static void shm_message_reach(row *r, stage to, size_t bytes)
   }
 }
 
-// The last operation of the lanes stays until the end: KernelCh events are told of there.
+// The last operation of the lanes stays until the end, where KernelCh events are reported.
 static void message_ends(tt_shm_events *e, row *r)
 {
   tt_profilers_stop(e->profilers, &r->step);

@@ -1,23 +1,26 @@
-// profile_shm.h: what profilers are told of messages between ranks that have memory in common, where
-// NCCL_HOST_PROXY_EVENTS asks for it. For profile.c.
+// profile_shm.h: reports messages between ranks that have memory in common to profilers, where NCCL_HOST_PROXY_EVENTS
+// asks for it. For profile.c.
 //
 // A message is what takes a slot of a FIFO: data, or a token, which opens the sender's buffers to the receiver or says
-// that it has written into the receiver's. Bytes that a rank moves straight from or to the peer's memory are told with
-// the token that goes with them, by the rank that moves them. So both ends see the same number of messages, in the same
+// that it has written into the receiver's. Bytes that a rank moves straight from or to the peer's memory count with
+// the token that goes with them, on the rank that moves them. So both ends see the same number of messages, in the same
 // order.
 //
-//   ProxyOp    one for each lane, peer and direction: all of an operation start when it begins, and the last one stops
-//   when it has ended (so what counts
-//              references sees no end too soon); InProgress when its first message's turn comes
-//   ProxyStep  one for each message, from when its step's turn comes
-//              sends: SendGPUWait (what it is made of is not there), SendPeerWait (the peer has to give back a slot),
-//              SendWait (it is being written);
-//                     until it is published
-//              receives: RecvWait, RecvFlushWait (it is there, the step waits for something else), RecvGPUWait (it is
-//              being read); until the slot is given back
+// A ProxyOp stands for each lane, peer and direction. All ProxyOps of an operation start when it begins, and the last
+// one stops when it has ended, so a profiler that counts references sees no end too soon. A ProxyOp becomes InProgress
+// when the turn of its first message comes.
 //
-// Told by the thread that runs the operation, as it happens. Messages to oneself are none; those over the network are
-// the proxy's to tell (proxy/prof.c).
+// A ProxyStep stands for each message. It starts when the turn of its step comes, and has these states:
+//
+//   sends      SendGPUWait    the inputs of the message are not there
+//              SendPeerWait   the peer has to give back a slot
+//              SendWait       the message is being written; ends when it is published
+//   receives   RecvWait       the message is not there
+//              RecvFlushWait  it is there, and the step waits for something else
+//              RecvGPUWait    it is being read; ends when the slot is given back
+//
+// The thread that runs the operation reports all of this as it happens. A message to oneself has no events. The proxy
+// reports the messages over the network (proxy/prof.c).
 #pragma once
 #include "comm/schedules.h"
 #include "device/device.h"
@@ -34,7 +37,7 @@ typedef struct tt_shm_lanes {
   int first, channel;
 } tt_shm_lanes;
 
-// Does anybody want to know? One look, where profilers are told anyhow.
+// Does some profiler want these events? Asked where profilers watch anyhow.
 bool tt_shm_wanted(const tt_profilers *p);
 // Marks the lanes (tt_lane.told). NULL: no messages, or no memory for it.
 tt_shm_events *tt_shm_events_new(struct ncclComm *comm, const tt_plan *p, const tt_shm_lanes *lanes);

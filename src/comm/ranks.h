@@ -1,5 +1,5 @@
-// ranks.h: what all ranks know of each other, and what follows from that: who shares memory, whose cores these are, who
-// belongs to a group. n log n for n ranks. Any thread.
+// ranks.h: what all ranks know of each other, and what follows: which ranks share memory, how many share cores, which
+// belong to a group. n log n for n ranks. Any thread.
 #pragma once
 #include "coll/crossing.h"
 #include "coll/layout.h"

@@ -125,7 +125,7 @@ static void list_steps(traffic_walk *w)
   walk_messages(w);
 }
 
-// What one pass of the schedule moves over the network: the proxy is told with each operation.
+// What one pass of the schedule moves over the network: each operation posts it to the proxy.
 static ncclResult_t find_traffic(struct ncclComm *comm, tt_cached *c)
 {
   if (comm->network.proxy == NULL || c->sched->nrefs == 0) {

@@ -239,7 +239,7 @@ ncclResult_t tt_node_shapes_read(const char *bytes, size_t size, tt_node_shapes 
   tt_node_shapes s = {0};
   ncclResult_t res = wire_all(&w, &s);
   if (res == ncclSuccess && (w.bad || w.at != size)) {
-    res = tt_fail(ncclInternalError, "a node's graphs came as %zu bytes that are none", size);
+    res = tt_fail(ncclInternalError, "a node has sent %zu bytes that are not its graphs", size);
   }
   if (res != ncclSuccess) {
     tt_node_shapes_clear(&s);

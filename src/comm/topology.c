@@ -67,8 +67,8 @@ static ncclResult_t topology_judge(const struct ncclComm *c, gathered *g)
   for (int i = 0; i < c->nranks; i++) {
     const note *n = &g->notes[i];
     if (n->size > TT_XML_MAX_BYTES || n->status < ncclSuccess || n->status >= ncclNumResults) {
-      return tt_fail(ncclInternalError, "rank %d tells of its machine what cannot be: %u bytes, status %d", i, n->size,
-                     (int)n->status);
+      return tt_fail(ncclInternalError, "rank %d has sent a wrong description of its machine: %u bytes, status %d", i,
+                     n->size, (int)n->status);
     }
     if (n->status != ncclSuccess && i == c->rank) {
       return (ncclResult_t)n->status; // said already
@@ -162,7 +162,7 @@ static ncclResult_t work_prepare(work *w)
   return ncclSuccess;
 }
 
-// What this rank sees: who sees something else than the node's leader sees itself alone.
+// What this rank sees. A rank that sees something else than the node's leader sees itself alone.
 static ncclResult_t own_view(const work *w, char **text, size_t *size)
 {
   tt_machine alone = w->machine;
