@@ -479,7 +479,7 @@ static void every_access_is_needed(void **unused)
       "rest: fence omitted",
       "tt_proxy_attend: fence omitted",
       "rest: store &state weakened",
-      "run_flag_release: exchange &p->run weakened",
+      "tt_proxy_run_release: exchange &p->run weakened",
       "tt_proxy_thread_start: store &state weakened",
       "tt_proxy_unseize: store &p->run weakened",
       "thread_has_ended: compare and exchange &state weakened",

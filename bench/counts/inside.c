@@ -311,7 +311,7 @@ static void make_neighbours(int n)
   proxy.service = &service;
   proxy.nranks = n;
   for (int i = 0; i < n; i++) {
-    where[i].home = (tt_proxy_home){.node = i / (n / 2), .place = i % (n / 2), .ndevices = 2, .mailbox = "here"};
+    where[i] = (tt_proxy_where){.node = i / (n / 2), .place = i % (n / 2), .ndevices = 2, .mailbox = "here"};
   }
 }
 

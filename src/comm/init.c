@@ -392,11 +392,11 @@ static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *al
                      "NCCL_DEBUG=INFO a rank says why it does not use a plugin",
                      a->net, i, b->net);
     }
-    if (a->where.home.ndevices != b->where.home.ndevices && !tt_params_get()->ignore_net_mismatch) {
+    if (a->where.ndevices != b->where.ndevices && !tt_params_get()->ignore_net_mismatch) {
       return tt_fail(
           ncclSystemError,
           "rank 0 has %d devices of network %.63s, rank %d has %d. NCCL_IGNORE_NET_MISMATCH=1 lets them go on",
-          a->where.home.ndevices, a->net, i, b->where.home.ndevices);
+          a->where.ndevices, a->net, i, b->where.ndevices);
     }
   }
   return ncclSuccess;

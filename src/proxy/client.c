@@ -212,7 +212,7 @@ static ncclResult_t client_new(tt_proxy_service *s, int rank, const tt_msg *m, t
   if (g == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory to send for rank %d", s->proxy->rank, rank);
   }
-  const tt_proxy_home *own = &s->where[s->proxy->rank].home, *sender = &s->where[rank].home;
+  const tt_proxy_where *own = &s->where[s->proxy->rank], *sender = &s->where[rank];
   g->rank = rank;
   g->foreign = strcmp(sender->mailbox, own->mailbox) != 0;
   g->peer.rank = (int)m->head.id;
@@ -221,7 +221,7 @@ static ncclResult_t client_new(tt_proxy_service *s, int rank, const tt_msg *m, t
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(open_shared(s, g, m->get_fd.size), res);
   tt_fdkey key = tt_relay_key(&s->key, TT_RELAY_BELL, rank, g->peer.rank);
-  TT_TRY_GOTO(tt_fdbox_push(s->where[rank].home.mailbox, &key, tt_proxy_thread_bell()), res);
+  TT_TRY_GOTO(tt_fdbox_push(s->where[rank].mailbox, &key, tt_proxy_thread_bell()), res);
   client_attach(g, &m->get_fd);
   *out = g;
   return ncclSuccess;

@@ -130,7 +130,7 @@ void tt_proxy_say_for(tt_proxy_service *s, tt_proxy_talk *k, tt_msg_type type, u
   }
   if (sizeof k->out - k->out_end < sizeof h + h.size) {
     if (type == TT_MSG_STATE || type == TT_MSG_PROBE) {
-      *(type == TT_MSG_PROBE ? &k->owes_probe : &k->owes_state) = true; // the newest one will do
+      k->owes |= TT_WANT(type); // the newest one will do
     } else {
       damaged(s, k, "no room, since the peer does not read,");
     }
@@ -260,12 +260,12 @@ static void talk_ready(tt_proxy_service *s, tt_proxy_talk *k)
     read_talk(s, k);
     flush_talk(s, k);
   }
-  if (k->fd >= 0 && k->owes_state && k->out_end == 0) {
-    k->owes_state = false;
+  uint32_t owes = k->fd >= 0 && k->out_end == 0 ? k->owes : 0;
+  k->owes &= ~owes;
+  if (owes & TT_WANT(TT_MSG_STATE)) {
     tt_proxy_tell(s, k);
   }
-  if (k->fd >= 0 && k->owes_probe && k->out_end == 0) {
-    k->owes_probe = false;
+  if (owes & TT_WANT(TT_MSG_PROBE)) {
     tt_proxy_say(s, k, TT_MSG_PROBE, 0, NULL);
   }
 }
@@ -382,7 +382,7 @@ static const char *describe_dial_error(int e, const char **advice)
   case -ECONNREFUSED: *advice = "Its process has ended, or a firewall refuses the connection"; return strerror(-e);
   case -EACCES:
     *advice = "Two jobs may be using one port";
-    return "the listener there is another rank, or belongs to another communicator";
+    return "the listener there is another rank, or a rank of another communicator";
   case -ETIMEDOUT:
     *advice = "Its process may be stopped (SIGSTOP, a debugger), or a firewall drops what is sent there (ping, "
               "NCCL_SOCKET_IFNAME); "

@@ -21,17 +21,17 @@
 static void pool_put(tt_proxy_conn *c, unsigned at)
 {
   tt_proxy_pool *pool = &c->proxy->memory.pools[c->send];
-  tt_proxy_buffer *b = c->buffers[at];
-  c->buffers[at] = NULL;
+  tt_proxy_buffer *b = c->staging.buffers[at];
+  c->staging.buffers[at] = NULL;
   b->next = pool->free;
   pool->free = b;
-  pool->extras -= --c->nbuffers > 0;
+  pool->extras -= --c->staging.n > 0;
 }
 
 void tt_proxy_buffer_leave(tt_proxy_conn *c, uint32_t number)
 {
   unsigned at = number % TT_PROXY_BUFFERS;
-  if (c->buffers[at] != NULL) {
+  if (c->staging.buffers[at] != NULL) {
     pool_put(c, at);
   }
 }
@@ -41,8 +41,8 @@ static void pool_collect(tt_proxy_conn *c)
 {
   const tt_proxy_fifo *f = &c->fifo[TT_SIMPLE];
   uint32_t used = atomic_load_explicit(f->head, memory_order_acquire);
-  for (unsigned at = 0; at < TT_PROXY_BUFFERS && c->nbuffers > 0; at++) {
-    if (c->buffers[at] != NULL && (int32_t)(used - c->buffers[at]->number) > 0) {
+  for (unsigned at = 0; at < TT_PROXY_BUFFERS && c->staging.n > 0; at++) {
+    if (c->staging.buffers[at] != NULL && (int32_t)(used - c->staging.buffers[at]->number) > 0) {
       pool_put(c, at);
     }
   }
@@ -59,11 +59,11 @@ static void pool_collect_all(tt_proxy *p, tt_proxy_pool *pool)
     if (!c->send) {
       pool_collect(c);
     }
-    if (c->nbuffers == 0) {
-      *at = c->next_holder;
-      c->holds = false;
+    if (c->staging.n == 0) {
+      *at = c->staging.next;
+      c->staging.listed = false;
     } else {
-      at = &c->next_holder;
+      at = &c->staging.next;
     }
   }
 }
@@ -91,7 +91,7 @@ static bool pool_grow(tt_proxy_pool *pool, size_t bytes)
 
 bool tt_proxy_buffer_again(tt_proxy_conn *c, tt_proxy_step *st)
 {
-  const tt_proxy_buffer *b = c->buffers[st->number % TT_PROXY_BUFFERS];
+  const tt_proxy_buffer *b = c->staging.buffers[st->number % TT_PROXY_BUFFERS];
   if (b == NULL || b->number != st->number) {
     return false;
   }
@@ -104,13 +104,13 @@ bool tt_proxy_buffer_again(tt_proxy_conn *c, tt_proxy_step *st)
 // May the connection have one more? Looks for those that were used meanwhile.
 static bool pool_grants(tt_proxy_conn *c, tt_proxy_pool *pool)
 {
-  if (!c->send && c->nbuffers > 0) {
+  if (!c->send && c->staging.n > 0) {
     pool_collect(c);
   }
-  if (c->nbuffers > 0 && pool->extras >= c->proxy->memory.max_extras) {
+  if (c->staging.n > 0 && pool->extras >= c->proxy->memory.max_extras) {
     pool_collect_all(c->proxy, pool);
   }
-  return c->nbuffers == 0 || pool->extras < c->proxy->memory.max_extras;
+  return c->staging.n == 0 || pool->extras < c->proxy->memory.max_extras;
 }
 
 static bool pool_has_free(tt_proxy_conn *c, tt_proxy_pool *pool, const tt_proxy_fifo *f)
@@ -143,11 +143,11 @@ tt_proxy_buffer_result tt_proxy_buffer_take(tt_proxy_conn *c, const tt_proxy_fif
   }
   pool->free = b->next;
   b->number = st->number;
-  c->buffers[st->number % TT_PROXY_BUFFERS] = b;
-  pool->extras += c->nbuffers++ > 0;
-  if (!c->holds) {
-    c->holds = true;
-    c->next_holder = pool->holders;
+  c->staging.buffers[st->number % TT_PROXY_BUFFERS] = b;
+  pool->extras += c->staging.n++ > 0;
+  if (!c->staging.listed) {
+    c->staging.listed = true;
+    c->staging.next = pool->holders;
     pool->holders = c;
   }
   tt_proxy_buffer_again(c, st);

@@ -44,7 +44,7 @@ static uint32_t given_out(const rig *r, int rank, bool send)
   uint32_t n = 0;
   for (int i = 0; i < r->n; i++) {
     const tt_proxy_peer *peer = tt_proxy_peer_find(r->ranks[rank].proxy, i);
-    n += peer == NULL ? 0 : (send ? &peer->send : &peer->recv)->nbuffers;
+    n += peer == NULL ? 0 : (send ? &peer->send : &peer->recv)->staging.n;
   }
   return n;
 }

@@ -158,8 +158,7 @@ static const char *peer_text(const tt_proxy_service *s, const tt_proxy_ties *t, 
   char at[TT_ADDRS_TEXT];
   int n = t->peer->rank == rank ? snprintf(buf, room, "rank %d", rank)
                                 : snprintf(buf, room, "rank %d by way of rank %d", t->peer->rank, rank);
-  snprintf(buf + n, room - (size_t)n, " (PID %d at %s)", s->where[rank].home.pid,
-           tt_addrs_text(&s->where[rank].addrs, at));
+  snprintf(buf + n, room - (size_t)n, " (PID %d at %s)", s->where[rank].pid, tt_addrs_text(&s->where[rank].addrs, at));
   return buf;
 }
 

@@ -314,8 +314,7 @@ static bool progress_look(tt_proxy *p)
 
 // ---- the run flag
 
-// Gives the flag back, looking again when others have asked meanwhile.
-static bool run_flag_release(tt_proxy *p)
+bool tt_proxy_run_release(tt_proxy *p)
 {
   bool moved = false;
   int taken = 1;
@@ -327,7 +326,7 @@ static bool run_flag_release(tt_proxy *p)
   return moved;
 }
 
-static bool take_run(tt_proxy *p, bool insist)
+bool tt_proxy_run_take(tt_proxy *p, bool insist)
 {
   int state = 0;
   if (atomic_compare_exchange_strong_explicit(&p->run, &state, 1, memory_order_seq_cst, memory_order_relaxed)) {
@@ -342,17 +341,17 @@ static bool take_run(tt_proxy *p, bool insist)
 static bool look_and_release(tt_proxy *p)
 {
   bool moved = progress_look(p);
-  return run_flag_release(p) || moved;
+  return tt_proxy_run_release(p) || moved;
 }
 
 bool tt_proxy_look(tt_proxy *p)
 {
-  return tt_proxy_busy(p) && take_run(p, true) && look_and_release(p);
+  return tt_proxy_busy(p) && tt_proxy_run_take(p, true) && look_and_release(p);
 }
 
 bool tt_proxy_progress(tt_proxy *p, bool insist)
 {
-  if (!tt_proxy_busy(p) || !take_run(p, insist)) {
+  if (!tt_proxy_busy(p) || !tt_proxy_run_take(p, insist)) {
     return false;
   }
   atomic_store_explicit(&p->driven, tt_proxy_count(&p->driven) + 1, memory_order_relaxed);
@@ -362,21 +361,11 @@ bool tt_proxy_progress(tt_proxy *p, bool insist)
   return look_and_release(p);
 }
 
-bool tt_proxy_run_try(tt_proxy *p)
-{
-  return take_run(p, false);
-}
-
 void tt_proxy_run_hold(tt_proxy *p)
 {
-  while (!take_run(p, false)) { // holders never wait for anything
+  while (!tt_proxy_run_take(p, false)) { // holders never wait for anything
     tt_sleep_ns(1000);
   }
-}
-
-void tt_proxy_run_release(tt_proxy *p)
-{
-  run_flag_release(p);
 }
 
 void tt_proxy_settle(tt_proxy *p)

@@ -36,14 +36,11 @@ typedef struct tt_proxy_env {
   tt_profilers *profilers; // of the rank; held. NULL: none
 } tt_proxy_env;
 
-// Where a proxy's service listens. Travels over the bootstrap network.
-typedef struct tt_proxy_home {
-  int32_t node, place, ndevices, pid;
-  char mailbox[TT_FDBOX_NAME];
-} tt_proxy_home;
+// Where a proxy's service listens, and what else its peers must know. Travels over the bootstrap network.
 typedef struct tt_proxy_where {
   tt_addrs addrs;
-  tt_proxy_home home;
+  int32_t node, place, ndevices, pid;
+  char mailbox[TT_FDBOX_NAME];
 } tt_proxy_where;
 static_assert(sizeof(tt_proxy_where) == 256, "tt_proxy_where is sent as it is");
 

@@ -136,14 +136,16 @@ struct tt_proxy_conn {
   bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
-  uint32_t depth;                             // messages that may be under way
-  uint32_t abroad;                            // split: of these with a payload in the user's memory
-  tt_span *mrs;                               // what it has registered of that, or tried to
-  tt_proxy_mr *gone;                          // of that, what was taken away while messages were under way in it
-  tt_proxy_buffer *buffers[TT_PROXY_BUFFERS]; // those it has, each at its message's number modulo TT_PROXY_BUFFERS
-  uint32_t nbuffers;
-  bool holds; // in its pool's list
-  tt_proxy_conn *next_holder;
+  uint32_t depth;    // messages that may be under way
+  uint32_t abroad;   // split: of these with a payload in the user's memory
+  tt_span *mrs;      // what it has registered of that, or tried to
+  tt_proxy_mr *gone; // of that, what was taken away while messages were under way in it
+  struct {
+    tt_proxy_buffer *buffers[TT_PROXY_BUFFERS]; // each at its message's number modulo TT_PROXY_BUFFERS; NULL: none
+    uint32_t n;
+    bool listed; // in its pool's list
+    tt_proxy_conn *next;
+  } staging;
   tt_proxy_fifo fifo[TT_PROXY_FIFOS];
   tt_proxy_item *first, *poster,
       **last; // operations in order; `poster` is the one that gives messages to the network now (NULL: all have)
@@ -375,12 +377,12 @@ void tt_proxy_active_clear(tt_proxy *p);
 void tt_proxy_conn_drop(tt_proxy_conn *c);
 // Can it be used, as far as that is known? Registers its memory when it has just come up. Run flag held.
 bool tt_proxy_conn_usable(tt_proxy_conn *c);
-// Takes the run flag if nobody has it. To be given back.
-bool tt_proxy_run_try(tt_proxy *p);
-// Waits for the run flag, whose holders never wait; gives it back after looking for those who asked meanwhile. Any
-// thread, not the holder.
+// Takes the run flag if no thread has it. `insist`: else makes its holder look once more. Any thread, not the holder.
+bool tt_proxy_run_take(tt_proxy *p, bool insist);
+// The same, and waits for the holder, which never waits.
 void tt_proxy_run_hold(tt_proxy *p);
-void tt_proxy_run_release(tt_proxy *p);
+// Gives the flag back, after a look if others have asked meanwhile. True when that has moved something.
+bool tt_proxy_run_release(tt_proxy *p);
 // Is there something that may have to be moved: operations, or clients?
 static inline bool tt_proxy_busy(const tt_proxy *p)
 {

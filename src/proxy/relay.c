@@ -26,13 +26,13 @@ tt_fdkey tt_relay_key(const tt_key *key, int what, int sender, int peer)
 
 static int rank_device(const tt_proxy_service *s, int rank)
 {
-  return s->where[rank].home.place % s->rails;
+  return s->where[rank].place % s->rails;
 }
 
 // May this rank's proxy send for its neighbours on this node?
 static bool is_relay(const tt_proxy_service *s, int rank)
 {
-  return s->where[rank].home.node == s->where[s->proxy->rank].home.node && s->where[rank].home.mailbox[0] != 0;
+  return s->where[rank].node == s->where[s->proxy->rank].node && s->where[rank].mailbox[0] != 0;
 }
 
 void tt_relay_find(tt_proxy_service *s)
@@ -66,9 +66,9 @@ static long level_of(const tt_proxy *p)
 int tt_proxy_relay_of(const tt_proxy *p, int peer)
 {
   const tt_proxy_service *s = p->service;
-  const tt_proxy_home *me = &s->where[p->rank].home;
+  const tt_proxy_where *me = &s->where[p->rank];
   long level = level_of(p);
-  if (s->rails <= 1 || level <= 0 || s->where[peer].home.node == me->node) {
+  if (s->rails <= 1 || level <= 0 || s->where[peer].node == me->node) {
     return -1;
   }
   int rail = rank_device(s, peer);
@@ -256,7 +256,7 @@ static void relay_end(tt_proxy_service *s, tt_relay *r, const char *why)
 
 static ncclResult_t relay_hand_over(const tt_proxy_service *s, tt_relay *r)
 {
-  const char *box = s->where[r->via].home.mailbox;
+  const char *box = s->where[r->via].mailbox;
   int me = s->proxy->rank, peer = r->peer;
   tt_fdkey memory = tt_relay_key(&s->key, TT_RELAY_MEMORY, me, peer),
            bell = tt_relay_key(&s->key, TT_RELAY_SENDER_BELL, me, peer);

@@ -119,13 +119,13 @@ static void different_machines(void **state)
   for (int i = 0; i < 4; i++) {
     all[i] = r->ranks[i].where;
   }
-  all[3].home.ndevices = 1;
+  all[3].ndevices = 1;
   FAKE_DEMAND(tt_proxy_meet(proxy(r, 0), all) == ncclSuccess);
   assert_int_equal(tt_proxy_relay_of(proxy(r, 0), 3), -1);
-  memset(all[3].home.mailbox, 'x', sizeof all[3].home.mailbox);
+  memset(all[3].mailbox, 'x', sizeof all[3].mailbox);
   assert_int_equal(tt_proxy_meet(proxy(r, 0), all), ncclInternalError);
   all[3] = r->ranks[3].where;
-  all[3].home.place = -1;
+  all[3].place = -1;
   assert_int_equal(tt_proxy_meet(proxy(r, 0), all), ncclInternalError);
   close_nodes(r);
 }

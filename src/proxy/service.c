@@ -310,19 +310,22 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
   TT_TRY(service_listen(s));
-  *where = (tt_proxy_where){
-      .addrs = s->door.addrs,
-      .home = {.node = env->node, .place = env->place, .ndevices = s->ndevices, .pid = tt_proc_self().pid}};
+  *where = (tt_proxy_where){.addrs = s->door.addrs,
+                            .node = env->node,
+                            .place = env->place,
+                            .ndevices = s->ndevices,
+                            .pid = tt_proc_self().pid};
   if (env->mailbox != NULL) {
-    memcpy(where->home.mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->home.mailbox - 1));
+    memcpy(where->mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->mailbox - 1));
   }
   return tt_thread_start(&s->thread, "tutti service", service_main, s);
 }
 
 // Could a rank have said that?
-static bool is_home(const tt_proxy_home *h)
+static bool is_where(const tt_proxy_where *w)
 {
-  return h->place >= 0 && h->ndevices >= 0 && memchr(h->mailbox, 0, sizeof h->mailbox) != NULL;
+  return w->addrs.n != 0 && tt_addrs_good(&w->addrs) && w->place >= 0 && w->ndevices >= 0 &&
+         memchr(w->mailbox, 0, sizeof w->mailbox) != NULL;
 }
 
 // Where all have the same number of devices, neighbours use different ones.
@@ -331,17 +334,17 @@ static void spread_devices(tt_proxy_service *s)
   const tt_proxy *p = s->proxy;
   s->rails = s->ndevices;
   for (int i = 0; i < p->nranks; i++) {
-    s->rails = s->where[i].home.ndevices == s->rails ? s->rails : 0;
+    s->rails = s->where[i].ndevices == s->rails ? s->rails : 0;
   }
   if (s->rails > 1) {
-    s->device = (s->device + s->where[p->rank].home.place) % s->rails;
+    s->device = (s->device + s->where[p->rank].place) % s->rails;
   }
 }
 
 ncclResult_t tt_proxy_meet(tt_proxy *p, const tt_proxy_where *all)
 {
   for (int i = 0; i < p->nranks; i++) {
-    if (i != p->rank && (all[i].addrs.n == 0 || !tt_addrs_good(&all[i].addrs) || !is_home(&all[i].home))) {
+    if (i != p->rank && !is_where(&all[i])) {
       return tt_fail(ncclInternalError, "rank %d: rank %d does not say where its proxy listens", p->rank, i);
     }
     p->service->where[i] = all[i];

@@ -24,8 +24,7 @@ typedef struct tt_proxy_talk {
   bool known;                    // outgoing, or INIT has come
   bool closing;                  // CLOSE has come: the end is no surprise
   bool deaf;                     // takes nothing any more; what it has said is still read
-  bool owes_state;               // STATE has to be sent when there is room,
-  bool owes_probe;               // and ASK
+  uint32_t owes;                 // bits of STATE and PROBE: to be sent when there is room
   bool asked;                    // a question has no answer yet
   uint64_t looked_ns, silent_ns; // when that was last looked at; how long there was none while this thread was awake
   size_t got, out_at, out_end;

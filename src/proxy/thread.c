@@ -169,7 +169,7 @@ static bool is_driven(tt_proxy *p, const survey *s)
 // Tells the proxy's profilers that the thread has something to do for it, or nothing any more.
 static void tell_busy(tt_proxy *p, bool busy)
 {
-  if (p->seen.busy == busy || !tt_proxy_run_try(p)) {
+  if (p->seen.busy == busy || !tt_proxy_run_take(p, false)) {
     return;
   }
   tt_prof_event e;
@@ -185,7 +185,7 @@ static void tell_busy(tt_proxy *p, bool busy)
 static void tell_sleep(tt_proxy *p, void *arg)
 {
   bool sleeps = *(const bool *)arg;
-  if (p->profilers == NULL || !tt_proxy_run_try(p)) {
+  if (p->profilers == NULL || !tt_proxy_run_take(p, false)) {
     return;
   }
   if (sleeps && !tt_prof_is_on(&p->asleep)) { // else somebody had the flag when it woke up last
