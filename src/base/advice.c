@@ -14,7 +14,7 @@
 enum { EMPTY, WRITING, KEPT, SAID };
 
 #define BEGINNING "NCCL WARN " // of a line on standard error; a newline ends it
-enum { TEXT_BYTES = TT_ADVICE_BYTES - (int)sizeof BEGINNING };
+enum { TEXT_BYTES = TT_ADVICE_BYTES - (int)sizeof BEGINNING, USER_BYTES = 2048 };
 
 typedef struct advice {
   int state; // atomic
@@ -96,6 +96,24 @@ void tt_advise_at(const char *file, int line, const char *fmt, ...)
   va_start(args, fmt);
   tt_advise_v(file, line, fmt, args);
   va_end(args);
+}
+
+void tt_warn_user_at(const char *file, int line, const char *fmt, ...)
+{
+  char text[USER_BYTES];
+  int saved = errno;
+  va_list args;
+  va_start(args, fmt);
+  tt_vformat(text, sizeof text - 1, fmt, args);
+  va_end(args);
+  if (tt_param_now("NCCL_DEBUG") != NULL) {
+    tt_log_line(TT_LOG_WARN, TT_ALL, file, line, "%s", text);
+  } else {
+    char all[USER_BYTES + sizeof BEGINNING];
+    int size = snprintf(all, sizeof all, BEGINNING "%s\n", text);
+    tt_log_stderr(all, (size_t)size);
+  }
+  errno = saved;
 }
 
 void tt_advise_job(const char *fmt, ...)

@@ -19,6 +19,11 @@ enum {
 void tt_advise_at(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void tt_advise_v(const char *file, int line, const char *fmt, va_list args) __attribute__((format(printf, 3, 0)));
 
+// Says what a user must see at once: a warning in the log; without NCCL_DEBUG, which hides warnings, a line "NCCL WARN
+// text" on standard error. NCCL_DEBUG=NONE or VERSION keeps it quiet. Any thread.
+#define tt_warn_user(...) tt_warn_user_at(__FILE__, __LINE__, __VA_ARGS__)
+void tt_warn_user_at(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 // Says a fault in the log's own settings: only the process that speaks for its job does, in its log or on standard
 // error. The same rules.
 void tt_advise_job(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -41,6 +41,8 @@ static const meaning meanings[] = {
     FROM(host_direct_threshold, 0),
     FROM_TO(host_copies, 0, 1),
     FROM(peer_check_ms, 0),
+    FROM(stall_warn_ms, 0),
+    FROM(stall_error_ms, 0),
     FROM(buffsize, 1),
     FROM(ll_buffsize, 1),
     FROM(nthreads, 1),

@@ -211,7 +211,8 @@ static ncclResult_t init_survey(struct ncclComm *c)
     c->machine.all_local &= init_same_process(&c->peers[i], &c->peers[0]);
   }
   c->machine.stream_bytes = stream_bytes();
-  c->reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
+  c->results.reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
+  tt_pages_open(&c->results.huge_pages, c->nranks > 1);
   return ncclSuccess;
 }
 
@@ -307,6 +308,19 @@ static tt_endpoint *endpoints_of(const struct ncclComm *c)
   return all;
 }
 
+// The ranks of this machine. NULL: no memory. The caller frees it.
+static tt_neighbor *neighbors_of(const struct ncclComm *c)
+{
+  tt_neighbor *all = tt_calloc((size_t)c->nranks, sizeof *all);
+  for (int i = 0; all != NULL && i < c->nranks; i++) {
+    int place = tt_segment_place(c->segment, i);
+    if (place >= 0) {
+      all[i] = (tt_neighbor){.page = tt_segment_page(c->segment, place), .pid = c->peers[i].at.proc.pid};
+    }
+  }
+  return all;
+}
+
 static ncclResult_t port_step(init *in)
 {
   struct ncclComm *c = in->comm;
@@ -319,12 +333,15 @@ static ncclResult_t port_step(init *in)
                           .geometry = c->peers[0].geometry};
   p->rank = c->rank;
   p->nranks = c->nranks;
+  p->hash = c->hash;
   p->device = c->device;
   p->crowded = c->machine.crowded;
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
+  p->neighbors = c->segment != NULL ? neighbors_of(c) : NULL;
   p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
   c->plans.flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->plans.flows);
-  if (p->links == NULL || c->plans.flows == NULL || c->wiring.ranks == NULL) {
+  bool near = c->segment == NULL || p->neighbors != NULL;
+  if (!near || p->links == NULL || c->plans.flows == NULL || c->wiring.ranks == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
   const tt_port_env env = {.ranks = c->machine.ranks_on_cores,
@@ -473,10 +490,12 @@ static void port_undo(struct ncclComm *c)
     tt_transport_disconnect(&c->wiring);
     p->row->close(p);
   }
+  tt_free((void *)(uintptr_t)p->neighbors);
   tt_free(p->links);
   tt_free(c->plans.flows);
   tt_free(c->wiring.ranks);
   c->wiring.ranks = NULL;
+  p->neighbors = NULL;
   p->links = NULL;
   c->plans.flows = NULL;
   p->page = NULL;

@@ -150,11 +150,18 @@ bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 
 // A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.
+// How long a plan has not moved (host/stall.h). Zeroed: it has not been looked at.
+typedef struct tt_stall {
+  uint64_t since_ns, said_ns; // 0: not yet. `said_ns`: when its wait was last reported
+  uint64_t mark;              // where its lanes were then
+} tt_stall;
+
 typedef struct tt_plan {
   tt_work work; // first member
   tt_port *port;
   uint64_t ticket; // runs when port->done == ticket
   bool started;
+  tt_stall stall; // the runner's
   int ncalls, nlanes;
   int max_calls, max_lanes;
   tt_lane *turns;      // the lanes that take turns, in their order; NULL: all are done
@@ -190,6 +197,13 @@ static inline void tt_plan_add(tt_plan *p, tt_lane *l, tt_lane *before)
   *p->turns_end = l;
   p->turns_end = &l->next;
 }
+
+enum { TT_CALL_TEXT = 160 };
+
+// Describes a call in words, for messages, by its fingerprint and count: "operation 3 AllReduce type ncclFloat32 op sum
+// root 0 count 12", or of a message "Send/Recv with rank 1 of 12 bytes"; `with`: the other rank, -1: not known. Returns
+// `text`, which has TT_CALL_TEXT bytes. Pure.
+const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with);
 
 // Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count);

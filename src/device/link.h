@@ -5,6 +5,7 @@
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "device/fifo.h"
 #include "nccl.h"
@@ -28,6 +29,25 @@ typedef struct tt_shown {
   _Atomic uint64_t sig, count;
 } tt_shown;
 
+// What a rank waits for, once its plan has not moved for a while (device/host/stall.h). Times are of this machine's
+// monotonic clock.
+typedef struct tt_wait {
+  uint64_t since_ns;   // the plan has not moved since; 0: it does not wait
+  uint64_t seen_ns;    // but has looked, the last time, then
+  uint64_t sig, count; // what it waits in; behind an operation of another communicator: that one
+  uint64_t hash;       // BEHIND: of that communicator; 0: it is no operation
+  uint32_t peer;       // whom the lane waits for
+  uint32_t how;        // TT_WAIT_…
+} tt_wait;
+
+enum { TT_WAIT_WORDS = sizeof(tt_wait) / sizeof(uint64_t) };
+
+enum {
+  TT_WAIT_RECEIVES = 1, // for a message, else for room for one
+  TT_WAIT_ALONE = 2,    // all lanes of the plan wait for that peer
+  TT_WAIT_BEHIND = 4,   // none of these: the plan stands in its stream behind other work
+};
+
 #define TT_SHOWN 16 // operations with a number that a page keeps, so that ranks which are not so far apart compare them
 
 // What a rank shows to its peers. `bell` by the rules of bell.h; the rest is written by the rank alone and read by its
@@ -41,8 +61,9 @@ typedef struct tt_rank_page {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…; peers look at it often, and it hardly ever changes
   // The last message, and behind it the last operations by their numbers (tt_shown_at).
   _Alignas(TT_CACHE_LINE) tt_shown shown[1 + TT_SHOWN];
+  _Alignas(TT_CACHE_LINE) _Atomic uint64_t wait[TT_WAIT_WORDS]; // a tt_wait, by tt_wait_show
 } tt_rank_page;
-_Static_assert(sizeof(tt_rank_page) == 512, "shared memory layout");
+_Static_assert(sizeof(tt_rank_page) == 576, "shared memory layout");
 
 // Where a page shows the operation with this number; 0: messages, which have none.
 static inline uint32_t tt_shown_at(uint32_t number)
@@ -77,6 +98,32 @@ static inline bool tt_shown_read(const tt_shown *s, uint64_t *sig, uint64_t *cou
 static inline bool tt_page_shown(const tt_rank_page *page, uint32_t number, uint64_t *sig, uint64_t *count)
 {
   return tt_shown_read(&page->shown[tt_shown_at(number)], sig, count) && *sig >> 32 == number;
+}
+
+// Shows what the page's rank waits for; since_ns 0: for nothing. The run flag's holder.
+static inline void tt_wait_show(tt_rank_page *page, const tt_wait *w)
+{
+  uint64_t words[TT_WAIT_WORDS];
+  memcpy(words, w, sizeof words);
+  atomic_store_explicit(&page->wait[0], 0, memory_order_relaxed); // so that nobody mixes two waits
+  atomic_thread_fence(memory_order_release);
+  for (int i = 1; i < TT_WAIT_WORDS; i++) {
+    atomic_store_explicit(&page->wait[i], words[i], memory_order_relaxed);
+  }
+  atomic_store_explicit(&page->wait[0], words[0], memory_order_release);
+}
+
+// Reads it. False: the rank shows nothing, or is changing it.
+static inline bool tt_wait_read(const tt_rank_page *page, tt_wait *w)
+{
+  uint64_t words[TT_WAIT_WORDS];
+  words[0] = atomic_load_explicit(&page->wait[0], memory_order_acquire);
+  for (int i = 1; i < TT_WAIT_WORDS; i++) {
+    words[i] = atomic_load_explicit(&page->wait[i], memory_order_relaxed);
+  }
+  atomic_thread_fence(memory_order_acquire);
+  memcpy(w, words, sizeof words);
+  return w->since_ns != 0 && atomic_load_explicit(&page->wait[0], memory_order_relaxed) == w->since_ns;
 }
 
 // Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With
@@ -150,9 +197,17 @@ typedef struct tt_mover {
   void (*settle)(void *self);
 } tt_mover;
 
+// A rank of this machine, connected or not.
+typedef struct tt_neighbor {
+  tt_rank_page *page; // NULL: the rank is on another machine
+  int32_t pid;
+} tt_neighbor;
+
 // One rank of one communicator, as the executors see it.
 typedef struct tt_port {
   int rank, nranks;
+  uint64_t hash;                // the communicator's, for messages
+  const tt_neighbor *neighbors; // by rank; NULL: no other rank is on this machine
   int device;
   const struct tt_device_ops *row;        // of that kind of device (device.h),
   const struct tt_shortcut_ops *shortcut; // and the row's
@@ -171,8 +226,6 @@ typedef struct tt_port {
   volatile uint32_t abort_flag;  // set by abort; waits outside of plans poll it
   char *bounce;                  // staging for process_vm_readv, made when first needed
   void **operands;               // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers
-  size_t large;                  // bytes of a call whose buffers the device wants to see (tt_device_ops.use_buffers)
-  struct tt_pages *pages;        // the host device's: huge pages under such buffers
   const char *tuner;             // name of the plugin that chooses algorithms, for messages; NULL: none
   char error[512];               // why `stop` was set; written before it
 } tt_port;

@@ -28,6 +28,8 @@ typedef struct tt_work_ops {
   tt_bell *(*bell)(tt_work *w);
   // Called now and then while `w` is blocked: looks whether what it waits for can still come. May be NULL.
   void (*check)(tt_work *w);
+  // Called now and then while `w` stands in a queue behind `current`, which is blocked. May be NULL.
+  void (*behind)(tt_work *w, const tt_work *current);
   // For what a graph can hold (host/graph.h): the kind of its node, and a new entry for a stream of `device` that does
   // the same as `w`, which has never run; NULL when there is no memory. `again` NULL: a graph cannot hold it.
   tuttiNodeKind_t kind;
@@ -40,3 +42,13 @@ struct tt_work {
   uint32_t takes_us; // about how long others may be at it while it is blocked: a waiter looks that much longer before
                      // it sleeps
 };
+
+// `current` is blocked (NULL: nothing is): tells the entries of the queue behind it. The run flag's holder.
+static inline void tt_work_wait(tt_work *queue, const tt_work *current)
+{
+  for (tt_work *w = current != NULL ? queue : NULL; w != NULL; w = w->next) {
+    if (w->ops->behind != NULL) {
+      w->ops->behind(w, current);
+    }
+  }
+}

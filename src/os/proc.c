@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "os/proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -46,11 +47,10 @@ typedef struct stat_line {
   uint64_t start;
 } stat_line;
 
-// False when the process is gone or /proc cannot be read.
-static bool read_stat(int32_t pid, stat_line *out)
+// False when the process or thread is gone, or /proc cannot be read.
+static bool read_stat_file(const char *path, stat_line *out)
 {
-  char path[64], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  char text[1024];
   if (!tt_file_text(path, text, sizeof text)) {
     return false;
   }
@@ -67,6 +67,30 @@ static bool read_stat(int32_t pid, stat_line *out)
   }
   out->start = p == NULL ? 0 : strtoull(p, NULL, 10);
   return p != NULL;
+}
+
+static bool read_stat(int32_t pid, stat_line *out)
+{
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  return read_stat_file(path, out);
+}
+
+char tt_proc_doing(int32_t pid)
+{
+  char path[320];
+  stat_line st;
+  char first = read_stat(pid, &st) ? st.state : 0, state = first;
+  snprintf(path, sizeof path, "/proc/%d/task", pid);
+  DIR *d = first == 'S' || first == 'D' ? opendir(path) : NULL;
+  for (const struct dirent *e; d != NULL && state != 'R' && (e = readdir(d)) != NULL;) {
+    snprintf(path, sizeof path, "/proc/%d/task/%s/stat", pid, e->d_name);
+    state = e->d_name[0] != '.' && read_stat_file(path, &st) && st.state == 'R' ? 'R' : state;
+  }
+  if (d != NULL) {
+    closedir(d);
+  }
+  return state;
 }
 
 static void identify_proc(void)

@@ -33,6 +33,10 @@ void tt_proc_hold_at_fork(pthread_mutex_t *lock);
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
 bool tt_proc_alive(const tt_proc_id *id);
 
+// What the process does: 'R' one of its threads computes; 'S' all sleep, 'D' the first one so that no signal wakes it;
+// 'T' stopped by a signal, 't' by a debugger; 'Z' it has ended; 0: not known. Reads /proc. Any thread.
+char tt_proc_doing(int32_t pid);
+
 // Life of processes that map one piece of shared memory, also where one cannot look for the other by its number:
 // another PID namespace, no /proc. Each process locks the byte of the memory's file that its cookie names; the kernel
 // gives the lock back when the process ends, calls exec, or closes any descriptor of this file. A forked child does not

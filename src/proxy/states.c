@@ -33,6 +33,13 @@ void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
       m.shown[i].count = count;
     }
   }
+  if (tt_wait_read(page, &m.wait)) {
+    uint64_t now = tt_now_ns();
+    m.wait.since_ns = now - TT_MIN(now, m.wait.since_ns);
+    m.wait.seen_ns = now - TT_MIN(now, m.wait.seen_ns);
+  } else {
+    m.wait = (tt_wait){0};
+  }
   tt_proxy_say(s, k, TT_MSG_STATE, 0, &m);
 }
 
@@ -64,6 +71,15 @@ static bool is_final(const tt_proxy_ties *t)
   return atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
 }
 
+// Shows what the peer waits for, in the time of this machine.
+static void take_peers_wait(tt_rank_page *page, tt_wait w)
+{
+  uint64_t now = tt_now_ns();
+  w.seen_ns = now - TT_MIN(now, w.seen_ns);
+  w.since_ns = w.since_ns == 0 ? 0 : now - TT_MIN(now - 1, w.since_ns);
+  tt_wait_show(page, &w);
+}
+
 void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
 {
   for (int i = 0; i <= TT_SHOWN; i++) {
@@ -73,6 +89,7 @@ void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
     }
   }
   atomic_store_explicit(&t->peer->page.now, (uint32_t)m->now, memory_order_release);
+  take_peers_wait(&t->peer->page, m->wait);
   if (is_final(t) || t->last.state != 0) {
     return;
   }

@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/arena.h"
 #include "base/result.h"
 
 enum {
@@ -41,7 +40,7 @@ typedef struct tt_xml {
   const char *name; // of the file, for messages
   int nnodes;       // elements made so far, removed ones too
   int ignored_text; // line of the first text between elements that is not blank; 0: none
-  tt_arena arena;   // of nodes and texts
+  struct tt_xml_block *blocks;
 } tt_xml;
 
 // ---- Whole documents ----

@@ -2,7 +2,7 @@
 // after its peers.
 #include "base/log.h"
 #include "base/result.h"
-#include "device/lane.h"
+#include "device/host/stall.h"
 #include "os/clock.h"
 
 #define CHECK_BYTES (64u << 10) // what a look at the peers may move
@@ -11,6 +11,7 @@
 static inline __attribute__((always_inline)) void begin(tt_plan *p)
 {
   p->started = true;
+  tt_stall_begin(p);
   for (int i = 0; i < p->ncalls; i++) {
     tt_call *c = &p->calls[i];
     if (c->scalar != NULL) {
@@ -133,6 +134,7 @@ static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
 
 static tt_run plan_complete(tt_plan *p)
 {
+  tt_stall_end(p, true);
   // Plans complete in order, so this is the only writer.
   atomic_store_explicit(&p->port->done, p->ticket + 1, memory_order_release);
   return TT_RUN_DONE;
@@ -147,7 +149,7 @@ static bool plan_move(const tt_plan *p)
 
 // The plan ends with the port's code. From here on its buffers are the user's again: so not while a peer is writing
 // into them, which then rings.
-static tt_run plan_give_up(const tt_plan *p, ncclResult_t *result)
+static tt_run plan_give_up(tt_plan *p, ncclResult_t *result)
 {
   if (p->port->mover != NULL) {
     p->port->mover->settle(p->port->mover_self);
@@ -155,6 +157,7 @@ static tt_run plan_give_up(const tt_plan *p, ncclResult_t *result)
   if (tt_port_writer(p->port, false) != NULL) {
     return TT_RUN_BLOCKED;
   }
+  tt_stall_end(p, false);
   *result = tt_port_status(p->port);
   return TT_RUN_FAILED;
 }
@@ -341,6 +344,30 @@ static ncclResult_t inquire(const tt_port *port, const tt_lane *l, const tt_link
   return res;
 }
 
+// The lane waits for `peer`: looks once more, and whether that rank is in order. False: the port was stopped, or the
+// plan has failed.
+static bool check_lane(tt_plan *p, tt_lane *l, int peer)
+{
+  // State and life are looked at before the lane looks once more: what the peer sent before it stopped or ended still
+  // counts.
+  const tt_link *link = p->port->links[peer];
+  suspect worst = worst_of(link);
+  if ((link->networked || link->behind != NULL) && worst.state >= TT_RANK_FAILED) {
+    p->port->mover->settle(p->port->mover_self);
+  }
+  size_t budget = CHECK_BYTES;
+  plan_move(p);
+  tt_run r = p->work.ops == &tt_plan_watched_ops ? watched_turn(p, l, &budget) : tt_lane_run(p->port, l, &budget);
+  if (r != TT_RUN_BLOCKED || budget != CHECK_BYTES || l->waits_for != peer) {
+    return r != TT_RUN_FAILED;
+  }
+  ncclResult_t res = inquire(p->port, l, link, &worst);
+  if (res != ncclSuccess) {
+    tt_port_stop(p->port, res);
+  }
+  return res == ncclSuccess;
+}
+
 static void plan_check(tt_work *w)
 {
   tt_plan *p = (tt_plan *)w;
@@ -350,33 +377,26 @@ static void plan_check(tt_work *w)
   }
   for (tt_lane *l = p->started ? p->turns : NULL; l != NULL; l = l->next) {
     int peer = l->waits_for;
-    if (l->done || peer < 0 || peer == p->port->rank) {
-      continue;
-    }
-    // State and life are looked at before the lane looks once more: what the peer sent before it stopped or ended still
-    // counts.
-    const tt_link *link = p->port->links[peer];
-    suspect worst = worst_of(link);
-    if ((link->networked || link->behind != NULL) && worst.state >= TT_RANK_FAILED) {
-      p->port->mover->settle(p->port->mover_self);
-    }
-    size_t budget = CHECK_BYTES;
-    plan_move(p);
-    tt_run r = w->ops == &tt_plan_watched_ops ? watched_turn(p, l, &budget) : tt_lane_run(p->port, l, &budget);
-    if (r == TT_RUN_FAILED) {
+    if (!l->done && peer >= 0 && peer != p->port->rank && !check_lane(p, l, peer)) {
       return;
     }
-    if (r == TT_RUN_BLOCKED && budget == CHECK_BYTES && l->waits_for == peer) {
-      ncclResult_t res = inquire(p->port, l, link, &worst);
-      if (res != ncclSuccess) {
-        tt_port_stop(p->port, res);
-        return;
-      }
-    }
+  }
+  ncclResult_t res = p->started ? tt_stall_look(p) : ncclSuccess;
+  if (res != ncclSuccess) {
+    tt_port_stop(p->port, res);
   }
 }
 
+static void plan_behind(tt_work *w, const tt_work *current)
+{
+  tt_stall_behind((tt_plan *)w, current);
+}
+
 const tt_work_ops tt_plan_ops = {
-    .name = "plan", .run = plan_run, .done = plan_done, .bell = plan_bell, .check = plan_check};
-const tt_work_ops tt_plan_watched_ops = {
-    .name = "plan", .run = watched_run, .done = watched_done, .bell = plan_bell, .check = plan_check};
+    .name = "plan", .run = plan_run, .done = plan_done, .bell = plan_bell, .check = plan_check, .behind = plan_behind};
+const tt_work_ops tt_plan_watched_ops = {.name = "plan",
+                                         .run = watched_run,
+                                         .done = watched_done,
+                                         .bell = plan_bell,
+                                         .check = plan_check,
+                                         .behind = plan_behind};

@@ -33,35 +33,37 @@ static const char message[] = "Send/Recv";
 static const char *const func_names[16] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
                                            "AlltoAll",  "Gather", "Scatter",   message,         message};
 
-// "operation 3 AllReduce type ncclFloat32 op sum root 0 count 12". Messages match by their bytes alone, and their
-// fingerprint says no more: "Send/Recv with rank 1 of 12 bytes". `with`: the other rank.
-static void step_describe(char *text, size_t size, uint64_t sig, uint64_t count, int with)
+const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with)
 {
   static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
   const char *func = func_names[sig & 15], *op = ops[sig >> 8 & 15];
   if (func == message) {
-    snprintf(text, size, "%s with rank %d of %llu bytes", message, with, (unsigned long long)TT_SIG_COUNT(count));
-    return;
+    char other[32] = "";
+    if (with >= 0) {
+      snprintf(other, sizeof other, " with rank %d", with);
+    }
+    snprintf(text, TT_CALL_TEXT, "%s%s of %llu bytes", message, other, (unsigned long long)TT_SIG_COUNT(count));
+  } else {
+    snprintf(text, TT_CALL_TEXT, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32),
+             func == NULL ? "?" : func, tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op,
+             (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
   }
-  snprintf(text, size, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32),
-           func == NULL ? "?" : func, tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op,
-           (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
+  return text;
 }
 
 // The same call, but not the same algorithm, protocol, channels or chunks. Whose doing it is: the plugin's, unless it
 // has left both choices alone.
 static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
 {
-  char what[160], who[96];
+  char what[TT_CALL_TEXT], who[96];
   const char *tuner = port->tuner != NULL ? port->tuner : "(none here)";
   bool here = (call->sig_count & TT_SIG_DECIDED) != 0, there = (count & TT_SIG_DECIDED) != 0;
-  step_describe(what, sizeof what, sig, count, port->rank);
   if (!here && !there) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d and rank %d choose differently for %s; the tuner plugin %s has left both choices alone, so "
                    "what else decides must "
                    "be the same on all ranks: the NCCL_ variables, the files that they name, and the library",
-                   port->rank, peer, what, tuner);
+                   port->rank, peer, tt_call_describe(what, sig, count, port->rank), tuner);
   }
   if (here && there) {
     snprintf(who, sizeof who, "answers differently on rank %d and rank %d for", port->rank, peer);
@@ -73,7 +75,7 @@ static ncclResult_t choices_differ(const tt_port *port, const tt_call *call, int
                  "the tuner plugin %s %s %s: it must choose the same algorithm, protocol, number of channels and size "
                  "of chunks on all ranks; "
                  "NCCL_TUNER_PLUGIN=none does without it",
-                 tuner, who, what);
+                 tuner, who, tt_call_describe(what, sig, count, port->rank));
 }
 
 // Two calls that should be one: fingerprints and counts, this rank's first.
@@ -99,20 +101,19 @@ static void step_find_first(const tt_port *port, int peer, two_calls *c)
 
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count)
 {
-  char mine[160], theirs[160];
+  char mine[TT_CALL_TEXT], theirs[TT_CALL_TEXT];
   two_calls c = {.sig = {call->sig, sig}, .count = {call->sig_count, count}};
   if (call->sig == sig && call->sig_count != count && TT_SIG_COUNT(call->sig_count) == TT_SIG_COUNT(count)) {
     return choices_differ(port, call, peer, sig, count);
   }
   step_find_first(port, peer, &c);
-  step_describe(mine, sizeof mine, c.sig[0], c.count[0], peer);
-  step_describe(theirs, sizeof theirs, c.sig[1], c.count[1], port->rank);
-  bool before = c.sig[0] != call->sig || c.sig[1] != sig;
+  const char *when = c.sig[0] != call->sig || c.sig[1] != sig ? "has begun" : "is in";
   return tt_fail(
       ncclInvalidUsage,
       "ranks are in different calls: rank %d %s %s, but rank %d %s %s; all ranks must make the same calls in "
       "the same order with equal arguments",
-      port->rank, before ? "has begun" : "is in", mine, peer, before ? "has begun" : "is in", theirs);
+      port->rank, when, tt_call_describe(mine, c.sig[0], c.count[0], peer), peer, when,
+      tt_call_describe(theirs, c.sig[1], c.count[1], port->rank));
 }
 
 // Where the next message's payload lies.

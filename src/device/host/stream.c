@@ -55,7 +55,6 @@ static void recycle_if_idle(tt_stream *s)
   pthread_mutex_unlock(&lock);
 }
 
-// Streams in a chunk.
 static inline int chunk_room(int chunk)
 {
   return FIRST_CHUNK << chunk;
@@ -215,8 +214,7 @@ static __attribute__((noinline)) int state_beyond(const tt_stream *s)
   return TT_STREAM_FREE;
 }
 
-// The state of this stream, if the pointer is one of ours. Asked several times per call. Few programs have more streams
-// than the first chunk holds.
+// The state of this stream, if the pointer is one of ours. Asked several times per call: mostly the first chunk has it.
 static inline int stream_state(const tt_stream *s)
 {
   uintptr_t bytes = atomic_load_explicit(&first_bytes, memory_order_acquire);
@@ -406,6 +404,8 @@ static void check_current(tt_stream *s)
   if (s->current != NULL && s->current->ops->check != NULL) {
     s->current->ops->check(s->current);
   }
+  take_incoming(s);
+  tt_work_wait(s->queue, s->current);
 }
 
 // Gives the run flag back, doing again what others asked for meanwhile.
