@@ -96,7 +96,7 @@ static void notes_say(void)
     }
   }
   if (list != NULL && list->count == NOTES) {
-    tt_warn("more could be said about the NCCL_ variables; correct the first ones");
+    tt_warn("there are more faults in the NCCL_ variables than are reported; correct these first");
   }
   free(list);
 }

@@ -53,11 +53,11 @@ static ncclResult_t check_roots(const tt_join *j, bool *rootless)
   *rootless = j->nids == 1 && j->b->nranks == 1 && j->ids[0].root.n == 0;
   for (int i = 0; i < j->nids && !*rootless; i++) {
     if (j->ids[i].root.n == 0) {
-      return tt_fail(ncclSystemError,
-                     "rank %d: unique id %d has no address, because no network interface was up where it was made: it "
-                     "is for one rank, and "
-                     "there are %d. Set an interface up (ip link set lo up) before ncclGetUniqueId",
-                     j->b->rank, i, j->b->nranks);
+      return tt_fail(
+          ncclSystemError,
+          "rank %d: unique id %d has no address, because no network interface was up where it was made: it "
+          "is for one rank, and there are %d. Set an interface up (ip link set lo up) before ncclGetUniqueId",
+          j->b->rank, i, j->b->nranks);
     }
   }
   return ncclSuccess;

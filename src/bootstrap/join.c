@@ -58,22 +58,21 @@ static ncclResult_t unreachable(const talk *t, const join_line *l, int e)
   if (is_gone(l, e)) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: nobody listens at %s for this unique id: it was already used by a communicator (each "
-                   "needs a new one from "
-                   "ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process that made it has ended",
+                   "needs a new one from ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process "
+                   "that made it has ended",
                    t->b->rank, at);
   }
   if (e == -EKEYREJECTED) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: the listener at %s, which NCCL_COMM_ID names, is another user's process. Choose another "
-                   "port, or let the ranks of "
-                   "several users share a secret (TUTTI_COMM_ID_SECRET)",
+                   "port, or let the ranks of several users share a secret (TUTTI_COMM_ID_SECRET)",
                    t->b->rank, at);
   }
   if (e == -EACCES && is_fixed(l)) {
     return tt_fail(
         ncclInvalidUsage,
         "rank %d: the root at %s belongs to another job, or NCCL_COMM_ID is not the same text on all ranks, or the "
-        "secret of TUTTI_COMM_ID_SECRET or TUTTI_COMM_ID_SECRET_FILE is another one",
+        "secrets differ (TUTTI_COMM_ID_SECRET, TUTTI_COMM_ID_SECRET_FILE)",
         t->b->rank, at);
   }
   if (tt_sock_is_shortage(e)) {

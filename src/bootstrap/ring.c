@@ -79,7 +79,7 @@ static ncclResult_t neighbour_ended(tt_bootstrap *b, const gather *g, int neighb
     return tt_fail(code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, cause, tt_result_string(code));
   }
   return tt_fail(code, "%s: rank %d %s%s", b->doing, cause, reasons[reason],
-                 cause == neighbour ? "" : " (told by a neighbour)");
+                 cause == neighbour ? "" : " (a neighbour reported it)");
 }
 
 static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)

@@ -203,11 +203,11 @@ static void take_first(tt_root *r, const tt_hello *h, const tt_join_card *card)
   int most = TT_DIV_UP(h->nranks, card->nroots);
   uint64_t limit = r->shared->file_limit;
   if ((uint64_t)most >= limit) {
-    fail_root(r, ncclRemoteError,
-              "the process that made the unique id may have %llu files open, and needs a connection to each of %d "
-              "ranks: raise its limit "
-              "(ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
-              (unsigned long long)limit, most);
+    fail_root(
+        r, ncclRemoteError,
+        "the process that made the unique id may have %llu files open, and needs a connection to each of %d "
+        "ranks: raise its limit (ulimit -n), or divide the ranks among more unique ids (ncclCommInitRankScalable)",
+        (unsigned long long)limit, most);
     return;
   }
   r->seats.lines = tt_calloc((size_t)n, sizeof(r->seats.lines[0]));

@@ -66,11 +66,9 @@ static tt_library_state try_library(const char *name, tt_library **out, char *wh
     if (name != NULL && is_absent(name, why)) {
       return TT_LIBRARY_ABSENT;
     }
-    char second[TT_LIBRARY_WHY];
     handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-    copy_error(second, handle == NULL ? dlerror() : "");
     if (handle == NULL) {
-      memcpy(why, second, sizeof second);
+      copy_error(why, dlerror());
       return TT_LIBRARY_REFUSED;
     }
   }

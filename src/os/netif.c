@@ -346,9 +346,8 @@ void tt_netif_tell_left_out(const tt_addrs *listed)
   }
   left_out_text(all, n, listed, text, sizeof(text));
   tt_info(TT_INIT | TT_BOOTSTRAP,
-          "this machine has %u addresses that ranks may use, and other ranks are told %u of them. Left out: %s. "
-          "NCCL_SOCKET_IFNAME chooses "
-          "the interfaces",
+          "this machine has %u addresses that ranks may use, and other ranks get %u of them. Left out: %s. "
+          "NCCL_SOCKET_IFNAME chooses the interfaces",
           listed->n + listed->more, listed->n, text);
   tt_free(all);
 }

@@ -575,7 +575,7 @@ const char *tt_sock_error_text(int e)
   case -ENFILE: return "this machine has no descriptors left (sysctl fs.file-max)";
   // The kernel has one number for both.
   case -EADDRNOTAVAIL:
-    return "this machine has not got the address for that, or no free port (sysctl net.ipv4.ip_local_port_range)";
+    return "this machine does not have that address, or has no free port (sysctl net.ipv4.ip_local_port_range)";
   case -ENOBUFS:
   case -ENOMEM:
     return "this machine has no memory left for a connection (free memory, the container's limit, sysctl "
