@@ -81,15 +81,6 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
   return ncclSuccess;
 }
 
-static int wanted_family(void)
-{
-  const char *f = tt_params_get()->socket_family;
-  return f == NULL                    ? AF_UNSPEC
-         : strcmp(f, "AF_INET6") == 0 ? AF_INET6
-         : strcmp(f, "AF_INET") == 0  ? AF_INET
-                                      : AF_UNSPEC;
-}
-
 // No error: in a container with files of mode 644 there may be no other user.
 static void warn_if_open(const char *path)
 {
@@ -133,8 +124,9 @@ ncclResult_t tt_bootstrap_id_fixed(const char *text, const tt_id_secret *secret,
   bool is_public = secret->text == NULL && secret->file == NULL;
   tt_id id = {.flags = TT_ID_FIXED | (is_public ? TT_ID_PUBLIC : 0)};
   static const uint8_t none[TT_SECRET_BYTES];
+  int family = tt_netif_family(tt_params_get()->socket_family);
   // A numeric address of the other family is meant as it stands.
-  if (tt_addrs_parse(text, wanted_family(), &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
+  if (tt_addrs_parse(text, family, &id.root) != 0 && tt_addrs_parse(text, AF_UNSPEC, &id.root) != 0) {
     return tt_fail(ncclInvalidArgument,
                    "NCCL_COMM_ID=%s is not <ipv4>:<port>, [<ipv6>]:<port> or <known host name>:<port>", text);
   }

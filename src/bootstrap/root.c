@@ -59,9 +59,9 @@ struct tt_root {
   struct {
     int before, passed;
   } shares;
-  // `patience`: since the last rank has joined. 0: no end, no tick. `spared`: the end was put off since it was set.
+  // 0: no end, no tick. `spared`: the end was put off since it was set.
   struct {
-    uint64_t patience_ns, end_ns, tick_ns;
+    uint64_t end_ns, tick_ns;
     bool spared;
   } time;
   struct {
@@ -342,7 +342,7 @@ static void pass_shares(tt_root *r)
 
 static void set_tick(tt_root *r)
 {
-  r->time.tick_ns = tt_now_ns() + TT_MIN(TICK_NS, r->time.patience_ns / 2);
+  r->time.tick_ns = tt_now_ns() + TT_MIN(TICK_NS, tt_bs_patience_ns() / 2);
 }
 
 static void take_seat(tt_root *r, tt_root_line *l)
@@ -351,7 +351,7 @@ static void take_seat(tt_root *r, tt_root_line *l)
   l->seat = root_seat_of(r, l->conn.hello.rank);
   r->seats.lines[l->seat] = l;
   r->seats.joined++;
-  set_end(r, tt_now_ns() + r->time.patience_ns + (has_all_ranks(r) ? LATE_NS : 0));
+  set_end(r, tt_now_ns() + tt_bs_patience_ns() + (has_all_ranks(r) ? LATE_NS : 0));
   if (r->time.tick_ns == 0) {
     set_tick(r);
   }
@@ -391,7 +391,7 @@ static void hear_card(tt_root *r, tt_root_line *l, bool late)
 static void take_wait(tt_root *r, int32_t share)
 {
   if (has_all_ranks(r) && share >= 0 && share < r->job.nroots) {
-    set_end(r, tt_now_ns() + r->time.patience_ns + LATE_NS);
+    set_end(r, tt_now_ns() + tt_bs_patience_ns() + LATE_NS);
     if ((r->job.share + 1) % r->job.nroots != share) {
       (void)tt_note_send(&r->seats.lines[r->seats.own]->conn, TT_NOTE_WAIT, &share, sizeof(share));
     }
@@ -481,7 +481,7 @@ static void name_missing(tt_root *r)
 static void time_out(tt_root *r)
 {
   char missing[256];
-  unsigned long long seconds = r->time.patience_ns / TT_NS_PER_S;
+  unsigned long long seconds = tt_bs_patience_ns() / TT_NS_PER_S;
   int shortage = r->shared->door->shortage;
   missing_text(r, missing, sizeof(missing));
   if (has_all_ranks(r)) {
@@ -577,7 +577,6 @@ tt_root *tt_root_new(const tt_root_shared *shared, const tt_key *key, uint64_t e
     r->key = key;
     r->id = id;
     r->time.end_ns = end_ns;
-    r->time.patience_ns = tt_bs_patience_ns();
   }
   return r;
 }

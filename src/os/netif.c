@@ -111,16 +111,19 @@ static int default_class(const tt_netif *n)
 
 static int address_class(const tt_netif *n)
 {
-  bool link_local = n->addr.family == AF_INET6 && n->addr.ip[0] == 0xfe && (n->addr.ip[1] & 0xc0) == 0x80;
-  return n->addr.family == AF_INET ? 0 : link_local ? 2 : 1;
+  return n->addr.family == AF_INET ? 0 : tt_addr_is_link_local(&n->addr) ? 2 : 1;
+}
+
+int tt_netif_family(const char *text)
+{
+  bool four = text != NULL && strcmp(text, "AF_INET") == 0, six = text != NULL && strcmp(text, "AF_INET6") == 0;
+  return four ? AF_INET : six ? AF_INET6 : AF_UNSPEC;
 }
 
 static bool family_wanted(const tt_netif *n, const char *family)
 {
-  if (family != NULL && strcmp(family, "AF_INET") == 0) {
-    return n->addr.family == AF_INET;
-  }
-  return family == NULL || strcmp(family, "AF_INET6") != 0 || n->addr.family == AF_INET6;
+  int wanted = tt_netif_family(family);
+  return wanted == AF_UNSPEC || wanted == n->addr.family;
 }
 
 static bool has_name(const tt_netif *list, int n, const char *name)
@@ -223,7 +226,7 @@ static void names_text(const tt_netif *list, int n, char *buf, size_t room)
 
 static ncclResult_t check_family(const char *family)
 {
-  if (family == NULL || *family == '\0' || strcmp(family, "AF_INET") == 0 || strcmp(family, "AF_INET6") == 0) {
+  if (family == NULL || *family == '\0' || tt_netif_family(family) != AF_UNSPEC) {
     return ncclSuccess;
   }
   return tt_fail(ncclInvalidUsage, "NCCL_SOCKET_FAMILY=%s is not one of AF_INET, AF_INET6; unset, both are used",

@@ -20,6 +20,8 @@ typedef struct tt_netif {
 // Every address of every interface that is up, in the kernel's order (all of IPv4 first), however many there are. Free
 // *out with tt_free. Errors: ncclSystemError.
 ncclResult_t tt_netif_list(tt_netif **out, int *count);
+// The family that a value of NCCL_SOCKET_FAMILY names; AF_UNSPEC: none (NULL, or another word). Pure.
+int tt_netif_family(const char *text);
 // Position (from 0) of the first entry of `spec` that `name` matches, or -1. For a '^' list: 0 when no entry matches,
 // else -1. An empty list or NULL matches everything. Pure.
 int tt_netif_match(const char *name, const char *spec);

@@ -95,6 +95,11 @@ bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b)
   return a->family == b->family && a->scope == b->scope && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
+bool tt_addr_is_link_local(const tt_addr *a)
+{
+  return a->family == AF_INET6 && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80;
+}
+
 uint32_t tt_addrs_find(const tt_addrs *list, const tt_addr *a, bool port)
 {
   for (uint32_t i = 0; i < list->n; i++) {

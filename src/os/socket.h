@@ -51,6 +51,8 @@ const char *tt_addr_ip_text(const tt_addr *a, char buf[TT_ADDR_TEXT]);
 int tt_addrs_parse(const char *text, int family, tt_addrs *out);
 // True when both have the same family, IP and scope (ports are not compared). Pure.
 bool tt_addr_same_ip(const tt_addr *a, const tt_addr *b);
+// Is it an IPv6 address that holds on one link only (fe80::/10)? Pure.
+bool tt_addr_is_link_local(const tt_addr *a);
 // The kernel's form of an address; its family alone where we do not speak that. Pure.
 struct sockaddr;
 void tt_addr_of_kernel(const struct sockaddr *s, tt_addr *a);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,20 +88,16 @@ static struct fi_info *make_hints(const tt_ofi_lib *lib, const char *provider)
 // Is a device with an IP address one of the interfaces that may be used? Other devices are always allowed.
 static bool is_allowed(const struct fi_info *info, const tt_netif *netifs, int n)
 {
-  const struct sockaddr *a = info->src_addr;
+  tt_addr a;
   bool ip =
       info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6;
-  if (!ip || a == NULL) {
+  if (!ip || info->src_addr == NULL) {
     return true;
   }
+  tt_addr_of_kernel(info->src_addr, &a);
   for (int i = 0; i < n; i++) {
-    const tt_addr *b = &netifs[i].addr;
-    if (a->sa_family == AF_INET && b->family == AF_INET &&
-        memcmp(&((const struct sockaddr_in *)a)->sin_addr, b->ip, 4) == 0) {
-      return true;
-    }
-    if (a->sa_family == AF_INET6 && b->family == AF_INET6 &&
-        memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, b->ip, 16) == 0) {
+    a.scope = netifs[i].addr.scope; // not compared
+    if (tt_addr_same_ip(&a, &netifs[i].addr)) {
       return true;
     }
   }

@@ -1,6 +1,5 @@
 // handle.c: the bytes that describe a listener. They come from another rank, so everything is checked. See
 // rendezvous.h.
-#include <netinet/in.h>
 #include <string.h>
 
 #include "net/rendezvous/rendezvous.h"
@@ -32,17 +31,12 @@ void tt_rdv_handle_write(tt_rdv_handle *h, const tt_rdv *net, const tt_addrs *at
   h->more = tt_addrs_pack(at, h->addrs);
 }
 
-static bool is_link_local(const tt_addr *a)
-{
-  return a->family == AF_INET6 && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80;
-}
-
 void tt_rdv_handle_addrs(const tt_rdv_handle *h, const tt_rdv_dev *from, tt_addrs *out)
 {
   (void)tt_addrs_unpack(h->addrs, h->more, out);
   for (uint32_t i = 0; i < out->n; i++) {
     // A scope is a number of the machine that owns the address: here it is the interface to leave by.
-    if (is_link_local(&out->a[i]) && from->index != 0) {
+    if (tt_addr_is_link_local(&out->a[i]) && from->index != 0) {
       out->a[i].scope = from->index;
     }
   }
