@@ -5,7 +5,7 @@
 //   of small calls reduce_bench ratio [isa [type]]    times over that of a two-source fp32 sum of the same bytes, and
 //   over the type's own sum
 //
-//   isa: a name of tt_reduce_isa, or all; type: number of an ncclDataType_t, or all
+//   isa: a name that tt_reduce_select accepts, or all; type: number of an ncclDataType_t, or all
 //
 // Ratios: what is compared runs in turn, 7 rounds, medians. Large buffers are walked as a ring of windows, so that
 // nothing is in a cache when it is needed again.

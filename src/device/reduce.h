@@ -48,6 +48,3 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
 
 // Copies `bytes` to every destination. flags: TT_REDUCE_STREAM. Source and destination do not overlap, or are the same.
 void tt_copy(int ndst, void *const *dst, const void *src, size_t bytes, unsigned flags);
-
-// Name of the instruction set in use: "avx512bf16", "avx512", "avx2", "plain".
-const char *tt_reduce_isa(void);

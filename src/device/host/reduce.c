@@ -54,27 +54,26 @@ static const tt_kernels *isa_find(const char *name)
   return !name || strcmp(name, "plain") == 0 ? &tt_kernels_plain : NULL;
 }
 
-bool tt_reduce_select(const char *name)
+const char *tt_reduce_select(const char *name)
 {
   const tt_kernels *k = isa_find(name);
-  if (k) {
-    __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
+  if (k == NULL) {
+    return NULL;
   }
-  return k != NULL;
+  __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
+  return k->name;
 }
 
 // Two threads may both come here; they store the same.
 static __attribute__((cold, noinline)) const tt_kernels *kernels_choose(void)
 {
   const char *want = tt_params_get()->host_isa;
-  const tt_kernels *k = isa_find(want && *want ? want : NULL);
-  if (!k) {
-    k = isa_find(NULL);
+  if (tt_reduce_select(want && *want ? want : NULL) == NULL) {
+    const char *best = tt_reduce_select(NULL);
     tt_advise("NCCL_HOST_ISA=%s is not one of plain, avx2, avx512, avx512bf16, or this machine lacks it: using %s",
-              want, k->name);
+              want, best);
   }
-  __atomic_store_n(&chosen, k, __ATOMIC_RELEASE);
-  return k;
+  return __atomic_load_n(&chosen, __ATOMIC_RELAXED);
 }
 
 static inline const tt_kernels *kernels(void)
@@ -83,27 +82,26 @@ static inline const tt_kernels *kernels(void)
   return TT_LIKELY(k != NULL) ? k : kernels_choose();
 }
 
-const char *tt_reduce_isa(void)
-{
-  return kernels()->name;
-}
-
 // ---- Built-in operations ----
+
+// The low bytes hold the value.
+static uint64_t value_bits(const void *value, size_t size)
+{
+  uint64_t bits = 0;
+  memcpy(&bits, value, size);
+  return bits;
+}
 
 // Bits of x in a floating type; 0 for the others.
 static uint64_t float_bits(ncclDataType_t type, double x)
 {
-  uint64_t bits = 0;
-  float f = (float)x;
-  switch (type) {
-  case ncclFloat64: memcpy(&bits, &x, sizeof x); return bits;
-  case ncclFloat32: return tt_f32_bits(f);
-  case ncclFloat16: return tt_f16_from_f32(f);
-  case ncclBfloat16: return tt_bf16_from_f32(f);
-  case ncclFloat8e4m3: return tt_e4m3_from_f32(f);
-  case ncclFloat8e5m2: return tt_e5m2_from_f32(f);
-  default: return 0;
-  }
+#define WIDE_ROW(T, DIV) value_bits(&(T){(T)x}, sizeof(T))
+#define NARROW_ROW(prefix, size) tt_##prefix##_from_f32((float)x)
+#define T(id, name, bytes, cls, exponent, mantissa, row) [nccl##id] = type == nccl##id && (exponent) > 0 ? (row) : 0,
+  const uint64_t bits[] = {
+#include "base/types.def"
+  };
+  return bits[type];
 }
 
 void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks)

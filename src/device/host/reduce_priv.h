@@ -67,6 +67,7 @@ extern const tt_kernels tt_kernels_plain;
 extern const tt_kernels tt_kernels_avx2, tt_kernels_avx512, tt_kernels_avx512bf16;
 #endif
 
-// Makes the named set the process's; NULL: the best that the machine has. False, and nothing changed, when the name is
-// unknown or the machine lacks it. For tests and benchmarks: no reduction may be running.
-bool tt_reduce_select(const char *name);
+// Makes the named set ("avx512bf16", "avx512", "avx2", "plain") the process's, and returns its name; NULL: the best set
+// of the machine. Returns NULL, and changes nothing, when the name is unknown or the machine lacks the set. Called at
+// the first reduction; tests and benchmarks call it while no reduction runs.
+const char *tt_reduce_select(const char *name);
