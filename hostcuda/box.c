@@ -33,12 +33,7 @@ HC_API cudaMemcpy3D(const struct cudaMemcpy3DParms *p)
 {
   return copy_3d(p, cudaStreamLegacy, false);
 }
-
-HC_API cudaMemcpy3D_ptds(const struct cudaMemcpy3DParms *p);
-HC_API cudaMemcpy3D_ptds(const struct cudaMemcpy3DParms *p)
-{
-  return copy_3d(p, cudaStreamPerThread, false);
-}
+HC_TWIN_RETURNS(cudaMemcpy3D, _ptds, (const struct cudaMemcpy3DParms *p), copy_3d(p, cudaStreamPerThread, false))
 
 HC_API cudaMemcpy3DAsync(const struct cudaMemcpy3DParms *p, cudaStream_t stream)
 {
@@ -58,12 +53,8 @@ HC_API cudaMemset3D(struct cudaPitchedPtr p, int value, struct cudaExtent extent
 {
   return fill_3d(p, value, extent, cudaStreamLegacy, false);
 }
-
-HC_API cudaMemset3D_ptds(struct cudaPitchedPtr p, int value, struct cudaExtent extent);
-HC_API cudaMemset3D_ptds(struct cudaPitchedPtr p, int value, struct cudaExtent extent)
-{
-  return fill_3d(p, value, extent, cudaStreamPerThread, false);
-}
+HC_TWIN_RETURNS(cudaMemset3D, _ptds, (struct cudaPitchedPtr p, int value, struct cudaExtent extent),
+                fill_3d(p, value, extent, cudaStreamPerThread, false))
 
 HC_API cudaMemset3DAsync(struct cudaPitchedPtr p, int value, struct cudaExtent extent, cudaStream_t stream)
 {

@@ -65,12 +65,8 @@ HC_API cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind 
 {
   return copy(dst, src, count, kind, cudaStreamLegacy);
 }
-
-HC_API cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);
-HC_API cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
-{
-  return copy(dst, src, count, kind, cudaStreamPerThread);
-}
+HC_TWIN_RETURNS(cudaMemcpy, _ptds, (void *dst, const void *src, size_t count, enum cudaMemcpyKind kind),
+                copy(dst, src, count, kind, cudaStreamPerThread))
 
 HC_API cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
@@ -139,14 +135,10 @@ HC_API cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, si
 {
   return hc_copy_box(ROWS, kind, cudaStreamLegacy, false);
 }
-
-HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
-                         enum cudaMemcpyKind kind);
-HC_API cudaMemcpy2D_ptds(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
-                         enum cudaMemcpyKind kind)
-{
-  return hc_copy_box(ROWS, kind, cudaStreamPerThread, false);
-}
+HC_TWIN_RETURNS(cudaMemcpy2D, _ptds,
+                (void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                 enum cudaMemcpyKind kind),
+                hc_copy_box(ROWS, kind, cudaStreamPerThread, false))
 
 HC_API cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
                          enum cudaMemcpyKind kind, cudaStream_t stream)
@@ -232,23 +224,15 @@ HC_API cudaMemset(void *ptr, int value, size_t count)
 {
   return hc_fill_box(RANGE, (uint32_t)value, 1, cudaStreamLegacy, false);
 }
-
-HC_API cudaMemset_ptds(void *ptr, int value, size_t count);
-HC_API cudaMemset_ptds(void *ptr, int value, size_t count)
-{
-  return hc_fill_box(RANGE, (uint32_t)value, 1, cudaStreamPerThread, false);
-}
+HC_TWIN_RETURNS(cudaMemset, _ptds, (void *ptr, int value, size_t count),
+                hc_fill_box(RANGE, (uint32_t)value, 1, cudaStreamPerThread, false))
 
 HC_API cudaMemset2D(void *ptr, size_t pitch, int value, size_t width, size_t height)
 {
   return hc_fill_box(AREA, (uint32_t)value, 1, cudaStreamLegacy, false);
 }
-
-HC_API cudaMemset2D_ptds(void *ptr, size_t pitch, int value, size_t width, size_t height);
-HC_API cudaMemset2D_ptds(void *ptr, size_t pitch, int value, size_t width, size_t height)
-{
-  return hc_fill_box(AREA, (uint32_t)value, 1, cudaStreamPerThread, false);
-}
+HC_TWIN_RETURNS(cudaMemset2D, _ptds, (void *ptr, size_t pitch, int value, size_t width, size_t height),
+                hc_fill_box(AREA, (uint32_t)value, 1, cudaStreamPerThread, false))
 
 HC_API cudaMemsetAsync(void *ptr, int value, size_t count, cudaStream_t stream)
 {

@@ -9,10 +9,9 @@
 #define COPY(name, dst_type, dst, src_type, src, kind)                                 \
   CU_IS(name, (dst_type d, src_type s, size_t size), cudaMemcpy(dst, src, size, kind)) \
   CU_IS(name##_ptds, (dst_type d, src_type s, size_t size), cudaMemcpy_ptds(dst, src, size, kind))
-#define COPY_ASYNC(name, dst_type, dst, src_type, src, kind)              \
-  CU_IS(name, (dst_type d, src_type s, size_t size, cudaStream_t stream), \
-        cudaMemcpyAsync(dst, src, size, kind, stream))                    \
-  CU_TWIN(name, _ptsz, (dst_type d, src_type s, size_t size, cudaStream_t stream), (d, s, size, hc_own(stream)))
+#define COPY_ASYNC(name, dst_type, dst, src_type, src, kind)                  \
+  CU_STREAM(name, (dst_type d, src_type s, size_t size, cudaStream_t stream), \
+            cudaMemcpyAsync(dst, src, size, kind, stream))
 
 // Declared under another name.
 cudaError_t cudaMemcpy_ptds(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);

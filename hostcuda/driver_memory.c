@@ -9,9 +9,8 @@ CU_IS(cuMemHostAlloc, (void **out, size_t size, unsigned flags),
       size == 0 ? cudaErrorInvalidValue : cudaHostAlloc(out, size, flags))
 CU_IS(cuMemAllocHost_v2, (void **out, size_t size), size == 0 ? cudaErrorInvalidValue : cudaMallocHost(out, size))
 CU_IS(cuMemHostGetFlags, (unsigned *flags, void *ptr), cudaHostGetFlags(flags, ptr))
-CU_IS(cuMemFreeAsync, (CUdeviceptr ptr, cudaStream_t stream),
-      ptr == 0 ? cudaErrorInvalidValue : cudaFreeAsync(at(ptr), stream))
-CU_TWIN(cuMemFreeAsync, _ptsz, (CUdeviceptr ptr, cudaStream_t stream), (ptr, hc_own(stream)))
+CU_STREAM(cuMemFreeAsync, (CUdeviceptr ptr, cudaStream_t stream),
+          ptr == 0 ? cudaErrorInvalidValue : cudaFreeAsync(at(ptr), stream))
 
 // A call of the runtime that gives a pointer, which a CUdeviceptr has room for.
 _Static_assert(sizeof(CUdeviceptr) == sizeof(void *), "the same bits");
@@ -28,13 +27,10 @@ CU_API(cuMemAllocPitch_v2, (CUdeviceptr * out, size_t *pitch, size_t width, size
 }
 
 CU_IS(cuMemAllocManaged, (CUdeviceptr * out, size_t size, unsigned flags), cudaMallocManaged((void **)out, size, flags))
-CU_IS(cuMemAllocAsync, (CUdeviceptr * out, size_t size, cudaStream_t stream),
-      size == 0 ? cudaErrorInvalidValue : cudaMallocAsync((void **)out, size, stream))
-CU_TWIN(cuMemAllocAsync, _ptsz, (CUdeviceptr * out, size_t size, cudaStream_t stream), (out, size, hc_own(stream)))
-CU_IS(cuMemAllocFromPoolAsync, (CUdeviceptr * out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
-      size == 0 ? cudaErrorInvalidValue : cudaMallocFromPoolAsync((void **)out, size, pool, stream))
-CU_TWIN(cuMemAllocFromPoolAsync, _ptsz, (CUdeviceptr * out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
-        (out, size, pool, hc_own(stream)))
+CU_STREAM(cuMemAllocAsync, (CUdeviceptr * out, size_t size, cudaStream_t stream),
+          size == 0 ? cudaErrorInvalidValue : cudaMallocAsync((void **)out, size, stream))
+CU_STREAM(cuMemAllocFromPoolAsync, (CUdeviceptr * out, size_t size, cudaMemPool_t pool, cudaStream_t stream),
+          size == 0 ? cudaErrorInvalidValue : cudaMallocFromPoolAsync((void **)out, size, pool, stream))
 CU_IS(cuDeviceGetDefaultMemPool, (cudaMemPool_t * pool, CUdevice device), cudaDeviceGetDefaultMemPool(pool, device))
 CU_IS(cuDeviceGetMemPool, (cudaMemPool_t * pool, CUdevice device), cudaDeviceGetMemPool(pool, device))
 CU_IS(cuDeviceSetMemPool, (CUdevice device, cudaMemPool_t pool), cudaDeviceSetMemPool(device, pool))

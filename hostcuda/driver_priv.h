@@ -34,7 +34,15 @@ enum {
   {                                   \
     CU_RETURN(call);                  \
   }
-// And its twin for programs with per-thread default streams.
+// The same with its twin for programs with per-thread default streams. One parameter is called `stream`.
+#define CU_STREAM(name, parameters, call) \
+  CU_IS(name, parameters, call)           \
+  CU_API(name##_ptsz, parameters)         \
+  {                                       \
+    stream = hc_own(stream);              \
+    CU_RETURN(call);                      \
+  }
+// The twin alone.
 #define CU_TWIN(name, suffix, parameters, arguments) \
   CU_API(name##suffix, parameters)                   \
   {                                                  \

@@ -7,26 +7,16 @@ CU_IS(cuStreamCreate, (cudaStream_t * stream, unsigned flags), cudaStreamCreateW
 CU_IS(cuStreamCreateWithPriority, (cudaStream_t * stream, unsigned flags, int priority),
       cudaStreamCreateWithPriority(stream, flags, priority))
 CU_IS(cuStreamDestroy_v2, (cudaStream_t stream), cudaStreamDestroy(stream))
-CU_IS(cuStreamQuery, (cudaStream_t stream), cudaStreamQuery(stream))
-CU_TWIN(cuStreamQuery, _ptsz, (cudaStream_t stream), (hc_own(stream)))
-CU_IS(cuStreamSynchronize, (cudaStream_t stream), cudaStreamSynchronize(stream))
-CU_TWIN(cuStreamSynchronize, _ptsz, (cudaStream_t stream), (hc_own(stream)))
-CU_IS(cuStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
-      cudaStreamWaitEvent(stream, event, flags))
-CU_TWIN(cuStreamWaitEvent, _ptsz, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
-        (hc_own(stream), event, flags))
-CU_IS(cuStreamGetFlags, (cudaStream_t stream, unsigned *flags), cudaStreamGetFlags(stream, flags))
-CU_TWIN(cuStreamGetFlags, _ptsz, (cudaStream_t stream, unsigned *flags), (hc_own(stream), flags))
-CU_IS(cuStreamGetPriority, (cudaStream_t stream, int *priority), cudaStreamGetPriority(stream, priority))
-CU_TWIN(cuStreamGetPriority, _ptsz, (cudaStream_t stream, int *priority), (hc_own(stream), priority))
-CU_IS(cuStreamGetId, (cudaStream_t stream, unsigned long long *id), cudaStreamGetId(stream, id))
-CU_TWIN(cuStreamGetId, _ptsz, (cudaStream_t stream, unsigned long long *id), (hc_own(stream), id))
-CU_IS(cuLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *data), cudaLaunchHostFunc(stream, fn, data))
-CU_TWIN(cuLaunchHostFunc, _ptsz, (cudaStream_t stream, cudaHostFn_t fn, void *data), (hc_own(stream), fn, data))
-CU_IS(cuStreamAddCallback, (cudaStream_t stream, cudaStreamCallback_t fn, void *data, unsigned flags),
-      cudaStreamAddCallback(stream, fn, data, flags))
-CU_TWIN(cuStreamAddCallback, _ptsz, (cudaStream_t stream, cudaStreamCallback_t fn, void *data, unsigned flags),
-        (hc_own(stream), fn, data, flags))
+CU_STREAM(cuStreamQuery, (cudaStream_t stream), cudaStreamQuery(stream))
+CU_STREAM(cuStreamSynchronize, (cudaStream_t stream), cudaStreamSynchronize(stream))
+CU_STREAM(cuStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags),
+          cudaStreamWaitEvent(stream, event, flags))
+CU_STREAM(cuStreamGetFlags, (cudaStream_t stream, unsigned *flags), cudaStreamGetFlags(stream, flags))
+CU_STREAM(cuStreamGetPriority, (cudaStream_t stream, int *priority), cudaStreamGetPriority(stream, priority))
+CU_STREAM(cuStreamGetId, (cudaStream_t stream, unsigned long long *id), cudaStreamGetId(stream, id))
+CU_STREAM(cuLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *data), cudaLaunchHostFunc(stream, fn, data))
+CU_STREAM(cuStreamAddCallback, (cudaStream_t stream, cudaStreamCallback_t fn, void *data, unsigned flags),
+          cudaStreamAddCallback(stream, fn, data, flags))
 
 // The context of its device.
 CU_API(cuStreamGetCtx, (cudaStream_t stream, CUcontext *context))
@@ -45,8 +35,7 @@ CU_API(cuStreamGetCtx, (cudaStream_t stream, CUcontext *context))
 }
 CU_TWIN(cuStreamGetCtx, _ptsz, (cudaStream_t stream, CUcontext *context), (hc_own(stream), context))
 
-CU_IS(cuStreamGetDevice, (cudaStream_t stream, CUdevice *device), cudaStreamGetDevice(stream, device))
-CU_TWIN(cuStreamGetDevice, _ptsz, (cudaStream_t stream, CUdevice *device), (hc_own(stream), device))
+CU_STREAM(cuStreamGetDevice, (cudaStream_t stream, CUdevice *device), cudaStreamGetDevice(stream, device))
 
 // ---- Events ----
 
@@ -56,12 +45,9 @@ CU_IS(cuEventQuery, (cudaEvent_t event), cudaEventQuery(event))
 CU_IS(cuEventSynchronize, (cudaEvent_t event), cudaEventSynchronize(event))
 CU_IS(cuEventElapsedTime, (float *ms, cudaEvent_t start, cudaEvent_t end), cudaEventElapsedTime(ms, start, end))
 CU_TWIN(cuEventElapsedTime, _v2, (float *ms, cudaEvent_t start, cudaEvent_t end), (ms, start, end))
-CU_IS(cuEventRecord, (cudaEvent_t event, cudaStream_t stream), cudaEventRecord(event, stream))
-CU_TWIN(cuEventRecord, _ptsz, (cudaEvent_t event, cudaStream_t stream), (event, hc_own(stream)))
-CU_IS(cuEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags),
-      cudaEventRecordWithFlags(event, stream, flags))
-CU_TWIN(cuEventRecordWithFlags, _ptsz, (cudaEvent_t event, cudaStream_t stream, unsigned flags),
-        (event, hc_own(stream), flags))
+CU_STREAM(cuEventRecord, (cudaEvent_t event, cudaStream_t stream), cudaEventRecord(event, stream))
+CU_STREAM(cuEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned flags),
+          cudaEventRecordWithFlags(event, stream, flags))
 CU_IS(cuIpcGetEventHandle, (cudaIpcEventHandle_t * handle, cudaEvent_t event), cudaIpcGetEventHandle(handle, event))
 CU_IS(cuIpcOpenEventHandle, (cudaEvent_t * event, cudaIpcEventHandle_t handle), cudaIpcOpenEventHandle(event, handle))
 
@@ -127,28 +113,14 @@ static cudaError_t queue_all(cudaStream_t stream, const operation *o, unsigned c
   return hc_result(r, cudaErrorInvalidResourceHandle);
 }
 
-CU_IS(cuStreamBatchMemOp_v2, (cudaStream_t stream, unsigned count, const operation *operations, unsigned flags),
-      flags != 0 ? cudaErrorInvalidValue : queue_all(stream, operations, count))
-CU_TWIN(cuStreamBatchMemOp_v2, _ptsz,
-        (cudaStream_t stream, unsigned count, const operation *operations, unsigned flags),
-        (hc_own(stream), count, operations, flags))
+CU_STREAM(cuStreamBatchMemOp_v2, (cudaStream_t stream, unsigned count, const operation *operations, unsigned flags),
+          flags != 0 ? cudaErrorInvalidValue : queue_all(stream, operations, count))
 
 // The first form of each function, and the second, which differ on GPUs only.
-#define VALUE_FORMS(name, kind, number)                                                                         \
-  CU_IS(name##_v2, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags),                          \
-        queue_all(stream, &(operation){.value = {.type = (kind), .at = p, .value = value, .flags = flags}}, 1)) \
-  CU_API(name, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags))                              \
-  {                                                                                                             \
-    return name##_v2(stream, p, value, flags);                                                                  \
-  }                                                                                                             \
-  CU_API(name##_ptsz, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags))                       \
-  {                                                                                                             \
-    return name##_v2(hc_own(stream), p, value, flags);                                                          \
-  }                                                                                                             \
-  CU_API(name##_v2_ptsz, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags))                    \
-  {                                                                                                             \
-    return name##_v2(hc_own(stream), p, value, flags);                                                          \
-  }
+#define VALUE_FORM(name, kind, number)                                                \
+  CU_STREAM(name, (cudaStream_t stream, CUdeviceptr p, number value, unsigned flags), \
+            queue_all(stream, &(operation){.value = {.type = (kind), .at = p, .value = value, .flags = flags}}, 1))
+#define VALUE_FORMS(name, kind, number) VALUE_FORM(name, kind, number) VALUE_FORM(name##_v2, kind, number)
 VALUE_FORMS(cuStreamWaitValue32, WAIT_32, uint32_t)
 VALUE_FORMS(cuStreamWaitValue64, WAIT_64, uint64_t)
 VALUE_FORMS(cuStreamWriteValue32, WRITE_32, uint32_t)
@@ -158,14 +130,11 @@ VALUE_FORMS(cuStreamWriteValue64, WRITE_64, uint64_t)
 
 CU_IS(cuThreadExchangeStreamCaptureMode, (int *mode),
       cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode))
-CU_IS(cuStreamBeginCapture_v2, (cudaStream_t stream, int mode),
-      cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode))
-CU_TWIN(cuStreamBeginCapture_v2, _ptsz, (cudaStream_t stream, int mode), (hc_own(stream), mode))
-CU_IS(cuStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph), cudaStreamEndCapture(stream, graph))
-CU_TWIN(cuStreamEndCapture, _ptsz, (cudaStream_t stream, cudaGraph_t *graph), (hc_own(stream), graph))
-CU_IS(cuStreamIsCapturing, (cudaStream_t stream, int *status),
-      cudaStreamIsCapturing(stream, (enum cudaStreamCaptureStatus *)status))
-CU_TWIN(cuStreamIsCapturing, _ptsz, (cudaStream_t stream, int *status), (hc_own(stream), status))
+CU_STREAM(cuStreamBeginCapture_v2, (cudaStream_t stream, int mode),
+          cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode))
+CU_STREAM(cuStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph), cudaStreamEndCapture(stream, graph))
+CU_STREAM(cuStreamIsCapturing, (cudaStream_t stream, int *status),
+          cudaStreamIsCapturing(stream, (enum cudaStreamCaptureStatus *)status))
 CU_IS(cuGraphCreate, (cudaGraph_t * graph, unsigned flags), cudaGraphCreate(graph, flags))
 CU_IS(cuGraphDestroy, (cudaGraph_t graph), cudaGraphDestroy(graph))
 CU_IS(cuGraphGetNodes, (cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count),
@@ -191,10 +160,8 @@ CU_IS(cuGraphAddChildGraphNode,
       cudaGraphAddChildGraphNode(node, graph, dependencies, count, child))
 CU_IS(cuGraphInstantiateWithFlags, (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),
       cudaGraphInstantiateWithFlags(exec, graph, flags))
-CU_IS(cuGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), cudaGraphUpload(exec, stream))
-CU_TWIN(cuGraphUpload, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream), (exec, hc_own(stream)))
-CU_IS(cuGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), cudaGraphLaunch(exec, stream))
-CU_TWIN(cuGraphLaunch, _ptsz, (cudaGraphExec_t exec, cudaStream_t stream), (exec, hc_own(stream)))
+CU_STREAM(cuGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), cudaGraphUpload(exec, stream))
+CU_STREAM(cuGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream), cudaGraphLaunch(exec, stream))
 CU_IS(cuGraphExecUpdate_v2, (cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info),
       cudaGraphExecUpdate(exec, graph, info))
 CU_IS(cuGraphExecDestroy, (cudaGraphExec_t exec), cudaGraphExecDestroy(exec))

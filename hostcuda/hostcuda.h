@@ -13,15 +13,16 @@
 #define HOSTCUDA_ABI 12
 #endif
 
-// The head of an exported function, and of its twin for programs with per-thread default streams: HC_TWIN(cudaX, _ptsz,
-// (parameters), (arguments)) defines cudaX_ptsz, which calls cudaX.
+// The head of an exported function, and its twin for programs with per-thread default streams, which returns `result`.
 #define HC_API __attribute__((visibility("default"))) cudaError_t
-#define HC_TWIN(name, suffix, parameters, arguments) \
-  HC_API name##suffix parameters;                    \
-  HC_API name##suffix parameters                     \
-  {                                                  \
-    return name arguments;                           \
+#define HC_TWIN_RETURNS(name, suffix, parameters, result) \
+  HC_API name##suffix parameters;                         \
+  HC_API name##suffix parameters                          \
+  {                                                       \
+    return result;                                        \
   }
+// HC_TWIN(cudaX, _ptsz, (parameters), (arguments)): a twin that calls cudaX.
+#define HC_TWIN(name, suffix, parameters, arguments) HC_TWIN_RETURNS(name, suffix, parameters, name arguments)
 
 // What stream NULL means in such a twin.
 static inline cudaStream_t hc_own(cudaStream_t stream)
