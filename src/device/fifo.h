@@ -6,8 +6,8 @@
 //   SIMPLE  few large slots; the data lies in a page-aligned area of its own
 //   LL      many small slots; the data follows the header, flag and data in one line when small
 //   TOKEN   header only; its 40 bytes hold the sender's addresses
-//   TINY    as LL, but more and smaller slots, close together: who only sends runs further ahead. In shared memory
-//   alone
+//   TINY    as LL, but more and smaller slots, close together: a rank that only sends runs further ahead. In shared
+//   memory alone
 // Rules: the writer owns slots[i] from the moment head > i - nslots until it publishes `seq` = i + 1 (release); the
 // reader looks at `seq` (acquire), uses the slot, and gives it back by storing head = i + 1 (release) on a cache line
 // of its own. Nobody writes the other's words. Memory starts zeroed, which is a valid empty FIFO: neither side waits

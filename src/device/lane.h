@@ -31,7 +31,7 @@ typedef struct tt_call {
   void *event; // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;
 
-// When one channel of a call ran, for whoever watches the plan: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to
+// When one channel of a call ran, for the plan's watcher: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to
 // the watcher; written by the thread that runs the plan.
 typedef struct tt_stamp {
   uint64_t start, stop;

@@ -141,8 +141,7 @@ static inline void tt_page_ring(tt_rank_page *page, int poster)
   }
 }
 
-// Who stands behind a link to a network that reduces: the ranks whose messages it waits for, and the copies of their
-// pages.
+// The ranks behind a link to a network that reduces: it waits for their messages; and the copies of their pages.
 typedef struct tt_behind {
   int n;
   const int *ranks;
@@ -180,20 +179,20 @@ typedef struct tt_link_env {
   const _Atomic uint32_t *wanted; // and the peer's
 } tt_link_env;
 
-// What moves a port's messages over the network (src/proxy). Whoever runs the rank's plan drives it.
+// What moves a port's messages over the network (src/proxy). The thread that runs the rank's plan drives it.
 typedef struct tt_mover {
   // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it,
   // make it look again.
   bool (*progress)(void *self, bool insist);
   bool (*idle)(void *self); // nothing left to move
-  // The caller leaves, and operations may be left: somebody else shall go on. `lazily`: within about a millisecond is
+  // The caller leaves, and operations may be left: another thread shall go on. `lazily`: within about a millisecond is
   // soon enough, because the caller will probably come back to wait.
   void (*kick)(void *self, bool lazily);
   void (*state_changed)(void *self);   // the port's page has a new state: tell the peers
   void (*probe)(void *self, int peer); // bring the copy of the peer's page up to date, soon
-  // Moves what can be moved, as `progress`, but for sure: waits for whoever is at it (he never waits), then looks
-  // itself. When the port is stopped, nobody reads or writes the buffers of its operations any more afterwards. Any
-  // thread.
+  // Moves what can be moved, as `progress`, but for sure: waits for the thread that does so already (which never
+  // waits), then looks itself. When the port is stopped, no thread reads or writes the buffers of its operations
+  // afterwards. Any thread.
   void (*settle)(void *self);
 } tt_mover;
 
@@ -211,7 +210,7 @@ typedef struct tt_port {
   int device;
   const struct tt_device_ops *row;        // of that kind of device (device.h),
   const struct tt_shortcut_ops *shortcut; // and the row's
-  tt_rank_page *page;                     // own; ring page->bell to wake whoever waits for this rank
+  tt_rank_page *page;                     // own; ring page->bell to wake the threads that wait for this rank
   tt_rank_page lone_page;                 // used when there is nobody to share a page with
   tt_link **links; // by peer; NULL until connected. Behind the ranks the networks that reduce, as many as there are
                    // ranks at most
@@ -240,16 +239,15 @@ static inline bool tt_link_ended(const tt_link *link)
 #define TT_BOUNCE_BYTES (256u << 10)
 #define TT_OPERAND_ROWS 7
 
-// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED) and
-// everybody who waits for this rank wakes. The text is the caller's tt_last_error(). Only the first call counts. Any
-// thread.
+// Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED), and all
+// ranks that wait for this rank wake. The text is the caller's tt_last_error(). Only the first call counts. Any thread.
 void tt_port_stop(tt_port *port, ncclResult_t code);
 
 // Rings every connected peer's bell.
 void tt_port_ring_all(tt_port *port);
 
 // The port is stopped: a peer that may still be writing into its outputs (owner.h); NULL: none is, and none will be. A
-// peer whose process has ended counts only until somebody asks with `look`, which costs a system call for each peer
+// peer whose process has ended counts only until a caller asks with `look`, which costs a system call for each peer
 // concerned: for every 100 ms or so. One whose process is stopped (SIGSTOP) counts: it would write on when it
 // continues. It rings this rank's bell when it has finished. Any thread.
 const tt_link *tt_port_writer(tt_port *port, bool look);

@@ -1,8 +1,8 @@
-// owner.h: who may write into another rank's output, and when the owner may have it back.
+// owner.h: which rank may write into another rank's output, and when the owner may have it back.
 //
 // A step may write straight into a peer's output (TT_PEER_OUT): by pointer in one process, into memory that both map,
 // or through the kernel. While all goes well tokens say when. But an owner that stops (abort, error) gives its buffers
-// back to the user without asking anybody, so the two agree by two words:
+// back to the user at once. So the two agree by two words:
 //   writer: names the owner on its own page (`writes`), full fence, looks at the owner's state: stopped? then it writes
 //   nothing; else it writes a bounded
 //           piece. Afterwards it takes the name back, full fence, and rings the owner's bell if that has stopped
@@ -10,7 +10,7 @@
 //   owner:  stores its state, full fence (tt_port_stop), and only then looks at its peers' pages: where one names it,
 //   it waits (tt_port_writer).
 // Either the writer sees that the owner has stopped, or the owner sees the name and waits until the piece is written
-// (tests/owner_model_test.c walks all interleavings). So nobody writes into a buffer after a stream has reported an
+// (tests/owner_model_test.c walks all interleavings). So no rank writes into a buffer after a stream has reported an
 // error or ncclCommAbort has returned. Rule: `writes` and `state` are written by their page's rank alone, and lie on
 // different lines: a writer's own stays in its cache, and so does what it reads.
 #pragma once

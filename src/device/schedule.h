@@ -33,8 +33,8 @@ typedef enum {
 } tt_ref_kind;
 
 // What a token offers: a chunk of the sender's memory, that stays as it is until the token is answered, and that the
-// step which takes the token reads, once and whole. Then the data may come along with the token. A permission: who
-// ignores it is right, too.
+// step which takes the token reads, once and whole. Then the data may come along with the token. A permission: an
+// executor may ignore it.
 enum { TT_OFFER_NONE, TT_OFFER_IN, TT_OFFER_OUT };
 
 typedef struct tt_ref {
@@ -48,13 +48,13 @@ enum {
   TT_STEP_REDUCE = 1, // combine with the call's operation (pre-scaling every TT_IN and TT_PEER_IN source); otherwise
                       // copy the one source
   TT_STEP_FINAL = 2,  // the sum is complete here: apply the final division of avg
-  // Where a network can send from and receive into the user's buffers (coll/zerocopy.h). Permissions; whoever ignores
-  // them is right, too.
+  // Where a network can send from and receive into the user's buffers (coll/zerocopy.h). Permissions: an executor may
+  // ignore them.
   TT_STEP_LEND = 4,           // what the step sends stays unchanged in IN or OUT until the call ends
   TT_STEP_PLACE = 8,          // the message the step copies to OUT may be written there as soon as the call has begun
   TT_STEP_LEND_IN_PLACE = 16, // the same for a call in place
   TT_STEP_PLACE_IN_PLACE = 32,
-  // Where some ranks have mapped others' outputs and some have not. Whoever writes decides, chunk by chunk, and tells
+  // Where some ranks have mapped others' outputs and some have not. The writer decides, chunk by chunk, and says so
   // with the next token, which offers the same chunk: that of the input in a copy, that of the output in a sum which
   // goes there, too. A sum that goes to peers alone is made where it is put, or not at all. TT_PEER_OUT among the
   // destinations: those alone that this rank reaches as memory. Where no destination is left nothing is done.

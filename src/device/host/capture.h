@@ -4,8 +4,8 @@
 // on. Each of them has a tail: the nodes that its next node comes after. The capture ends at its origin, whose tail
 // must then cover those of all others.
 //
-// A stream that captures is not found by tt_stream_get and tt_stream_find, so nothing runs on it by accident; who can
-// record asks here first.
+// A stream that captures is not found by tt_stream_get and tt_stream_find, so nothing runs on it by accident. Functions
+// that can record ask here first.
 //
 // What breaks CUDA's rules for captures breaks the capture: everything but its end is refused from then on, and the end
 // gives no graph.
@@ -20,7 +20,7 @@ bool tt_stream_captures(const tt_stream *s);
 
 // `into` NULL: makes a new graph; else adds to it, behind `deps`.
 ncclResult_t tt_capture_begin(tt_stream *s, tt_graph *into, const tt_nodes *deps, tuttiCaptureMode_t mode);
-// The graph is the caller's (or who gave it has it again, also on errors).
+// The graph is the caller's. A graph that was passed to tt_capture_begin goes back to its owner, also on errors.
 ncclResult_t tt_capture_end(tt_stream *s, tt_graph **out);
 void tt_capture_info(const tt_stream *s, tuttiCaptureInfo_t *out);
 // The stream's next node comes after these, and, if not `set`, after its tail as well.

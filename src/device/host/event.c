@@ -220,7 +220,7 @@ tt_work *tt_event_record_work(tt_event *e)
   pthread_mutex_lock(&e->lock);
   entry *before = e->newest;
   e->newest = n;
-  if (e->slot != NULL) { // before the count: whoever sees it may look whether this process lives
+  if (e->slot != NULL) { // before the count: a process that sees the count may look whether this process lives
     tt_proc_id me = tt_proc_self();
     atomic_store(&e->slot->start, me.start);
     atomic_store(&e->slot->pid, me.pid);

@@ -19,7 +19,7 @@ typedef struct tt_mark tt_mark; // capture.c's
 typedef struct tt_event {
   _Atomic uint32_t refs;
   unsigned flags; // TUTTI_EVENT_…
-  // Where this process recorded it last, NULL: nowhere. Relaxed: whoever waits runs that stream first.
+  // Where this process recorded it last, NULL: nowhere. Relaxed: a waiting thread runs that stream first.
   _Atomic(tt_stream *) stream;
   tt_event_slot *slot;           // shared with other processes; NULL: not
   uint32_t generation;           // of the slot, when the event was made or opened

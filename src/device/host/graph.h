@@ -1,4 +1,4 @@
-// graph.h: graphs of work on the host device, and graphs that can be launched. Who records them: capture.h.
+// graph.h: graphs of work on the host device, and graphs that can be launched. capture.h records them.
 //
 // A graph is a list of nodes. A node knows how to queue its work again, on any stream, and which nodes of the graph it
 // comes after: all of these stand before it in the list. Launching queues the nodes in this order as the calls that

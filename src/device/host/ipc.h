@@ -1,8 +1,8 @@
 // ipc.h: memory and events that other processes of the same machine and user open by a handle of 64 bytes.
 //
-// What is shared is a memfd. The handle says whose it is and which number it has there; whoever opens the handle opens
-// /proc/<pid>/fd/<number> anew and compares the inode, so no thread serves the handles and nothing has a name that
-// could be left behind. The owner must live when a handle is opened, not afterwards.
+// What is shared is a memfd. The handle names the owning process and the descriptor's number there. The opening process
+// opens /proc/<pid>/fd/<number> anew and compares the inode. So no thread serves the handles, and nothing has a name
+// that could be left behind. The owner must live when a handle is opened, not afterwards.
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,7 +26,7 @@ ncclResult_t tt_ipc_close(void *ptr);
 typedef struct tt_event_slot {
   tt_bell bell;                            // rung when a record is reached
   _Alignas(8) _Atomic uint32_t generation; // written by the owner, when it gives the slot up
-  _Atomic int32_t pid; // the process that recorded last, and its start time: whoever waits looks whether it lives
+  _Atomic int32_t pid; // the process that recorded last, and its start time: a waiting process looks whether it lives
   _Atomic uint64_t start;
   _Atomic uint64_t recorded, reached, time; // as in tt_event
 } tt_event_slot;

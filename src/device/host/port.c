@@ -23,13 +23,13 @@ void tt_port_ring_all(tt_port *port)
 void tt_port_stop(tt_port *port, ncclResult_t code)
 {
   const char *why = tt_last_error();
-  // The text is written before the code is published; who comes second changes nothing.
+  // The text is written before the code is published; the second caller changes nothing.
   while (atomic_exchange_explicit(&port->stopping, 1, memory_order_acquire) != 0) {
   }
   if (tt_port_status(port) == ncclSuccess) {
     snprintf(port->error, sizeof port->error, "%s", why == NULL ? "" : why);
     uint32_t state = __atomic_load_n(&port->abort_flag, __ATOMIC_ACQUIRE) ? TT_RANK_ABORTED : TT_RANK_FAILED;
-    // First: who sees the code looks who still writes (owner.h).
+    // First: a rank that sees the code looks which peers still write (owner.h).
     atomic_store_explicit(&port->page->state, state, memory_order_release);
     atomic_store_explicit(&port->stop, (uint32_t)code, memory_order_release);
   }

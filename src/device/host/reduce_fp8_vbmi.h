@@ -7,7 +7,7 @@
 // where the tables `low` lead back to codes. Numbers from 448 or 57344 on saturate.
 //
 // Sum: S = the smaller magnitude in eighths of the larger one's last place, what is cut off kept as a set lowest bit
-// ("sticky"); V = the larger one in the same unit plus or minus S; the result's extended code is H * E of the larger
+// ("sticky"); V = the larger one in the same unit plus or minus S. The result's extended code is H * E of the larger
 // one plus a function of V that rounds and normalises. Results below the normal range are exact, so that nothing is
 // rounded twice. Product: the two mantissas index a table that says what is added to the sum of the extended codes;
 // below the normal range one table per E rounds the product where it has to be rounded.

@@ -358,8 +358,8 @@ static void stream_finish(tt_stream *s, tt_work *w, ncclResult_t result)
   w->ops->done(w); // last: until then the owner of the bell keeps it
 }
 
-// Says what the blocked current entry waits for. Whoever fell asleep on the process's bell because there was nothing to
-// be seen yet is woken, so that it listens to the right one.
+// Says what the blocked current entry waits for. Wakes the threads that fell asleep on the process's bell before there
+// was anything to be seen, so that they listen to the right bell.
 static void show_bell(tt_stream *s, tt_bell *bell)
 {
   if (atomic_load_explicit(&s->bell, memory_order_relaxed) != bell) {
@@ -389,9 +389,9 @@ static bool run_queue(tt_stream *s, size_t budget)
   return moved;
 }
 
-// Whoever asked while the flag was taken may be asleep by now, although the current entry could go on: the budget was
-// used up, and this thread may have other things to do. Run flag held, so the entry keeps its bell. No fence: the asker
-// announced himself before he asked.
+// A thread that asked while the flag was taken may be asleep by now, although the current entry could go on: the budget
+// was used up, and this thread may have other things to do. Run flag held, so the entry keeps its bell. No fence: the
+// asking thread announced itself before it asked.
 static void ring_askers(tt_stream *s)
 {
   tt_bell *bell = atomic_load_explicit(&s->bell, memory_order_relaxed);
@@ -538,7 +538,7 @@ static void stream_sweep(void)
 
 // The list has every stream whose entry was queued before: a sweep that began earlier is over, one that begins later
 // sees the entry. A thread inside a wait does not ask, for it may be in a signal handler that interrupted its own
-// sweep: it looks again, and what it misses the worker is told of.
+// sweep: it looks again, and the worker finds what it misses.
 static tt_stream *first_busy(void)
 {
   if (TT_UNLIKELY(atomic_load(&sweeping)) && !tt_host_waiting()) {

@@ -1,8 +1,8 @@
-// stream.h: queues of work on the host device, and who runs them.
+// stream.h: queues of work on the host device, and the threads that run them.
 //
-// A stream runs its entries one after the other. Nobody owns a stream: whoever waits for it runs it, whoever waits for
-// something else helps, and a lazy worker takes over what nobody waits for. One thread at a time holds a stream's run
-// flag.
+// A stream runs its entries one after the other. No thread owns a stream. A thread that waits for a stream runs it, a
+// thread that waits for something else helps, and a lazy worker runs the streams for which no thread waits. One thread
+// at a time holds a stream's run flag.
 //
 // Streams are never given back to the system, only used again: a helper may look at one that has just been destroyed
 // and finds it empty.
@@ -27,7 +27,7 @@ struct tt_stream {
   _Atomic uint32_t takes_us;             // of the blocked current entry (work.h)
   _Atomic(tt_stream *) legacy; // the device's legacy default stream, which this one is ordered with; NULL: none
   _Atomic int state;           // TT_STREAM_…; changed under the pool's lock
-  _Atomic uint32_t pushes;     // counted by who pushes; the worker sees by it that somebody looks after the stream
+  _Atomic uint32_t pushes;     // counted by pushing threads; tells the worker that a thread looks after the stream
   uint32_t seen_pushes;        // at the worker's last tick; the worker's
   bool orphan;                 // nobody has pushed since: the worker runs it. The worker's
   _Atomic int device;
@@ -85,8 +85,8 @@ static inline bool tt_stream_idle(const tt_stream *s)
 // flag, make it look again. Any thread.
 bool tt_stream_progress(tt_stream *s, size_t budget, bool insist);
 
-// The same for sure: waits for whoever is at it, who never waits for peers, then runs what can be run. Afterwards no
-// entry has a thread in it that found it before this call. Not from within an entry.
+// The same for sure: waits for the thread that holds the run flag, which never waits for peers, then runs what can be
+// run. Afterwards no entry has a thread in it that found it before this call. Not from within an entry.
 void tt_stream_pass(tt_stream *s);
 
 // Lets the blocked current entry look whether what it waits for can still come (tt_work_ops.check). When another thread
@@ -111,7 +111,7 @@ void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 ncclResult_t tt_stream_wait(tt_stream *s);
 
 // Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors;
-// else they stay for whoever synchronises.
+// else they stay until a thread synchronises.
 ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 
 // Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and
@@ -131,7 +131,7 @@ bool tt_host_spin(const tt_stream *s, bool (*ready)(void *arg), void *arg);
 extern tt_bell tt_process_bell;
 
 // Called with +1 when a thread begins to look after streams in tt_host_wait, with -1 when it stops or falls asleep:
-// while somebody looks, nobody else need look after the network. NULL: nobody wants to know. Set once per process,
+// meanwhile no other thread need look after the network. NULL: no function is called. Set once per process,
 // before the first stream can need it.
 extern void (*_Atomic tt_host_attend)(int delta);
 
@@ -153,5 +153,5 @@ void tt_worker_defer(tt_deferred *d);
 void tt_worker_forget(void);
 void tt_sleep_forget(void);
 
-// Makes sure that somebody will run what is queued although nobody waits for it.
+// Makes sure that the worker runs what is queued, although no thread waits for it.
 void tt_worker_kick(void);

@@ -152,8 +152,8 @@ static bool worker_round(uint64_t tick, worker_times *last)
 }
 
 // Sleeps until a kick, and returns true. The state says so first, and work pushed meanwhile is looked for once more.
-// False: no kick came for so long that the worker ends, so that a process whose main thread has left can end. Whoever
-// pushes changes ASLEEP, or finds NONE and starts another worker.
+// False: no kick came for so long that the worker ends, so that a process whose main thread has left can end. A pushing
+// thread changes ASLEEP, or finds NONE and starts another worker.
 static bool worker_sleep(void)
 {
   uint32_t ticket = tt_bell_announce(&worker_bell);
