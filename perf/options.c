@@ -33,59 +33,69 @@ static const char not_a_type[] = "not a type: want"
 
 static const option_row rows[] = {
     {'P', "procs", ARG_INT, AT(procs), 1, PERF_MAX_RANKS, "processes",
-     "fork this many processes on this machine (default 1)"},
+     "number of processes to start on this machine (default 1)"},
     {'B', "bind", ARG_INT, AT(bind), 0, 1, "0/1",
-     "with -P: each process on cores of its own, where ranks have a core each (default 1)"},
+     "with -P: bind each process to its own cores, if there is a core per rank (default 1)"},
     {'t', "nthreads", ARG_INT, AT(threads), 1, PERF_MAX_RANKS, "threads", "threads per process (default 1)"},
     {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices",
      "ranks per thread, each on its own host device (default 1)"},
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, "size", "first size (default 32M)"},
     {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, "size", "last size (default 32M)"},
-    {'i', "stepbytes", ARG_SIZE, AT(step_bytes), 0, 0, "size", "add this from size to size (default 1M)"},
-    {'f', "stepfactor", ARG_INT, AT(step_factor), 1, INT_MAX, "factor", "multiply by this instead (default 1: off)"},
+    {'i', "stepbytes", ARG_SIZE, AT(step_bytes), 0, 0, "size", "add this to get the next size (default 1M)"},
+    {'f', "stepfactor", ARG_INT, AT(step_factor), 1, INT_MAX, "factor",
+     "multiply by this to get the next size (default 1: off)"},
     {'n', "iters", ARG_INT, AT(iters), 1, INT_MAX / 4, "count", "timed iterations (default 20)"},
     {'m', "agg_iters", ARG_INT, AT(agg_iters), 1, INT_MAX / 4, "count",
      "operations in one group per iteration (default 1)"},
     {'w', "warmup_iters", ARG_INT, AT(warmup_iters), 0, INT_MAX / 4, "count",
-     "untimed iterations per size before (default 1)"},
-    {'N', "run_cycles", ARG_INT, AT(cycles), 0, INT_MAX, "count", "scan the sizes so often (default 1; 0 = endless)"},
-    {'p', "parallel_init", ARG_INT, AT(parallel_init), 0, 1, "0/1", "threads make their own communicators at once"},
-    {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count", "checked iterations (default 1; 0 = none)"},
+     "untimed iterations before each size (default 1)"},
+    {'N', "run_cycles", ARG_INT, AT(cycles), 0, INT_MAX, "count",
+     "number of passes over all sizes (default 1; 0: endless)"},
+    {'p', "parallel_init", ARG_INT, AT(parallel_init), 0, 1, "0/1",
+     "each thread creates its own communicators, all at the same time"},
+    {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count",
+     "iterations whose results are checked (default 1; 0: none)"},
     {'o', "op", ARG_OP, AT(op), 0, 0, "sum/prod/min/max/avg/mulsum/all", "reduction operation (default sum)"},
     {'d', "datatype", ARG_TYPE, AT(type), 0, 0, "type/all", type_list + 1},
     {'r', "root", ARG_ROOT, AT(root), -1, PERF_MAX_RANKS - 1, "rank/all", "root rank (default 0)"},
     {'z', "blocking", ARG_INT, AT(blocking), 0, 3, "0/1/2/3",
-     "1 wait and barrier after each operation, 2 wait only, 3 both after each -n iteration"},
+     "1: wait and barrier after each operation, 2: wait only, 3: both after each -n iteration"},
     {'y', "stream_null", ARG_INT, AT(stream_null), 0, 1, "0/1", "use the NULL stream"},
     {'T', "timeout", ARG_INT, AT(timeout), 0, INT_MAX, "seconds",
-     "give up when one wait lasts longer (default 0: never)"},
+     "stop with an error when one wait lasts longer (default 0: no limit)"},
     {'G', "cudagraph", ARG_INT, AT(graph), 0, INT_MAX, "launches",
-     "capture the iterations in a graph, launch it so often"},
-    {'C', "report_cputime", ARG_INT, AT(cputime), 0, 1, "0/1", "report the time to issue, not to complete"},
-    {'S', "report_timestamps", ARG_INT, AT(timestamps), 0, 1, "0/1", "end each line with date and time"},
+     "capture the iterations in a graph and launch it this many times"},
+    {'C', "report_cputime", ARG_INT, AT(cputime), 0, 1, "0/1",
+     "report the time to issue the calls, not the time to complete them"},
+    {'S', "report_timestamps", ARG_INT, AT(timestamps), 0, 1, "0/1", "add date and time to the end of each line"},
     {'J', "output_file", ARG_STRING, AT(output_file), 0, 0, "file.json", "also write the results as JSON"},
     {'a', "average", ARG_INT, AT(average), 0, 3, "0/1/2/3",
-     "time reported: 0 of rank 0, 1 average, 2 least, 3 greatest (default 1)"},
+     "time reported: 0 of rank 0, 1 average, 2 minimum, 3 maximum (default 1)"},
     {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2",
-     "register buffers: 1 ncclCommRegister, 2 symmetric windows"},
-    {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no meaning on host memory"},
-    {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number", "not on host memory (default 0)"},
-    {'V', "device_cta_count", ARG_INT, AT(device_ctas), INT_MIN, INT_MAX, "count", "no meaning on host memory"},
+     "register buffers: 1 with ncclCommRegister, 2 as symmetric windows"},
+    {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no effect on host memory"},
+    {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number",
+     "unavailable on host memory (default 0)"},
+    {'V', "device_cta_count", ARG_INT, AT(device_ctas), INT_MIN, INT_MAX, "count", "no effect on host memory"},
     {'M', "memory", ARG_INT, AT(memory), 0, 1, "0/1", "report memory use per phase"},
-    {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements", "move buffers by so many elements"},
-    {'I', "per_iter_timing", ARG_INT, AT(per_iter), INT_MIN, INT_MAX, "0/1", "time each iteration, four more columns"},
+    {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements",
+     "move the start of the buffers by this many elements"},
+    {'I', "per_iter_timing", ARG_INT, AT(per_iter), INT_MIN, INT_MAX, "0/1",
+     "time each iteration and print four more columns"},
     {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count",
-     "leave the first iterations out of -I's columns"},
+     "number of first iterations that the columns of -I leave out"},
     {'h', "help", ARG_NONE, 0, 0, 0, NULL, "this text"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 static const char launching[] =
-    "Several processes, each with -t times -g ranks: -P on this machine, or one of these on one machine or several\n"
+    "Several processes, each with (-t times -g) ranks: use -P on this machine, or one of these on one or more "
+    "machines\n"
     "\tmpirun -np 8 %s ...   Open MPI or MPICH\n"
     "\tsrun -n 8 %s ...      Slurm\n"
     "\ttorchrun --no-python --nnodes 2 --nproc-per-node 4 --rdzv-endpoint HOST:PORT --rdzv-backend c10d %s ...\n"
-    "\tRANK=0 WORLD_SIZE=8 MASTER_ADDR=HOST MASTER_PORT=PORT %s ...   by hand, RANK=0 to 7, process 0 on HOST\n";
+    "\tRANK=0 WORLD_SIZE=8 MASTER_ADDR=HOST MASTER_PORT=PORT %s ...   by hand, with RANK=0 to 7; process 0 runs on "
+    "HOST\n";
 
 static const char *const type_names[PERF_TYPES] = {
 #define T(id, word, ...) [nccl##id] = word,

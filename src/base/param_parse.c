@@ -83,9 +83,9 @@ static bool parse_int(const char *text, int64_t *out)
 
 static bool parse_bool(const char *text, int64_t *out)
 {
-  static const char *const words[] = {"no", "yes", "false", "true", "off", "on"};
-  for (size_t i = 0; i < TT_COUNT(words); i++) {
-    if (tt_casecmp(text, words[i]) == 0) {
+  static const char *const texts[] = {"no", "yes", "false", "true", "off", "on"};
+  for (size_t i = 0; i < TT_COUNT(texts); i++) {
+    if (tt_casecmp(text, texts[i]) == 0) {
       *out = (int64_t)(i & 1);
       return true;
     }
@@ -220,7 +220,7 @@ ncclResult_t tt_param_parse_conf(const char *text, size_t len, tt_conf_fn *fn, v
 
 enum {
   NAME_MAX_BYTES = 48,
-  NAME_MAX_WORDS = NAME_MAX_BYTES / 2,
+  NAME_MAX_PARTS = NAME_MAX_BYTES / 2,
   NAME_MAX_EDITS = 3,
   LETTER = 2, // what an edit costs
   MISSING_WORD = 5,
@@ -229,18 +229,18 @@ enum {
 };
 
 // A name, and its words: what stands between the underscores.
-typedef struct name_words {
+typedef struct name_parts {
   int n;
   struct {
     const char *at;
     size_t len;
-  } word[NAME_MAX_WORDS];
-} name_words;
+  } word[NAME_MAX_PARTS];
+} name_parts;
 
-static name_words words_of(const char *name)
+static name_parts name_parts_of(const char *name)
 {
-  name_words w = {0};
-  while (*name != '\0' && w.n < NAME_MAX_WORDS) {
+  name_parts w = {0};
+  while (*name != '\0' && w.n < NAME_MAX_PARTS) {
     size_t len = strcspn(name, "_");
     w.word[w.n].at = name;
     w.word[w.n++].len = len;
@@ -270,9 +270,9 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 
 // The cost from a list of words to the one that was meant: a word can become another, letter by letter, or be missing,
 // or be too many at the end.
-static size_t words_distance(const name_words *a, const name_words *meant)
+static size_t parts_distance(const name_parts *a, const name_parts *meant)
 {
-  size_t row[NAME_MAX_WORDS + 1];
+  size_t row[NAME_MAX_PARTS + 1];
   for (int j = 0; j <= meant->n; j++) {
     row[j] = (size_t)j * MISSING_WORD;
   }
@@ -298,18 +298,19 @@ const char *tt_param_nearest(const char *name)
     return NULL;
   }
   const char *nearest = NULL;
-  const name_words words = words_of(name);
+  const name_parts parts = name_parts_of(name);
   size_t best = LETTER * (TT_MIN((size_t)NAME_MAX_EDITS, (len - prefix) / 3) + 1);
   for (size_t i = 0; i < tt_param_count(); i++) {
-    const char *known = tt_param_row_at(i)->name;
-    if (strncmp(known, name, prefix) != 0) {
+    const char *row_name = tt_param_row_at(i)->name;
+    if (strncmp(row_name, name, prefix) != 0) {
       continue;
     }
-    const name_words known_words = words_of(known);
-    size_t cost = TT_MIN(LETTER * edit_distance(name, len, known, strlen(known)), words_distance(&words, &known_words));
+    const name_parts row_parts = name_parts_of(row_name);
+    size_t letters = LETTER * edit_distance(name, len, row_name, strlen(row_name));
+    size_t cost = TT_MIN(letters, parts_distance(&parts, &row_parts));
     if (cost < best) {
       best = cost;
-      nearest = known;
+      nearest = row_name;
     }
   }
   return nearest;

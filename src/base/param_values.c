@@ -10,7 +10,7 @@
 
 typedef struct meaning {
   size_t offset;       // of the field in tt_params
-  const char *words;   // of a text, spaces between them. n: a number from 0; WORD:n: from 1
+  const char *choices; // of a text, spaces between them. n: a number from 0; WORD:n: from 1
   int64_t least, most; // of a number
 } meaning;
 
@@ -19,9 +19,9 @@ typedef struct meaning {
     .offset = offsetof(tt_params, field), .least = (least_), .most = (most_) \
   }
 #define FROM(field, least) FROM_TO(field, least, INT64_MAX)
-#define WORDS(field, words_)                                \
-  {                                                         \
-    .offset = offsetof(tt_params, field), .words = (words_) \
+#define CHOICES(field, choices_)                                \
+  {                                                             \
+    .offset = offsetof(tt_params, field), .choices = (choices_) \
   }
 #define LEVELS "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS n"
 
@@ -59,11 +59,11 @@ static const meaning meanings[] = {
     FROM_TO(collnet_enable, 0, 1),
     FROM(collnet_node_threshold, 0),
     FROM(progress_appendop_freq, 1),
-    WORDS(p2p_level, LEVELS),
-    WORDS(net_gdr_level, LEVELS),
-    WORDS(net_merge_level, "LOC PORT PIX PXB P2C PXN PHB SYS"),
-    WORDS(net_merge_policy, "ALL RAIL"),
-    WORDS(netdevs_policy, "AUTO ALL MAX:n"),
+    CHOICES(p2p_level, LEVELS),
+    CHOICES(net_gdr_level, LEVELS),
+    CHOICES(net_merge_level, "LOC PORT PIX PXB P2C PXN PHB SYS"),
+    CHOICES(net_merge_policy, "ALL RAIL"),
+    CHOICES(netdevs_policy, "AUTO ALL MAX:n"),
 };
 
 static const meaning *meaning_of(const tt_param_row *row)
@@ -90,25 +90,25 @@ static bool is_word(const char *text, const char *word, size_t len)
   return tt_ncasecmp(text, word, len - 1) == 0 && is_number(text + len - 1) && (len == 1 || text[len - 1] != '0');
 }
 
-static bool is_listed(const char *text, const char *words)
+static bool is_listed(const char *text, const char *choices)
 {
-  while (*words != '\0') {
-    size_t len = strcspn(words, " ");
-    if (is_word(text, words, len)) {
+  while (*choices != '\0') {
+    size_t len = strcspn(choices, " ");
+    if (is_word(text, choices, len)) {
       return true;
     }
-    words += len + (words[len] == ' ');
+    choices += len + (choices[len] == ' ');
   }
   return false;
 }
 
 // "LOC, PIX, n" for "LOC PIX n".
-static void write_words(const char *words, char *out, size_t size)
+static void write_choices(const char *choices, char *out, size_t size)
 {
   size_t used = (size_t)snprintf(out, size, "one of ");
-  for (; *words != '\0' && used + 2 < size; words++) {
-    out[used++] = *words == ' ' ? ',' : *words;
-    if (*words == ' ') {
+  for (; *choices != '\0' && used + 2 < size; choices++) {
+    out[used++] = *choices == ' ' ? ',' : *choices;
+    if (*choices == ' ') {
       out[used++] = ' ';
     }
   }
@@ -121,9 +121,9 @@ bool tt_param_means(const tt_param_row *row, const char *text, int64_t number, c
   if (m == NULL) {
     return true;
   }
-  if (m->words != NULL) {
-    write_words(m->words, expected, TT_PARAM_EXPECTED);
-    return is_listed(text, m->words);
+  if (m->choices != NULL) {
+    write_choices(m->choices, expected, TT_PARAM_EXPECTED);
+    return is_listed(text, m->choices);
   }
   if (m->most == INT64_MAX) {
     snprintf(expected, TT_PARAM_EXPECTED, "a number from %lld", (long long)m->least);

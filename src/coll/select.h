@@ -1,9 +1,5 @@
 // select.h: NCCL_ALGO and NCCL_PROTO: which algorithms and protocols the user allows for which function.
-//
-// Syntax, as NCCL's: entries separated by ';'. An entry is [function:]list, a list [^]name,name,... A list allows what
-// it names and nothing else; with ^ it allows everything else. An entry without a function holds for all; only the
-// first may lack one. Later entries replace earlier ones. Case does not matter.
-//   "ring,tree"   "^tree"   "allreduce:tree;broadcast:ring"   "ring;allreduce:tree,collnetdirect"
+// base/name_list.h has the syntax.
 #pragma once
 #include "coll/coll.h"
 

@@ -13,7 +13,7 @@
 #include "os/folder.h"
 
 // Copies a name with one blank between its words and none around.
-static void copy_words(const char *from, char *out, size_t size)
+static void copy_single_spaced(const char *from, char *out, size_t size)
 {
   size_t n = 0;
   for (; *from != 0 && n + 1 < size; from++) {
@@ -63,7 +63,7 @@ void tt_cpu_name(char *out, size_t size)
 {
   char raw[256];
   bool found = cpuid_name(raw) || cpuinfo_name(raw, sizeof raw);
-  copy_words(found ? raw : "", out, size);
+  copy_single_spaced(found ? raw : "", out, size);
   if (out[0] == 0) {
     snprintf(out, size, "unknown");
   }
@@ -72,7 +72,7 @@ void tt_cpu_name(char *out, size_t size)
 void tt_cpu_kernel(char *out, size_t size)
 {
   struct utsname u;
-  copy_words(uname(&u) == 0 ? u.release : "unknown", out, size);
+  copy_single_spaced(uname(&u) == 0 ? u.release : "unknown", out, size);
 }
 
 int tt_cpu_count(void)

@@ -213,8 +213,8 @@ static bool is_middle(const char *wish)
 static bool candidate(const tt_plugin_info *info, const char *wish, int i, char *out)
 {
   static const char *const families[] = {"libnccl", "librccl"};
-  bool given = wish != NULL && wish[0] != '\0';
-  if (!given) {
+  bool named = wish != NULL && wish[0] != '\0';
+  if (!named) {
     return i < 2 && snprintf(out, NAME_BYTES, "%s-%s.so", families[i], info->file) > 0;
   }
   if (i == 0) {

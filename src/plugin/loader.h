@@ -4,9 +4,11 @@
 // Names, as NCCL and RCCL have them, for a kind such as "profiler" and the variable's value V:
 //   none (any case)           no plugin, and nothing is looked for
 //   not set, or empty         libnccl-profiler.so, then librccl-profiler.so, then `fallback` (the network plugins'
-//   libraries) STATIC_PLUGIN (any case)  the program itself and what it is linked with anything else             V as a
-//   name or path; if there is no such file and V is neither a path nor of the form lib….so, libnccl-profiler-V.so, then
-//                             librccl-profiler-V.so; then the fallback
+//                             libraries)
+//   STATIC_PLUGIN (any case)  the program itself and what it is linked with
+//   anything else             V as a name or path. If there is no such file, and V is neither a path nor of the form
+//                             lib….so: libnccl-profiler-V.so, then librccl-profiler-V.so, then the fallback
+//
 // A name without a slash is looked for where the dynamic linker looks, then beside the library itself.
 // Of the versions that a kind knows the newest that the library has is taken.
 //

@@ -165,10 +165,11 @@ static void test_lists(void **state)
   assert_int_equal(tt_model_allow("NCCL_ALGO", "tree;;reduce:ring", names, 3, allow), ncclSuccess);
   assert_memory_equal(all_reduce, ((int[]){0, 1, 0}), 3 * sizeof(int));
   assert_memory_equal(reduce, ((int[]){1, 0, 0}), 3 * sizeof(int));
-  rig_error(tt_model_allow("NCCL_ALGO", "rings", names, 3, allow), "NCCL_ALGO=rings",
-            "'rings'; there are ring, tree, NVLS");
-  rig_error(tt_model_allow("NCCL_ALGO", "all:ring", names, 3, allow), "no function 'all'", "AllReduce");
-  rig_error(tt_model_allow("NCCL_PROTO", "ring;tree", names, 3, allow), "NCCL_PROTO=ring;tree", "need a function");
+  rig_error(tt_model_allow("NCCL_ALGO", "rings", names, 3, allow), "NCCL_ALGO=\"rings\"",
+            "\"rings\" is not known; use names out of: ring, tree, NVLS");
+  rig_error(tt_model_allow("NCCL_ALGO", "all:ring", names, 3, allow), "\"all\" is not a function", "AllReduce");
+  rig_error(tt_model_allow("NCCL_PROTO", "ring;tree", names, 3, allow), "NCCL_PROTO=\"ring;tree\"",
+            "\"tree\" names no function");
   static const char *const odd[] = {"",   ";",       ":", ",", "^", ";:;,^", "reduce:", "^^ring", "ring:tree:ring",
                                     "::", "reduce:^"};
   for (size_t i = 0; i < TT_COUNT(odd); i++) {
@@ -202,7 +203,7 @@ static void test_algo_and_proto(void **state)
   rig_error(ncclInvalidUsage, "Broadcast on 8 ranks", "NCCL_ALGO");
   tt_model_input in = {.connect = k->c, .opt = &o};
   o.proto = "LL64";
-  rig_error(tt_model_make(&in, &m), "NCCL_PROTO=LL64", "LL128");
+  rig_error(tt_model_make(&in, &m), "NCCL_PROTO=\"LL64\"", "LL128");
   known_free(k);
 }
 

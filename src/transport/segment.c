@@ -290,11 +290,6 @@ char *tt_segment_window(tt_segment *s, int from, int to)
   return s->base + s->windows_at + ((size_t)from * (size_t)s->n + (size_t)to) * s->window_bytes;
 }
 
-const tt_geometry *tt_segment_geometry(const tt_segment *s)
-{
-  return &s->geometry;
-}
-
 int tt_segment_life(const tt_segment *s)
 {
   return s->fd;

@@ -79,7 +79,6 @@ void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env);
 tt_rank_page *tt_segment_page(tt_segment *s, int place);
 // Window for messages from one local rank to another, by place.
 char *tt_segment_window(tt_segment *s, int from, int to);
-const tt_geometry *tt_segment_geometry(const tt_segment *s);
 // The descriptor of the segment, in which every process holds its lock (tt_proc_hold) until it has left; -1: all ranks
 // are in one process.
 int tt_segment_life(const tt_segment *s);

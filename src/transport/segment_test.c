@@ -301,15 +301,16 @@ static void segment_join_all(joiner *j, int n)
 // Each page and each window is this pair's alone.
 static void use_segment(tt_segment *s, int n)
 {
+  tt_geometry g = tt_geometry_default();
   for (int i = 0; i < n; i++) {
     CHECK(tt_segment_place(s, 10 + 3 * i) == i);
     atomic_store(&tt_segment_page(s, i)->shown[0].count, 1000 + (unsigned)i);
     for (int k = 0; k < n; k++) {
-      memset(tt_segment_window(s, i, k), i * 16 + k, tt_window_bytes(tt_segment_geometry(s)));
+      memset(tt_segment_window(s, i, k), i * 16 + k, tt_window_bytes(&g));
     }
   }
   CHECK(tt_segment_place(s, 11) == -1);
-  size_t last = tt_window_bytes(tt_segment_geometry(s)) - 1;
+  size_t last = tt_window_bytes(&g) - 1;
   for (int i = 0; i < n; i++) {
     CHECK(atomic_load(&tt_segment_page(s, i)->shown[0].count) == 1000 + (unsigned)i);
     CHECK((uintptr_t)tt_segment_page(s, i) % TT_CACHE_LINE == 0);

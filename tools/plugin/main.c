@@ -9,14 +9,13 @@ enum { PATIENCE = 10, MOST_PATIENCE = 3600 };
 
 static const char usage[] =
     "usage: tutti-plugin check [-t SECONDS] LIBRARY\n\n"
-    "Loads a plugin for NCCL, says which kinds and versions of the interface it has, and runs a job of checks through "
-    "those that are\n"
-    "known: networks and collective networks (versions 6 to 12), profilers (1 to 6), tuners (2 to 6), environments (1, "
-    "2). LIBRARY is a path,\n"
-    "or a name that the dynamic linker looks up.\n\n"
-    "-t SECONDS: how long nothing may come of anything, 10 without; more for a slow network.\n"
-    "Exit status: 0 no rule is broken; 1 one is, or there is no plugin in it; 2 wrong usage, or it cannot be loaded.\n"
-    "NCCL_DEBUG=INFO shows what the plugin logs. tutti-plugin(1) lists the rules.\n";
+    "Loads a plugin for NCCL, prints which kinds and versions of the interface it has, and runs checks on each of "
+    "them.\n"
+    "Checked: networks and collective networks (versions 6 to 12), profilers (1 to 6), tuners (2 to 6), environments\n"
+    "(1, 2). LIBRARY is a path, or a name that the dynamic linker looks up.\n\n"
+    "-t SECONDS: time limit without progress (default 10). Use more for a slow network.\n"
+    "Exit status: 0 no rule is broken; 1 a rule is broken, or LIBRARY has no plugin; 2 wrong usage, or LIBRARY cannot\n"
+    "be loaded. NCCL_DEBUG=INFO shows the plugin's log. tutti-plugin(1) lists the rules.\n";
 
 int main(int argc, char **argv)
 {

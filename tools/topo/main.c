@@ -19,24 +19,24 @@ typedef struct command {
 
 static const command commands[] = {
     {"show", "[FILE]", "the machine as a tree: CPUs, switches, GPUs, network, links", XP_SHOW, xp_show,
-     "--format text (default), xml, json, svg (a picture for a slide), html (a page that stands alone)"},
-    {"paths", "[FILE]", "type, bandwidth and links of the path between any two ends", XP_PATHS, xp_paths, NULL},
-    {"graphs", "[FILE]", "the channels that the search finds, as NCCL_GRAPH_DUMP_FILE has them", XP_GRAPHS, xp_graphs,
-     NULL},
-    {"channels", "[FILE]", "rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,
-     "--format text (default, NCCL's log), json, plain (one ring or rank a line)"},
-    {"tuning", "[FILE]", "the cost model, and the choice per size", XP_TUNING, xp_tuning,
-     "--format text (default), plain (one number a line), json"},
-    {"explain", "[FILE]", "one operation: what is chosen, how long it takes, and why", XP_EXPLAIN, xp_explain,
-     "--format text (default), json"},
+     "--format text (default), xml, json, svg (a picture for a slide), html (one file that needs no other)"},
+    {"paths", "[FILE]", "type, bandwidth and links of the path between any two devices", XP_PATHS, xp_paths, NULL},
+    {"graphs", "[FILE]", "the channels that the search finds, in the form of NCCL_GRAPH_DUMP_FILE", XP_GRAPHS,
+     xp_graphs, NULL},
+    {"channels", "[FILE]", "the rings and trees of every rank over all nodes", XP_CHANNELS, xp_channels,
+     "--format text (default, NCCL's log), json, plain (one ring or rank per line)"},
+    {"tuning", "[FILE]", "the cost model, and the algorithm chosen for each size", XP_TUNING, xp_tuning,
+     "--format text (default), plain (one number per line), json"},
+    {"explain", "[FILE]", "one operation: the algorithm chosen, the predicted time, and the reasons", XP_EXPLAIN,
+     xp_explain, "--format text (default), json"},
     {"simulate", "[FILE]", "the table that a perf program would print", XP_SIMULATE, xp_simulate, NULL},
-    {"lint", "FILE", "what is wrong or suspicious in a file, by line", XP_LINT, xp_lint_file,
+    {"lint", "FILE", "errors and suspicious values in a file, by line", XP_LINT, xp_lint_file,
      "A topology or a graph file. Exit status 1: something was found."},
-    {"diff", "FILE FILE", "in what two machines, or two files of graphs, differ by meaning", XP_DIFF, xp_diff_files,
-     "Exit status 1: they differ."},
-    {"host", "", "host memory: this machine's figures, and what is chosen with them", XP_HOST, xp_host,
-     "For so many processes of this machine; NCCL_ALGO, NCCL_PROTO and NCCL_HOST_FIGURES hold."},
-    {"gather", "", "a capture of this machine, which other commands take as FILE", XP_GATHER, xp_gather, NULL},
+    {"diff", "FILE FILE", "differences in meaning between two machines, or two files of graphs", XP_DIFF, xp_diff_files,
+     "Exit status 1: there are differences."},
+    {"host", "", "host memory: this machine's cost figures, and the algorithms chosen with them", XP_HOST, xp_host,
+     "--ranks processes of this machine; NCCL_ALGO, NCCL_PROTO and NCCL_HOST_FIGURES apply."},
+    {"gather", "", "a capture of this machine, for use as FILE of other commands", XP_GATHER, xp_gather, NULL},
 };
 
 static const char *command_at(void *arg, int i)
@@ -65,8 +65,8 @@ static void write_overview(FILE *f)
   for (size_t i = 0; i < TT_COUNT(commands); i++) {
     fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].help);
   }
-  fprintf(f,
-          "\ntutti-topo COMMAND -h, or help COMMAND, lists a command's options; --version; tutti-topo(1) says more.\n");
+  fprintf(f, "\ntutti-topo COMMAND -h, or help COMMAND, lists a command's options; --version prints the version. "
+             "Manual: tutti-topo(1).\n");
 }
 
 static void write_command(const command *c, FILE *f)

@@ -13,15 +13,15 @@ static const char help[] =
     "FILE: time lines of ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
     "\n"
     "commands\n"
-    "  report    one page of HTML that needs nothing else: time line, who waits for whom, bandwidth over time\n"
+    "  report    one HTML page that needs no other file: time line, which rank waits for which, bandwidth over time\n"
     "  merge     one time line of all ranks, on one clock, for ui.perfetto.dev or chrome://tracing\n"
-    "  summary   a table of operations by function and size, with the slowest rank, and who waited for whom\n"
+    "  summary   a table of operations by function and size, with the slowest rank and the waits between ranks\n"
     "\n"
     "options\n"
-    "  -o FILE   where to write (default: standard output)\n"
-    "  -h        this text\n"
+    "  -o FILE   write to FILE (default: standard output)\n"
+    "  -h        print this text\n"
     "\n"
-    "exit status: 0 good, 1 the output could not be written, 2 bad usage or a file that is no such time line\n";
+    "exit status: 0 success, 1 the output cannot be written, 2 wrong usage or a file is no time line of the profiler\n";
 
 typedef struct command {
   const char *name;
@@ -32,7 +32,7 @@ static const command commands[] = {{"report", xt_report}, {"merge", xt_merge}, {
 
 static int usage(const char *what, const char *which)
 {
-  fprintf(stderr, "tutti-trace: %s%s; tutti-trace -h says how\n", what, which);
+  fprintf(stderr, "tutti-trace: %s%s; for help: tutti-trace -h\n", what, which);
   return 2;
 }
 

@@ -19,20 +19,17 @@ enum { FINE = 0, FAILED = 1, BAD_USAGE = 2, BAR = 30 };
 
 static const char usage[] =
     "usage: tutti-tune [OPTION]...\n\n"
-    "Measures broadcast, reduce, all-gather, reduce-scatter and all-reduce on this machine with every algorithm and "
-    "protocol, and writes those\n"
-    "that beat the library's own choice by 5% or more. The library reads the file by itself (NCCL_TUNER_PLUGIN=none "
-    "does without).\n\n"
-    "  -n, --ranks N,N...   numbers of ranks, each a process (default: 2, and the number of cores)\n"
-    "  -s, --seconds N      how long all of it may take (default 60)\n"
+    "Measures broadcast, reduce, all-gather, reduce-scatter and all-reduce on this machine with every algorithm and\n"
+    "protocol. Writes those that are at least 5% faster than the library's own choice. The library reads the file\n"
+    "automatically; NCCL_TUNER_PLUGIN=none turns that off.\n\n"
+    "  -n, --ranks N,N...   numbers of ranks, each rank a process (default: 2, and the number of cores)\n"
+    "  -s, --seconds N      time limit for all measurements (default 60)\n"
     "  -m, --max-bytes N    largest message (default 16777216)\n"
-    "  -o, --output FILE    where to, - is standard output (default ~/.nccl/tuner.csv)\n"
-    "  -M, --machine        measures only how fast this machine is, in a tenth of a second, and writes it where the "
-    "library looks for it\n"
-    "                       (NCCL_HOST_FIGURES, else ~/.cache/tutti), or to --output\n"
-    "  -h, --help           this\n\n"
-    "A progress bar shows on a terminal. Exit status: 0 written; 1 it could not be measured or written; 2 wrong "
-    "usage.\n";
+    "  -o, --output FILE    file to write; - is standard output (default ~/.nccl/tuner.csv)\n"
+    "  -M, --machine        measure only this machine's cost figures, in a tenth of a second. Write them to --output,\n"
+    "                       else to the file that the library reads (NCCL_HOST_FIGURES, else in ~/.cache/tutti)\n"
+    "  -h, --help           print this text\n\n"
+    "On a terminal a progress bar is shown. Exit status: 0 written; 1 measuring or writing failed; 2 wrong usage.\n";
 
 static bool number(const char *text, double least, double most, double *out)
 {
