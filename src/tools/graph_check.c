@@ -40,13 +40,13 @@ static ncclResult_t check_edges(const tt_paths *paths, const tt_graph *g, int c,
 
 ncclResult_t tt_graph_check(const tt_topo *topo, const tt_paths *paths, const tt_graph *g)
 {
-  tt_flow flow = {0};
-  bool *seen = tt_calloc((size_t)g->ngpus + 1, sizeof(bool));
-  tt_edge *edges = tt_calloc((size_t)g->ngpus + TT_EDGES_MORE, sizeof(tt_edge));
-  ncclResult_t res = tt_flow_create(topo, paths, &flow);
-  if (res == ncclSuccess && (seen == NULL || edges == NULL)) {
-    res = tt_fail(ncclSystemError, "no memory to check a graph of %d GPUs", g->ngpus);
-  }
+  tt_arena arena = {0};
+  tt_flow flow;
+  bool *seen;
+  tt_edge *edges;
+  TT_ARENA_NEW(&arena, seen, g->ngpus);
+  TT_ARENA_NEW(&arena, edges, g->ngpus + TT_EDGES_MORE);
+  ncclResult_t res = tt_flow_create(topo, paths, &arena, &flow);
   bool heads = g->pattern == TT_PATTERN_NVLS || g->pattern == TT_PATTERN_COLLNET_DIRECT, slow = g->speedintra < 0.11f;
   for (int c = 0; c < g->nchannels && res == ncclSuccess; c++) {
     res = check_order(topo, g, c, seen);
@@ -54,9 +54,7 @@ ncclResult_t tt_graph_check(const tt_topo *topo, const tt_paths *paths, const tt
       res = check_edges(paths, g, c, &flow, edges);
     }
   }
-  tt_flow_destroy(&flow);
-  tt_free(seen);
-  tt_free(edges);
+  tt_arena_clear(&arena);
   return res;
 }
 

@@ -128,6 +128,7 @@ static int first_view(const tt_xml_node *x, int cards)
 typedef struct branch {
   tt_order view; // key: NO_VIEW or the first rank that sees it
   const tt_xml_node *x;
+  int cards; // the rank that sees its host's cards first
 } branch;
 
 static int build_count_children(const tt_xml_node *x)
@@ -139,19 +140,18 @@ static int build_count_children(const tt_xml_node *x)
   return count;
 }
 
-// Children of x with their views, as they stand; free *out with tt_free.
-static ncclResult_t list_branches(const tt_xml_node *x, int cards, branch **out, int *count)
+// Children of x with their views, as they stand. `cards` is the rank that sees cards first.
+static ncclResult_t list_branches(tt_builder *b, const tt_xml_node *x, int cards, branch **out, int *count)
 {
   *count = build_count_children(x);
-  branch *list = tt_calloc((size_t)*count + 1, sizeof(*list));
+  branch *list = TT_ARENA_NEW(&b->arena, *out, *count);
   if (list == NULL) {
     return tt_fail(ncclSystemError, "%s: no memory for %d elements", x->file, *count);
   }
   int i = 0;
   for (const tt_xml_node *c = x->child; c != NULL; c = c->next, i++) {
-    list[i] = (branch){{first_view(c, cards), i}, c};
+    list[i] = (branch){{first_view(c, cards), i}, c, cards};
   }
-  *out = list;
   return ncclSuccess;
 }
 
@@ -162,14 +162,12 @@ static ncclResult_t each_branch(tt_builder *b, const tt_xml_node *x, add_fn *add
 {
   branch *list = NULL;
   int count = 0;
-  TT_TRY(list_branches(x, b->first_rank, &list, &count));
+  TT_TRY(list_branches(b, x, b->first_rank, &list, &count));
   qsort(list, (size_t)count, sizeof(*list), tt_order_compare);
-  ncclResult_t res = ncclSuccess;
-  for (int i = 0; i < count && res == ncclSuccess; i++) {
-    res = add(b, &list[i], arg);
+  for (int i = 0; i < count; i++) {
+    TT_TRY(add(b, &list[i], arg));
   }
-  tt_free(list);
-  return res;
+  return ncclSuccess;
 }
 
 // ---- PCI ----
@@ -470,14 +468,11 @@ static uint64_t build_host_of(const tt_xml_node *cpu)
   return hash != NULL ? strtoull(hash, NULL, 16) : 0;
 }
 
-// The first rank of the host of each CPU in `list`, whose views are those without cards.
-static ncclResult_t first_ranks(const branch *list, int count, int **out)
+// Finds the first rank of the host of each CPU in `list`, whose views are those without cards.
+static ncclResult_t find_first_ranks(tt_builder *b, branch *list, int count)
 {
-  int *first = tt_calloc((size_t)count + 1, sizeof(*first));
-  tt_order *sorted = tt_calloc((size_t)count + 1, sizeof(*sorted));
-  if (first == NULL || sorted == NULL) {
-    tt_free(first);
-    tt_free(sorted);
+  tt_order *sorted = TT_ARENA_NEW(&b->arena, sorted, count);
+  if (sorted == NULL) {
     return tt_fail(ncclSystemError, "no memory for %d CPUs", count);
   }
   for (int i = 0; i < count; i++) {
@@ -490,34 +485,9 @@ static ncclResult_t first_ranks(const branch *list, int count, int **out)
       least = (int)TT_MIN(least, list[sorted[end].place].view.key);
     }
     for (int k = i; k < end; k++) {
-      first[sorted[k].place] = least;
+      list[sorted[k].place].cards = least;
     }
   }
-  tt_free(sorted);
-  *out = first;
-  return ncclSuccess;
-}
-
-// CPUs in the order of things, each with the first rank of its host in `place`.
-static ncclResult_t list_cpus(const tt_xml_node *root, branch **out, int *count)
-{
-  branch *list = NULL;
-  int *first = NULL;
-  TT_TRY(list_branches(root, NO_VIEW, &list, count));
-  ncclResult_t res = first_ranks(list, *count, &first);
-  if (res != ncclSuccess) {
-    tt_free(list);
-    return res;
-  }
-  for (int i = 0; i < *count; i++) {
-    list[i].view.key = first_view(list[i].x, first[i]);
-  }
-  qsort(list, (size_t)*count, sizeof(*list), tt_order_compare);
-  for (int i = 0; i < *count; i++) {
-    list[i].view.place = first[list[i].view.place];
-  }
-  tt_free(first);
-  *out = list;
   return ncclSuccess;
 }
 
@@ -525,41 +495,56 @@ static ncclResult_t add_tree(tt_builder *b, const tt_xml_node *root)
 {
   branch *list = NULL;
   int count = 0;
-  TT_TRY(list_cpus(root, &list, &count));
-  ncclResult_t res = ncclSuccess;
-  for (int i = 0; i < count && res == ncclSuccess; i++) {
-    b->first_rank = list[i].view.place;
+  TT_TRY(list_branches(b, root, NO_VIEW, &list, &count));
+  TT_TRY(find_first_ranks(b, list, count));
+  for (int i = 0; i < count; i++) {
+    list[i].view.key = first_view(list[i].x, list[i].cards);
+  }
+  qsort(list, (size_t)count, sizeof(*list), tt_order_compare);
+  for (int i = 0; i < count; i++) {
+    b->first_rank = list[i].cards;
     if (!tt_build_is(list[i].x, "cpu")) {
       tt_build_unknown(b, list[i].x);
     } else if (list[i].view.key != NO_VIEW) {
-      res = add_cpu(b, list[i].x);
+      TT_TRY(add_cpu(b, list[i].x));
     }
   }
-  tt_free(list);
-  return res;
+  return ncclSuccess;
 }
 
-static ncclResult_t build_check_ranks(const tt_builder *b)
+ncclResult_t tt_build_sorted(tt_builder *b, int kind, int64_t (*key_of)(const tt_topo_node *n), tt_order **out,
+                             int *count)
 {
-  ncclResult_t res = ncclSuccess;
-  int count = 0;
-  tt_order *seats = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*seats));
-  if (seats == NULL) {
+  tt_order *list = TT_ARENA_NEW(&b->arena, *out, b->d.nnodes);
+  *count = 0;
+  for (int i = 0; i < b->d.nnodes && list != NULL; i++) {
+    if (tt_build_node(b, i)->kind == kind) {
+      list[(*count)++] = (tt_order){key_of(tt_build_node(b, i)), i};
+    }
+  }
+  if (list == NULL) {
     return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", b->d.nnodes);
   }
-  for (int i = 0; i < b->d.nnodes; i++) {
-    if (b->d.nodes[i].n.kind == TT_NODE_GPU) {
-      seats[count++] = (tt_order){b->d.nodes[i].n.gpu.rank, i};
-    }
-  }
-  qsort(seats, (size_t)count, sizeof(*seats), tt_order_compare);
-  for (int i = 1; i < count && res == ncclSuccess; i++) {
+  qsort(list, (size_t)*count, sizeof(*list), tt_order_compare);
+  return ncclSuccess;
+}
+
+static int64_t build_rank_of(const tt_topo_node *gpu)
+{
+  return gpu->gpu.rank;
+}
+
+static ncclResult_t build_check_ranks(tt_builder *b)
+{
+  int count;
+  tt_order *seats;
+  TT_TRY(tt_build_sorted(b, TT_NODE_GPU, build_rank_of, &seats, &count));
+  for (int i = 1; i < count; i++) {
     if (seats[i].key == seats[i - 1].key) {
-      res = twice(b, seats[i - 1].place, b->d.nodes[seats[i].place].xml, "rank");
+      return twice(b, seats[i - 1].place, b->d.nodes[seats[i].place].xml, "rank");
     }
   }
-  tt_free(seats);
-  return res;
+  return ncclSuccess;
 }
 
 // ---- The whole ----
@@ -594,6 +579,6 @@ ncclResult_t tt_topo_build(const tt_xml *xml, tt_topo_note_fn *fn, void *arg, tt
   tt_builder b = {.note = fn, .arg = arg};
   ncclResult_t res = build_all(&b, xml, out);
   tt_draft_clear(&b.d);
-  tt_free(b.gpus);
+  tt_arena_clear(&b.arena);
   return res;
 }

@@ -2,6 +2,8 @@
 #pragma once
 #include <string.h>
 
+#include "base/arena.h"
+#include "base/util.h"
 #include "topo/draft.h"
 
 enum { TT_BUILD_SEEN = 16 }; // names of unknown elements that are kept, so that each gets one note
@@ -12,9 +14,10 @@ typedef struct tt_builder {
   void *arg;
   bool amd; // version 2
   const char *seen[TT_BUILD_SEEN];
-  int64_t *gpus; // bus ids of all PCI elements that are GPUs, sorted; NULL until they are asked for
+  int64_t *gpus; // bus ids of all PCI elements that are GPUs, sorted; NULL until they are needed
   int ngpus;
   int first_rank; // of the host that is being read: it sees the host's cards
+  tt_arena arena; // of lists
 } tt_builder;
 
 // Makes a note of what is odd at an element.
@@ -38,6 +41,10 @@ ncclResult_t tt_build_bus(const tt_xml_node *x, const char *name, int64_t *out);
 
 // Adds a node that element x stands for; n.line is filled in.
 ncclResult_t tt_build_add(tt_builder *b, const tt_xml_node *x, tt_topo_node n, int *out);
+
+// The draft's nodes of a kind in the order of `key_of`, each with its number in `place`.
+ncclResult_t tt_build_sorted(tt_builder *b, int kind, int64_t (*key_of)(const tt_topo_node *n), tt_order **out,
+                             int *count);
 
 // Adds all links that are not PCI's tree: NVLink, xGMI, C2C, between switches, between CPUs; joins the two levels of
 // Broadcom's switches.

@@ -154,10 +154,9 @@ static ncclResult_t topo_check_all(const tt_topo *t, void *space)
 
 ncclResult_t tt_topo_check(const tt_topo *topo)
 {
-  void *space = tt_calloc((size_t)TT_MAX(topo->nnodes, topo->nlinks) + 1, sizeof(key));
-  if (space == NULL) {
-    return tt_fail(ncclSystemError, "no memory to check a machine of %d nodes", topo->nnodes);
-  }
+  key *space;
+  TT_TRY(
+      TT_NEW(space, TT_MAX(topo->nnodes, topo->nlinks) + 1, "no memory to check a machine of %d nodes", topo->nnodes));
   ncclResult_t res = topo_check_all(topo, space);
   tt_free(space);
   return res;

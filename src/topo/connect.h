@@ -96,11 +96,12 @@ typedef struct tt_connect {
   bool *used;                            // [nshapes]: is there such a node? Others do not count
   tt_plan_shape *shapes;                 // [nshapes]
   int *shape_of, *first;                 // [nnodes (+ 1)]: first place in `ranks` of a node's ranks
-  int *ranks;              // [nranks] node by node, ascending; begins an allocation with all of [nranks] and [nnodes]
-  int *node_of, *local_of; // [nranks]
-  int *place;              // places of GPUs in the channels of each shape: see tt_connect_place
-  int place_of[TT_GRAPH_KINDS]; // offsets of a graph within a shape's part of `place`
-  int *shape_place;             // [nshapes]: where that part begins
+  int *ranks;                            // [nranks] node by node, ascending
+  int *node_of, *local_of;               // [nranks]
+  int *place;                            // places of GPUs in the channels of each shape: see tt_connect_place
+  int place_of[TT_GRAPH_KINDS];          // offsets of a graph within a shape's part of `place`
+  int *shape_place;                      // [nshapes]: where that part begins
+  tt_arena arena;                        // of all arrays
 } tt_connect;
 
 // Connects. Errors, which name node, graph, channel and value: a graph that is no permutation of its node's GPUs, nodes

@@ -197,19 +197,17 @@ static int count_nvls(const tt_connect *c, const tt_connect_options *opt)
 
 static ncclResult_t connect_allocate(tt_connect *c)
 {
-  size_t ranks = (size_t)c->nranks, nodes = (size_t)c->nnodes, shapes = (size_t)c->nshapes;
-  c->shapes = tt_calloc(shapes, sizeof(*c->shapes));
-  c->used = tt_calloc(shapes, sizeof(*c->used));
-  c->ranks = tt_calloc(3 * ranks + 2 * nodes + 1 + shapes, sizeof(int));
-  if (c->shapes == NULL || c->used == NULL || c->ranks == NULL) {
-    return tt_fail(ncclSystemError, "no memory to connect %d ranks on %d nodes", c->nranks, c->nnodes);
-  }
-  c->node_of = c->ranks + ranks;
-  c->local_of = c->node_of + ranks;
-  c->shape_of = c->local_of + ranks;
-  c->first = c->shape_of + nodes;
-  c->shape_place = c->first + nodes + 1;
-  return ncclSuccess;
+  tt_arena *a = &c->arena;
+  TT_ARENA_NEW(a, c->shapes, c->nshapes);
+  TT_ARENA_NEW(a, c->used, c->nshapes);
+  TT_ARENA_NEW(a, c->shape_place, c->nshapes);
+  TT_ARENA_NEW(a, c->shape_of, c->nnodes);
+  TT_ARENA_NEW(a, c->first, c->nnodes + 1);
+  TT_ARENA_NEW(a, c->ranks, c->nranks);
+  TT_ARENA_NEW(a, c->node_of, c->nranks);
+  TT_ARENA_NEW(a, c->local_of, c->nranks);
+  return !a->failed ? ncclSuccess
+                    : tt_fail(ncclSystemError, "no memory to connect %d ranks on %d nodes", c->nranks, c->nnodes);
 }
 
 // Ranks node by node.
@@ -243,7 +241,7 @@ static ncclResult_t find_places(tt_connect *c)
     c->shape_place[s] = total;
     total += channels * c->shapes[s].ngpus;
   }
-  c->place = tt_calloc((size_t)total, sizeof(int));
+  TT_ARENA_NEW(&c->arena, c->place, total);
   if (c->place == NULL) {
     return tt_fail(ncclSystemError, "no memory for %d places in channels", total);
   }
@@ -284,10 +282,8 @@ static ncclResult_t connect_fill(tt_connect *c, const tt_connect_input *in)
 ncclResult_t tt_connect_create(const tt_connect_input *in, tt_connect **out)
 {
   TT_TRY(check_input(in));
-  tt_connect *c = tt_calloc(1, sizeof(*c));
-  if (c == NULL) {
-    return tt_fail(ncclSystemError, "no memory to connect %d ranks", in->nranks);
-  }
+  tt_connect *c;
+  TT_TRY(TT_NEW(c, 1, "no memory to connect %d ranks", in->nranks));
   c->nranks = in->nranks;
   c->nnodes = in->nnodes;
   c->nshapes = in->nshapes;
@@ -306,9 +302,6 @@ void tt_connect_destroy(tt_connect *c)
   if (c == NULL) {
     return;
   }
-  tt_free(c->shapes);
-  tt_free(c->used);
-  tt_free(c->ranks); // and the arrays behind it
-  tt_free(c->place);
+  tt_arena_clear(&c->arena);
   tt_free(c);
 }

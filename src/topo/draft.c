@@ -64,12 +64,12 @@ static ncclResult_t draft_file(tt_draft *d, int what, int i)
 {
   if (2 * (d->slots_used + 1) > d->slot_room) {
     int *old = d->slots, count = d->slot_room;
-    int *bigger = tt_calloc(count == 0 ? 256 : 2 * (size_t)count, sizeof(*bigger));
+    int room = count == 0 ? 256 : 2 * count, *bigger = tt_calloc((size_t)room, sizeof(*bigger));
     if (bigger == NULL) {
-      return draft_no_memory(2 * count);
+      return draft_no_memory(room);
     }
     d->slots = bigger;
-    d->slot_room = count == 0 ? 256 : 2 * count;
+    d->slot_room = room;
     for (int s = 0; s < count; s++) {
       if (old[s] != 0) {
         *draft_slot(d, draft_key_of(d, old[s] - 1)) = old[s];
@@ -164,10 +164,8 @@ ncclResult_t tt_draft_sort(tt_draft *d, int node)
   for (int l = *at; l >= 0; l = d->links[l].next) {
     count++;
   }
-  tt_draft_link **list = tt_calloc((size_t)count + 1, sizeof(*list));
-  if (list == NULL) {
-    return tt_fail(ncclSystemError, "no memory for %d links", count);
-  }
+  tt_draft_link **list;
+  TT_TRY(TT_NEW(list, count + 1, "no memory for %d links", count));
   count = 0;
   for (int l = *at; l >= 0; l = d->links[l].next) {
     list[count] = &d->links[l];
@@ -228,18 +226,16 @@ static void draft_write(tt_draft *d, tt_topo *flat, int *kinds)
 ncclResult_t tt_draft_freeze(tt_draft *d, tt_topo **out)
 {
   tt_topo flat = {.nnodes = d->nnodes, .hosts = d->hosts, .nhosts = d->nhosts};
-  int *kinds = tt_calloc((size_t)d->nnodes + 1, sizeof(*kinds));
-  flat.nodes = tt_calloc((size_t)d->nnodes + 1, sizeof(*flat.nodes));
-  flat.links = tt_calloc((size_t)d->nlinks + 1, sizeof(*flat.links));
-  ncclResult_t res = ncclSuccess;
-  if (kinds == NULL || flat.nodes == NULL || flat.links == NULL) {
-    res = tt_fail(ncclSystemError, "no memory for a machine of %d nodes", d->nnodes);
-  } else {
+  tt_arena arena = {0};
+  int *kinds;
+  TT_ARENA_NEW(&arena, kinds, d->nnodes);
+  TT_ARENA_NEW(&arena, flat.nodes, d->nnodes);
+  TT_ARENA_NEW(&arena, flat.links, d->nlinks);
+  ncclResult_t res = arena.failed ? draft_no_memory(d->nnodes) : ncclSuccess;
+  if (res == ncclSuccess) {
     draft_write(d, &flat, kinds);
     res = tt_topo_arrange(&flat, kinds, out);
   }
-  tt_free(kinds);
-  tt_free(flat.nodes);
-  tt_free(flat.links);
+  tt_arena_clear(&arena);
   return res;
 }

@@ -66,8 +66,7 @@ static ncclResult_t list_gpus(tt_builder *b, const tt_xml_node *root)
   for (const tt_xml_node *x = root; x != NULL; x = tt_xml_walk(root, x)) {
     count += tt_build_is(x, "pci");
   }
-  b->gpus = tt_calloc((size_t)count + 1, sizeof(*b->gpus));
-  if (b->gpus == NULL) {
+  if (TT_ARENA_NEW(&b->arena, b->gpus, count) == NULL) {
     return tt_fail(ncclSystemError, "no memory for %d PCI devices", count);
   }
   for (const tt_xml_node *x = root; x != NULL; x = tt_xml_walk(root, x)) {
@@ -214,9 +213,18 @@ static ncclResult_t connect_host(tt_builder *b, const tt_order *list, int count)
   return ncclSuccess;
 }
 
-static ncclResult_t connect_hosts(tt_builder *b, const tt_order *list, int count)
+static int64_t links_host_of(const tt_topo_node *cpu)
+{
+  return cpu->host;
+}
+
+// Links the CPUs of each host.
+static ncclResult_t connect_cpus(tt_builder *b)
 {
   long links = 0;
+  int count;
+  tt_order *list;
+  TT_TRY(tt_build_sorted(b, TT_NODE_CPU, links_host_of, &list, &count));
   for (int i = 0, end; i < count; i = end) {
     for (end = i; end < count && list[end].key == list[i].key;) {
       end++;
@@ -229,24 +237,6 @@ static ncclResult_t connect_hosts(tt_builder *b, const tt_order *list, int count
     TT_TRY(connect_host(b, list + i, end - i));
   }
   return ncclSuccess;
-}
-
-static ncclResult_t connect_cpus(tt_builder *b)
-{
-  int count = 0;
-  tt_order *list = tt_calloc((size_t)b->d.nnodes + 1, sizeof(*list));
-  if (list == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", b->d.nnodes);
-  }
-  for (int i = 0; i < b->d.nnodes; i++) {
-    if (tt_build_node(b, i)->kind == TT_NODE_CPU) {
-      list[count++] = (tt_order){tt_build_node(b, i)->host, i};
-    }
-  }
-  qsort(list, (size_t)count, sizeof(*list), tt_order_compare);
-  ncclResult_t res = connect_hosts(b, list, count);
-  tt_free(list);
-  return res;
 }
 
 ncclResult_t tt_build_links(tt_builder *b)

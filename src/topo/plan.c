@@ -44,10 +44,8 @@ ncclResult_t tt_plan_shape_make(const tt_topo *topo, const tt_graphs *graphs, tt
   for (int k = 0; k < TT_GRAPH_KINDS; k++) {
     room += (size_t)graphs->graph[k].nchannels * (size_t)(ngpus + 2);
   }
-  int *memory = tt_calloc(room, sizeof(int));
-  if (memory == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the channels of %d GPUs", ngpus);
-  }
+  int *memory;
+  TT_TRY(TT_NEW(memory, room, "no memory for the channels of %d GPUs", ngpus));
   for (int i = 0; i < ngpus; i++) {
     memory[i] = plan_number_of(topo, first + i);
   }

@@ -614,37 +614,28 @@ ncclResult_t tt_graphs_room(const tt_topo *topo, bool inter, tt_graphs *out)
 
 static void search_destroy(tt_search *s)
 {
-  tt_flow_destroy(&s->flow);
-  tt_ends_destroy(&s->ends);
-  tt_cuts_destroy(&s->cuts);
-  tt_free(s->memo);
-  tt_free(s->edges);
-  tt_free(s->lanes); // and the arrays behind it
   graph_clear(&s->part);
-  tt_free(s->used);
-  tt_free(s->back);
   graph_clear(&s->now);
+  tt_arena_clear(&s->arena);
 }
 
 static ncclResult_t search_create(tt_search *s)
 {
   int n = tt_topo_count(s->topo, TT_NODE_GPU);
-  TT_TRY(tt_flow_create(s->topo, s->paths, &s->flow));
-  TT_TRY(tt_ends_create(s->topo, s->paths, s->rules, &s->ends));
-  TT_TRY(tt_cuts_create(s->topo, &s->cuts));
+  s->ends = (tt_ends){.topo = s->topo, .paths = s->paths, .rules = s->rules};
+  TT_TRY(tt_flow_create(s->topo, s->paths, &s->arena, &s->flow));
+  TT_TRY(tt_ends_create(&s->arena, &s->ends));
+  TT_TRY(tt_cuts_create(s->topo, &s->arena, &s->cuts));
   TT_TRY(graph_room(&s->now, n, s->options->inter));
   TT_TRY(graph_room(&s->part, n, s->options->inter));
-  s->edges = tt_calloc((size_t)n + TT_EDGES_MORE, sizeof(tt_edge));
-  s->lanes = tt_calloc((size_t)s->topo->nlinks + 3 * (size_t)n + 1, sizeof(int));
-  s->memo = tt_calloc(TT_MEMO_SIZE, sizeof(tt_memo_entry));
-  s->used = tt_calloc((size_t)n, sizeof(uint64_t));
-  s->back = tt_calloc((size_t)n * TT_GRAPH_MAX_CHANNELS, sizeof(bool));
-  if (s->lanes != NULL) {
-    s->first_lane = s->lanes + s->topo->nlinks;
-    s->degrees = s->first_lane + n + 1;
-  }
-  bool ok = s->memo && s->edges && s->lanes && s->used && s->back;
-  return ok ? ncclSuccess : tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n);
+  TT_ARENA_NEW(&s->arena, s->edges, n + TT_EDGES_MORE);
+  TT_ARENA_NEW(&s->arena, s->lanes, s->topo->nlinks);
+  TT_ARENA_NEW(&s->arena, s->first_lane, n + 1);
+  TT_ARENA_NEW(&s->arena, s->degrees, 2 * n);
+  TT_ARENA_NEW(&s->arena, s->memo, TT_MEMO_SIZE);
+  TT_ARENA_NEW(&s->arena, s->used, n);
+  TT_ARENA_NEW(&s->arena, s->back, n * TT_GRAPH_MAX_CHANNELS);
+  return s->arena.failed ? tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n) : ncclSuccess;
 }
 
 static float total_of(const tt_graph *g)

@@ -117,7 +117,7 @@ static void find_narrow(const tt_topo *topo, below *at, double all)
 }
 
 // Numbers the cuts in the order of nodes, and gives each room for its links.
-static ncclResult_t number_cuts(const tt_topo *topo, below *at, tt_cuts *cuts)
+static ncclResult_t number_cuts(const tt_topo *topo, below *at, tt_arena *arena, tt_cuts *cuts)
 {
   int room[MAX_CUTS], links = 0;
   for (int n = 0; n < topo->nnodes; n++) {
@@ -127,9 +127,9 @@ static ncclResult_t number_cuts(const tt_topo *topo, below *at, tt_cuts *cuts)
       links += at[n].nlinks;
     }
   }
-  cuts->first = tt_calloc((size_t)cuts->count + 1, sizeof(int));
-  cuts->links = tt_calloc((size_t)links + 1, sizeof(int));
-  if (cuts->first == NULL || cuts->links == NULL) {
+  TT_ARENA_NEW(arena, cuts->first, cuts->count + 1);
+  TT_ARENA_NEW(arena, cuts->links, links);
+  if (arena->failed) {
     return tt_fail(ncclSystemError, "no memory for %d links of narrow places", links);
   }
   for (int i = 1; i < cuts->count; i++) {
@@ -138,20 +138,18 @@ static ncclResult_t number_cuts(const tt_topo *topo, below *at, tt_cuts *cuts)
   return ncclSuccess;
 }
 
-ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts)
+ncclResult_t tt_cuts_create(const tt_topo *topo, tt_arena *arena, tt_cuts *cuts)
 {
-  below *at = tt_calloc((size_t)topo->nnodes + 1, sizeof(*at));
+  below *at;
+  TT_TRY(TT_NEW(at, topo->nnodes + 1, "no memory for the narrow places of %d nodes", topo->nnodes));
   *cuts = (tt_cuts){0};
-  if (at == NULL) {
-    return tt_fail(ncclSystemError, "no memory for the narrow places of %d nodes", topo->nnodes);
-  }
   for (int n = 0; n < topo->nnodes; n++) {
     at[n] = (below){.above = above(topo, n), .cut = -1, .seen = -1};
   }
   double all = cuts_count_ends(topo, at);
   follow_links(topo, at, NULL);
   find_narrow(topo, at, all);
-  ncclResult_t res = number_cuts(topo, at, cuts);
+  ncclResult_t res = number_cuts(topo, at, arena, cuts);
   if (res == ncclSuccess && cuts->count > 0) {
     for (int n = 0; n < topo->nnodes; n++) {
       at[n].seen = -1;
@@ -160,13 +158,6 @@ ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts)
   }
   tt_free(at);
   return res;
-}
-
-void tt_cuts_destroy(tt_cuts *cuts)
-{
-  tt_free(cuts->first);
-  tt_free(cuts->links);
-  *cuts = (tt_cuts){0};
 }
 
 int tt_cuts_room(const tt_search *s, const tt_cond *c, int room)

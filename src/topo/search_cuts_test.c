@@ -59,13 +59,12 @@ static int check(tt_topo *topo)
 {
   double want[2];
   tt_search s = {.topo = topo};
-  assert_int_equal(tt_cuts_create(topo, &s.cuts), ncclSuccess);
+  assert_int_equal(tt_cuts_create(topo, &s.arena, &s.cuts), ncclSuccess);
   plain_bounds(topo, want);
   rig_same(tt_cuts_bound(&s, false), (float)want[0]);
   rig_same(tt_cuts_bound(&s, true), (float)want[1]);
   int count = s.cuts.count;
-  tt_cuts_destroy(&s.cuts);
-  assert_null(s.cuts.links);
+  tt_arena_clear(&s.arena);
   tt_topo_destroy(topo);
   return count;
 }

@@ -124,41 +124,32 @@ static void ends_find_types(tt_ends *e)
   e->max_inter = tt_paths_max_type(topo, paths, TT_NODE_NET);
 }
 
-ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_ends *e)
+ncclResult_t tt_ends_create(tt_arena *arena, tt_ends *e)
 {
-  int n = tt_topo_count(topo, TT_NODE_GPU), nets = tt_topo_count(topo, TT_NODE_NET);
-  *e = (tt_ends){
-      .topo = topo, .paths = paths, .rules = rules, .ngpus = n, .nnets = nets, .first_net = topo->first[TT_NODE_NET]};
+  const tt_topo *topo = e->topo;
+  int n = tt_topo_count(topo, TT_NODE_GPU), nets = tt_topo_count(topo, TT_NODE_NET), *near;
+  ends_rated *scratch;
+  e->ngpus = n;
+  e->nnets = nets;
+  e->first_net = topo->first[TT_NODE_NET];
   e->nvs = tt_topo_count(topo, TT_NODE_NVS) > 0;
-  size_t gpus = (size_t)n, list = (size_t)nets + 1;
-  e->plain = tt_calloc(gpus + gpus * gpus + gpus * (size_t)nets + 2 * (gpus + 1) * list, sizeof(int));
-  ends_rated *scratch = tt_calloc((size_t)n + 1, sizeof(ends_rated));
-  int *near = tt_calloc((size_t)n + 1, sizeof(int));
-  bool ok = e->plain != NULL && scratch != NULL && near != NULL;
-  if (ok) {
-    e->next = e->plain + gpus;
-    e->starts = e->next + gpus * gpus;
-    e->liked = e->starts + gpus * (size_t)nets;
-    e->nets = e->liked + gpus * list;
-    e->all = e->nets + gpus * list;
-    e->all_liked = e->all + list;
-    ends_rate_gpus(e, scratch);
-    ends_rate_starts(e, near);
-    ends_like_nets(e);
-    ends_find_types(e);
-  } else {
-    tt_ends_destroy(e);
+  TT_ARENA_NEW(arena, e->plain, n);
+  TT_ARENA_NEW(arena, e->next, n * n);
+  TT_ARENA_NEW(arena, e->starts, n * nets);
+  TT_ARENA_NEW(arena, e->liked, n * (nets + 1));
+  TT_ARENA_NEW(arena, e->nets, n * (nets + 1));
+  TT_ARENA_NEW(arena, e->all, nets + 1);
+  TT_ARENA_NEW(arena, e->all_liked, nets + 1);
+  TT_ARENA_NEW(arena, scratch, n);
+  TT_ARENA_NEW(arena, near, n);
+  if (arena->failed) {
+    return tt_fail(ncclSystemError, "no memory for the search among %d GPUs and %d network ports", n, nets);
   }
-  tt_free(scratch);
-  tt_free(near);
-  return ok ? ncclSuccess
-            : tt_fail(ncclSystemError, "no memory for the search among %d GPUs and %d network ports", n, nets);
-}
-
-void tt_ends_destroy(tt_ends *e)
-{
-  tt_free(e->plain); // and those behind it
-  *e = (tt_ends){0};
+  ends_rate_gpus(e, scratch);
+  ends_rate_starts(e, near);
+  ends_like_nets(e);
+  ends_find_types(e);
+  return ncclSuccess;
 }
 
 // Adds the nets that a GPU reaches by a path of a type, until `most` are in the list.

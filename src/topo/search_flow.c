@@ -48,19 +48,17 @@ static bool wastes(const tt_flow *f, const tt_path *p)
   return intel;
 }
 
-ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow *f)
+ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_arena *arena, tt_flow *f)
 {
   int nets = tt_topo_count(topo, TT_NODE_NET), first = topo->first[TT_NODE_NET];
   *f = (tt_flow){.topo = topo, .paths = paths, .ngpus = tt_topo_count(topo, TT_NODE_GPU)};
-  f->left = tt_calloc((size_t)topo->nlinks + 1, sizeof(int));
-  f->how = tt_calloc((size_t)topo->nlinks + 1, 1);
-  f->port_left = tt_calloc((size_t)nets + 1, sizeof(int));
-  f->port = tt_calloc((size_t)nets + 1, sizeof(int));
-  f->weight = tt_calloc((size_t)topo->nlinks + (size_t)nets + 1, sizeof(uint64_t));
-  f->wasteful = tt_calloc((size_t)f->ngpus * (size_t)paths->nends + 1, sizeof(bool));
-  if (f->wasteful == NULL || f->left == NULL || f->how == NULL || f->port_left == NULL || f->port == NULL ||
-      f->weight == NULL) {
-    tt_flow_destroy(f);
+  TT_ARENA_NEW(arena, f->left, topo->nlinks);
+  TT_ARENA_NEW(arena, f->how, topo->nlinks);
+  TT_ARENA_NEW(arena, f->port_left, nets);
+  TT_ARENA_NEW(arena, f->port, nets);
+  TT_ARENA_NEW(arena, f->weight, topo->nlinks + nets);
+  TT_ARENA_NEW(arena, f->wasteful, f->ngpus * paths->nends);
+  if (arena->failed) {
     return tt_fail(ncclSystemError, "no memory for the bandwidth of %d links", topo->nlinks);
   }
   f->simple = true;
@@ -80,17 +78,6 @@ ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow 
     f->port_left[n] = tt_flow_amount(topo->nodes[first + n].net.bw);
   }
   return ncclSuccess;
-}
-
-void tt_flow_destroy(tt_flow *f)
-{
-  tt_free(f->left);
-  tt_free(f->how);
-  tt_free(f->wasteful);
-  tt_free(f->port_left);
-  tt_free(f->port);
-  tt_free(f->weight);
-  *f = (tt_flow){0};
 }
 
 static void flow_change(tt_flow *f, int link, int amount)

@@ -25,9 +25,8 @@ typedef struct tt_flow {
   uint64_t hash;
 } tt_flow;
 
-// Everything left.
-ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_flow *f);
-void tt_flow_destroy(tt_flow *f);
+// Everything left; memory is of `arena`. Errors: ncclSystemError (no memory).
+ncclResult_t tt_flow_create(const tt_topo *topo, const tt_paths *paths, tt_arena *arena, tt_flow *f);
 
 // Takes bandwidth on the path between two ends; false when a link has too little: then nothing is taken.
 bool tt_flow_take(tt_flow *f, int from, int to, int amount);
@@ -70,7 +69,7 @@ typedef struct tt_ends {
   unsigned intra_types, inter_types; // bit t: some pair of GPUs, or GPU and NET, has a path of type t
   int min_intra, max_intra, min_inter, max_inter;
   tt_least least; // for the types of the last tt_ends_count
-  int *plain;     // 0, 1, 2, …; all lists are one allocation, which begins here
+  int *plain;     // 0, 1, 2, …
   int *next;      // [gpu][ngpus - 1]: the others, best first
   int *starts;    // [net number][ngpus]: GPUs for a channel that comes by that net, best first
   int *liked;     // [gpu][nnets + 1]: nets that are the GPU's by preference; the number of them first
@@ -80,9 +79,9 @@ typedef struct tt_ends {
   int *all;  // [nnets + 1]: nets to begin with
 } tt_ends;
 
-// Finds the ends of ways through the machine. *e goes with tt_ends_destroy. Errors: ncclSystemError (no memory).
-ncclResult_t tt_ends_create(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, tt_ends *e);
-void tt_ends_destroy(tt_ends *e);
+// Finds the ends of ways through the machine that `e` names, with its paths and rules. Memory is of `arena`. Errors:
+// ncclSystemError (no memory).
+ncclResult_t tt_ends_create(tt_arena *arena, tt_ends *e);
 
 // Fills nets and all for ways of up to that type.
 void tt_ends_select(tt_ends *e, int type);
@@ -104,10 +103,8 @@ typedef struct tt_cuts {
   int *links; // that lead from one side to the other; the ways back are their `back`
 } tt_cuts;
 
-// Finds the cuts that bound what channels can carry. *cuts goes with tt_cuts_destroy. Errors: ncclSystemError (no
-// memory).
-ncclResult_t tt_cuts_create(const tt_topo *topo, tt_cuts *cuts);
-void tt_cuts_destroy(tt_cuts *cuts);
+// Finds the cuts that bound what channels can carry; memory is of `arena`. Errors: ncclSystemError (no memory).
+ncclResult_t tt_cuts_create(const tt_topo *topo, tt_arena *arena, tt_cuts *cuts);
 
 // ---- search.c, search_run.c, search_heads.c ----
 
@@ -149,6 +146,7 @@ typedef struct tt_search {
   const tt_paths *paths;
   const tt_topo_rules *rules;
   const tt_search_options *options;
+  tt_arena arena; // of all that follows, but for the graphs
   tt_flow flow;
   tt_ends ends;
   tt_cuts cuts;

@@ -30,10 +30,8 @@ static ncclResult_t empty_document(tt_xml **out)
 // The file that a hypervisor has left, if there is one.
 static ncclResult_t read_default(const tt_source *in, tt_xml **out)
 {
-  char *text = tt_calloc(1, DEFAULT_FILE_BYTES);
-  if (text == NULL) {
-    return tt_fail(ncclSystemError, "no memory for " TT_SOURCE_DEFAULT_FILE);
-  }
+  char *text;
+  TT_TRY(TT_NEW(text, DEFAULT_FILE_BYTES, "no memory for " TT_SOURCE_DEFAULT_FILE));
   long size = tt_tree_read(in->machine.tree, TT_SOURCE_DEFAULT_FILE, text, DEFAULT_FILE_BYTES);
   ncclResult_t res = ncclSuccess;
   if (size >= DEFAULT_FILE_BYTES - 1) {

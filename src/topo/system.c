@@ -177,10 +177,8 @@ static void topo_copy_links(const tt_topo *from, tt_topo *to, const int *place, 
 // Finds for each link the way back: both have the same two ends and type.
 static ncclResult_t topo_find_backs(tt_topo *t)
 {
-  tt_order *list = tt_calloc((size_t)t->nlinks + 1, sizeof(*list));
-  if (list == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a machine of %d links", t->nlinks);
-  }
+  tt_order *list;
+  TT_TRY(TT_NEW(list, t->nlinks + 1, "no memory for a machine of %d links", t->nlinks));
   for (int l = 0; l < t->nlinks; l++) {
     const tt_topo_link *link = &t->links[l];
     int64_t low = TT_MIN(link->from, link->to), high = TT_MAX(link->from, link->to);
@@ -226,10 +224,8 @@ fail:
 
 ncclResult_t tt_topo_group(const tt_topo *topo, const bool *in_group, int nranks, tt_topo **out)
 {
-  int *kinds = tt_calloc((size_t)topo->nnodes + 1, sizeof(*kinds));
-  if (kinds == NULL) {
-    return tt_fail(ncclSystemError, "no memory for a machine of %d nodes", topo->nnodes);
-  }
+  int *kinds;
+  TT_TRY(TT_NEW(kinds, topo->nnodes + 1, "no memory for a machine of %d nodes", topo->nnodes));
   for (int i = 0; i < topo->nnodes; i++) {
     const tt_topo_node *n = &topo->nodes[i];
     bool out_of_it = n->kind == TT_NODE_GPU && !(n->gpu.rank >= 0 && n->gpu.rank < nranks && in_group[n->gpu.rank]);

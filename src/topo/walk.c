@@ -24,16 +24,14 @@ typedef struct walk {
   int *now, *next;
   int nnow, nnext;
   bool *queued; // for the next round
+  tt_arena arena;
   cell *cells;
   int ncells, cell_room;
 } walk;
 
 static void walk_clear(walk *w)
 {
-  tt_free(w->ways);
-  tt_free(w->now);
-  tt_free(w->next);
-  tt_free(w->queued);
+  tt_arena_clear(&w->arena);
   tt_free(w->cells);
 }
 
@@ -44,12 +42,12 @@ static ncclResult_t walk_no_memory(const walk *w)
 
 static ncclResult_t walk_prepare(walk *w)
 {
-  size_t n = (size_t)w->topo->nnodes + 1;
-  w->ways = tt_calloc(n, sizeof(*w->ways));
-  w->now = tt_calloc(n, sizeof(*w->now));
-  w->next = tt_calloc(n, sizeof(*w->next));
-  w->queued = tt_calloc(n, sizeof(*w->queued));
-  return w->ways != NULL && w->now != NULL && w->next != NULL && w->queued != NULL ? ncclSuccess : walk_no_memory(w);
+  int n = w->topo->nnodes;
+  TT_ARENA_NEW(&w->arena, w->ways, n);
+  TT_ARENA_NEW(&w->arena, w->now, n);
+  TT_ARENA_NEW(&w->arena, w->next, n);
+  TT_ARENA_NEW(&w->arena, w->queued, n);
+  return w->arena.failed ? walk_no_memory(w) : ncclSuccess;
 }
 
 static ncclResult_t new_cell(walk *w, int link, int rest, int *out)

@@ -6,36 +6,6 @@
 #include "base/util.h"
 #include "topo/xml_priv.h"
 
-enum { BLOCK_BYTES = 16 << 10 };
-
-void *tt_xml_alloc(tt_xml *xml, size_t size)
-{
-  size = TT_ROUND_UP(size, 16);
-  tt_xml_block *b = xml->blocks;
-  if (b == NULL || b->size - b->used < size) {
-    size_t room = TT_MAX(size, (size_t)BLOCK_BYTES);
-    b = tt_calloc(1, sizeof(*b) + room);
-    if (b == NULL) {
-      return NULL;
-    }
-    b->size = room;
-    b->next = xml->blocks;
-    xml->blocks = b;
-  }
-  void *p = b->bytes + b->used;
-  b->used += size;
-  return p;
-}
-
-const char *tt_xml_keep(tt_xml *xml, const char *text, size_t size)
-{
-  char *p = tt_xml_alloc(xml, size + 1);
-  if (p != NULL) {
-    memcpy(p, text, size);
-  }
-  return p;
-}
-
 static ncclResult_t xml_no_memory(const tt_xml *xml)
 {
   return tt_fail(ncclSystemError, "%s: no memory for the document after %d elements", xml->name, xml->nnodes);
@@ -45,7 +15,7 @@ ncclResult_t tt_xml_empty(const char *name, tt_xml **out)
 {
   tt_xml *xml = tt_calloc(1, sizeof(*xml));
   if (xml != NULL) {
-    xml->name = tt_xml_keep(xml, name, strnlen(name, TT_XML_MAX_VALUE));
+    xml->name = tt_arena_text(&xml->arena, name, strnlen(name, TT_XML_MAX_VALUE));
   }
   if (xml == NULL || xml->name == NULL) {
     tt_xml_destroy(xml);
@@ -73,10 +43,7 @@ void tt_xml_destroy(tt_xml *xml)
   if (xml == NULL) {
     return;
   }
-  for (tt_xml_block *b = xml->blocks, *next; b != NULL; b = next) {
-    next = b->next;
-    tt_free(b);
-  }
+  tt_arena_clear(&xml->arena);
   tt_free(xml);
 }
 
@@ -140,8 +107,8 @@ ncclResult_t tt_xml_insert(tt_xml *xml, tt_xml_node *parent, tt_xml_node *before
   if (parent != NULL && parent->depth >= TT_XML_MAX_DEPTH) {
     return tt_xml_fail(parent, "elements inside elements more than %d deep", TT_XML_MAX_DEPTH);
   }
-  tt_xml_node *node = tt_xml_alloc(xml, sizeof(*node));
-  const char *kept = tt_xml_keep(xml, tag, strlen(tag));
+  tt_xml_node *node = tt_arena_get(&xml->arena, 1, sizeof(*node));
+  const char *kept = tt_arena_text(&xml->arena, tag, strlen(tag));
   if (node == NULL || kept == NULL) {
     return xml_no_memory(xml);
   }
@@ -165,7 +132,7 @@ static ncclResult_t xml_copy_one(tt_xml *xml, tt_xml_node *parent, const tt_xml_
 {
   TT_TRY(tt_xml_add(xml, parent, from->tag, out));
   const char *file = parent != NULL && strcmp(parent->file, from->file) == 0 ? parent->file : NULL;
-  (*out)->file = file != NULL ? file : tt_xml_keep(xml, from->file, strlen(from->file));
+  (*out)->file = file != NULL ? file : tt_arena_text(&xml->arena, from->file, strlen(from->file));
   (*out)->line = from->line;
   if ((*out)->file == NULL) {
     return xml_no_memory(xml);
@@ -280,8 +247,8 @@ static ncclResult_t xml_add_attr(tt_xml *xml, tt_xml_node *node, const char *nam
   if (!xml_good_name(name)) {
     return tt_xml_fail(node, "'%.64s' cannot be the name of an attribute", name);
   }
-  tt_xml_attr *a = tt_xml_alloc(xml, sizeof(*a));
-  const char *kept = tt_xml_keep(xml, name, strlen(name));
+  tt_xml_attr *a = tt_arena_get(&xml->arena, 1, sizeof(*a));
+  const char *kept = tt_arena_text(&xml->arena, name, strlen(name));
   if (a == NULL || kept == NULL) {
     return xml_no_memory(xml);
   }
@@ -299,7 +266,7 @@ ncclResult_t tt_xml_set(tt_xml *xml, tt_xml_node *node, const char *name, const 
   if (!xml_good_value(value)) {
     return tt_xml_fail(node, "%.64s: its value is not UTF-8 text", name);
   }
-  const char *kept = tt_xml_keep(xml, value, size);
+  const char *kept = tt_arena_text(&xml->arena, value, size);
   if (kept == NULL) {
     return xml_no_memory(xml);
   }

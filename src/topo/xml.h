@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/result.h"
 
 enum {
@@ -40,7 +41,7 @@ typedef struct tt_xml {
   const char *name; // of the file, for messages
   int nnodes;       // elements made so far, removed ones too
   int ignored_text; // line of the first text between elements that is not blank; 0: none
-  struct tt_xml_block *blocks;
+  tt_arena arena;   // of nodes and texts
 } tt_xml;
 
 // ---- Whole documents ----

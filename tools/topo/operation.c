@@ -214,15 +214,16 @@ static bool is_heads(const tt_graph *g)
 
 void xp_loads(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph, float *load)
 {
-  tt_flow flow = {0};
-  tt_edge *edges = tt_calloc((size_t)graph->ngpus + TT_EDGES_MORE, sizeof(*edges));
+  tt_arena arena = {0};
+  tt_flow flow;
+  tt_edge *edges;
+  TT_ARENA_NEW(&arena, edges, graph->ngpus + TT_EDGES_MORE);
   memset(load, 0, (size_t)topo->nlinks * sizeof(*load));
-  if (edges != NULL && !is_heads(graph) && tt_flow_create(topo, paths, &flow) == ncclSuccess) {
+  if (!is_heads(graph) && tt_flow_create(topo, paths, &arena, &flow) == ncclSuccess) {
     take_all(graph, &flow, edges);
     for (int l = 0; l < topo->nlinks; l++) {
       load[l] = (float)(tt_flow_amount(topo->links[l].bw) - flow.left[l]) / (float)tt_flow_amount(1);
     }
-    tt_flow_destroy(&flow);
   }
-  tt_free(edges);
+  tt_arena_clear(&arena);
 }
