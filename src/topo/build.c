@@ -96,11 +96,11 @@ static bool build_takes_part(const tt_xml_node *x)
   if (!tt_topo_in_place(x)) {
     return false;
   }
-  if (tt_build_is(x, "gpu")) {
+  if (tt_xml_is(x, "gpu")) {
     return tt_xml_get(x, "rank") != NULL;
   }
   const char *net = tt_xml_get(x, "net");
-  return tt_build_is(x, "net") && tt_xml_get(x, "dev") != NULL && (net == NULL || strcmp(net, "0") != 0);
+  return tt_xml_is(x, "net") && tt_xml_get(x, "dev") != NULL && (net == NULL || strcmp(net, "0") != 0);
 }
 
 // ---- The order of things ----
@@ -118,7 +118,7 @@ static int first_view(const tt_xml_node *x, int cards)
   int view = NO_VIEW;
   for (const tt_xml_node *n = x; n != NULL; n = tt_xml_walk(x, n)) {
     if (build_takes_part(n)) {
-      view = TT_MIN(view, tt_build_is(n, "gpu") ? TT_MAX(0, atoi(tt_xml_get(n, "rank"))) : cards);
+      view = TT_MIN(view, tt_xml_is(n, "gpu") ? TT_MAX(0, atoi(tt_xml_get(n, "rank"))) : cards);
     }
   }
   return view;
@@ -277,7 +277,7 @@ static ncclResult_t add_nic(tt_builder *b, const tt_xml_node *x, int parent, int
   for (const tt_xml_node *n = x->child; n != NULL; n = n->next) {
     if (build_takes_part(n)) {
       TT_TRY(build_add_net(b, n, nic));
-    } else if (!tt_build_is(n, "net")) {
+    } else if (!tt_xml_is(n, "net")) {
       tt_build_unknown(b, n);
     }
   }
@@ -329,16 +329,16 @@ static ncclResult_t add_pci(tt_builder *b, const tt_xml_node *x, int parent);
 static ncclResult_t add_in_slot(tt_builder *b, const branch *c, void *arg)
 {
   slot *s = arg;
-  if (tt_build_is(c->x, "gpu")) {
+  if (tt_xml_is(c->x, "gpu")) {
     return c->view.key != NO_VIEW ? add_gpu(b, c->x, s->parent, s->bus, s->bw) : ncclSuccess;
   }
-  if (tt_build_is(c->x, "nic")) {
+  if (tt_xml_is(c->x, "nic")) {
     return c->view.key != NO_VIEW ? add_nic(b, c->x, s->parent, s->bus, s->bw) : ncclSuccess;
   }
-  if (tt_build_is(c->x, "pcilink")) {
+  if (tt_xml_is(c->x, "pcilink")) {
     return ncclSuccess; // in links.c
   }
-  if (!tt_build_is(c->x, "pci")) {
+  if (!tt_xml_is(c->x, "pci")) {
     tt_build_unknown(b, c->x);
     return ncclSuccess;
   }
@@ -434,10 +434,10 @@ static ncclResult_t add_in_cpu(tt_builder *b, const branch *c, void *arg)
 {
   int cpu = *(int *)arg;
   bool used = c->view.key != NO_VIEW;
-  if (tt_build_is(c->x, "pci")) {
+  if (tt_xml_is(c->x, "pci")) {
     return used ? add_pci(b, c->x, cpu) : ncclSuccess;
   }
-  if (tt_build_is(c->x, "nic")) {
+  if (tt_xml_is(c->x, "nic")) {
     return used ? add_nic(b, c->x, cpu, -2 - tt_build_node(b, cpu)->id, TT_BW_LOC) : ncclSuccess;
   }
   tt_build_unknown(b, c->x);
@@ -503,7 +503,7 @@ static ncclResult_t add_tree(tt_builder *b, const tt_xml_node *root)
   qsort(list, (size_t)count, sizeof(*list), tt_order_compare);
   for (int i = 0; i < count; i++) {
     b->first_rank = list[i].cards;
-    if (!tt_build_is(list[i].x, "cpu")) {
+    if (!tt_xml_is(list[i].x, "cpu")) {
       tt_build_unknown(b, list[i].x);
     } else if (list[i].view.key != NO_VIEW) {
       TT_TRY(add_cpu(b, list[i].x));
@@ -553,7 +553,7 @@ static ncclResult_t check_root(tt_builder *b, const tt_xml *xml)
 {
   const tt_xml_node *root = xml->root;
   int version;
-  if (!tt_build_is(root, "system")) {
+  if (!tt_xml_is(root, "system")) {
     return tt_xml_fail(root, "a document that begins with <system> is expected");
   }
   TT_TRY(tt_xml_int_or(root, "version", 1, (tt_xml_range){1, 2}, &version));

@@ -26,11 +26,6 @@ void tt_build_note(tt_builder *b, const tt_xml_node *at, const char *fmt, ...) _
 // Says that elements of this name mean nothing here: one line for each name, not for each element.
 void tt_build_unknown(tt_builder *b, const tt_xml_node *x);
 
-static inline bool tt_build_is(const tt_xml_node *x, const char *tag)
-{
-  return strcmp(x->tag, tag) == 0;
-}
-
 static inline tt_topo_node *tt_build_node(tt_builder *b, int i)
 {
   return &b->d.nodes[i].n;

@@ -143,13 +143,13 @@ static ncclResult_t read_channel(const tt_topo *topo, const tt_xml_node *channel
   int *gpus = &g->gpus[(size_t)c * (size_t)g->ngpus], *nets = &g->nets[2 * c], ngpus = 0, nnets = 0, node;
   nets[0] = nets[1] = -1;
   for (const tt_xml_node *x = tt_xml_child(channel, NULL); x != NULL; x = tt_xml_sibling(x, NULL)) {
-    if (strcmp(x->tag, "net") == 0) {
+    if (tt_xml_is(x, "net")) {
       TT_TRY(read_dev(topo, x, TT_NODE_NET, &node));
       if (nnets == 2) {
         return tt_xml_fail(x, "a channel has two network ports: the one it comes by and the one it leaves by");
       }
       nets[nnets++] = node;
-    } else if (strcmp(x->tag, "gpu") == 0) {
+    } else if (tt_xml_is(x, "gpu")) {
       TT_TRY(graph_read_gpu(topo, x, &node));
       if (graph_place_of(gpus, ngpus, node) < ngpus) {
         return tt_xml_fail(x, "rank %d is in this channel twice", topo->nodes[node].gpu.rank);
@@ -207,7 +207,7 @@ static ncclResult_t graph_read_all(const tt_topo *topo, const tt_xml *xml, tt_gr
 {
   int version = 0, id = 0;
   bool there[TT_GRAPH_KINDS] = {false};
-  if (strcmp(xml->root->tag, "graphs") != 0) {
+  if (!tt_xml_is(xml->root, "graphs")) {
     return tt_xml_fail(xml->root, "a document of graphs begins with <graphs version=\"1\">");
   }
   TT_TRY(tt_xml_int(xml->root, "version", (tt_xml_range){GRAPH_VERSION, GRAPH_VERSION}, &version));
@@ -283,7 +283,7 @@ static ncclResult_t seat_of(const tt_xml_node *x, tt_order *out)
 
 static bool is_seat(const tt_xml_node *x)
 {
-  return strcmp(x->tag, "gpu") == 0 && tt_xml_get(x, "dev") != NULL;
+  return tt_xml_is(x, "gpu") && tt_xml_get(x, "dev") != NULL;
 }
 
 static void seats_list_here(seats *s)

@@ -64,13 +64,13 @@ static ncclResult_t list_gpus(tt_builder *b, const tt_xml_node *root)
 {
   int count = 0;
   for (const tt_xml_node *x = root; x != NULL; x = tt_xml_walk(root, x)) {
-    count += tt_build_is(x, "pci");
+    count += tt_xml_is(x, "pci");
   }
   if (TT_ARENA_NEW(&b->arena, b->gpus, count) == NULL) {
     return tt_fail(ncclSystemError, "no memory for %d PCI devices", count);
   }
   for (const tt_xml_node *x = root; x != NULL; x = tt_xml_walk(root, x)) {
-    const char *bus = tt_build_is(x, "pci") ? tt_xml_get(x, "busid") : NULL, *class = tt_xml_get(x, "class");
+    const char *bus = tt_xml_is(x, "pci") ? tt_xml_get(x, "busid") : NULL, *class = tt_xml_get(x, "class");
     bool gpu = bus != NULL && (tt_xml_child(x, "gpu") != NULL || (class != NULL && class_kind(class) == TT_NODE_GPU));
     b->ngpus += gpu && tt_bus_id(bus, &b->gpus[b->ngpus]);
   }
@@ -131,11 +131,11 @@ static ncclResult_t add_gpu_links(tt_builder *b, int gpu, bool c2c)
 {
   tt_topo_node n = *tt_build_node(b, gpu);
   for (const tt_xml_node *x = b->d.nodes[gpu].xml->child; x != NULL; x = x->next) {
-    if (tt_build_is(x, "nvlink")) {
+    if (tt_xml_is(x, "nvlink")) {
       TT_TRY(c2c ? ncclSuccess : add_nvlink(b, x, gpu, tt_bw_nvlink(n.gpu.sm)));
-    } else if (tt_build_is(x, "xgmi")) {
+    } else if (tt_xml_is(x, "xgmi")) {
       TT_TRY(c2c ? ncclSuccess : add_nvlink(b, x, gpu, tt_bw_xgmi(n.gpu.gcn)));
-    } else if (!tt_build_is(x, "c2c")) {
+    } else if (!tt_xml_is(x, "c2c")) {
       tt_build_unknown(b, x);
     } else if (c2c) {
       TT_TRY(add_c2c(b, x, gpu));

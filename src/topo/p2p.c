@@ -10,30 +10,17 @@ enum {
   SCHEDULE_GROUP = 8,  // ranks that a round of the schedule keeps together
 };
 
-// Number of network cards that a GPU needs to fill its way to the CPU, at most those it has; *bw: what they carry.
-static int nets_needed(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, float *bw)
-{
-  int cpu = tt_topo_gpu_cpu(topo, paths, gpu), first = tt_topo_gpu_net(topo, paths, rules, gpu, 0), count = 0;
-  float room = cpu >= 0 ? tt_path_get(paths, gpu, cpu)->bw : 0;
-  *bw = 0;
-  for (int net = first; net >= 0 && count < TT_GRAPH_MAX_CHANNELS;) {
-    *bw += tt_path_get(paths, gpu, net)->bw;
-    count++;
-    if (*bw >= room) {
-      break;
-    }
-    net = tt_topo_gpu_net(topo, paths, rules, gpu, count);
-    net = net == first ? -1 : net;
-  }
-  return count;
-}
-
-// Channels for a peer that is reached over the network.
+// Channels for a peer that is reached over the network: one for each card that the GPU needs to fill its way to the
+// CPU, or more if these carry more.
 static int wanted_far(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu)
 {
-  float bw = 0;
-  int count = nets_needed(topo, paths, rules, gpu, &bw);
-  return count == 0 ? 2 : TT_MAX(count, TT_DIV_UP((int)bw, CHANNEL_NET_BW));
+  int nets[TT_PATHS_MAX_NETS], count = tt_topo_gpu_nets(topo, paths, rules, gpu, nets), used = 0;
+  int cpu = tt_topo_gpu_cpu(topo, paths, gpu);
+  float room = cpu >= 0 ? tt_path_get(paths, gpu, cpu)->bw : 0, bw = 0;
+  while (used < count && (used == 0 || bw < room)) {
+    bw += tt_path_get(paths, gpu, nets[used++])->bw;
+  }
+  return used == 0 ? 2 : TT_MAX(used, TT_DIV_UP((int)bw, CHANNEL_NET_BW));
 }
 
 // For a peer of the same machine: two per NVLink between them.

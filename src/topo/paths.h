@@ -9,7 +9,10 @@
 #include "base/param.h"
 #include "topo/system.h"
 
-enum { TT_PATHS_MAX_ENDS = 2048 }; // beyond that the table would not fit; NCCL allows 576 of a kind
+enum {
+  TT_PATHS_MAX_ENDS = 2048, // beyond that the table would not fit; NCCL allows 576 of a kind
+  TT_PATHS_MAX_NETS = 64,   // of the channels of a GPU
+};
 
 // What the variables say. Levels are tt_path_type.
 typedef struct tt_topo_rules {
@@ -99,6 +102,10 @@ int tt_topo_near(const tt_topo *topo, const tt_paths *paths, int from, int kind,
 
 // The NET node that channel number `channel` of GPU node `gpu` uses; -1 when there is none.
 int tt_topo_gpu_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int channel);
+
+// The NET nodes that the channels of GPU node `gpu` use, in the order of channels, until the first comes again. Writes
+// them to out (up to TT_PATHS_MAX_NETS), returns how many.
+int tt_topo_gpu_nets(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int *out);
 
 // The CPU node that is near GPU node `gpu`; -1 when there is none.
 int tt_topo_gpu_cpu(const tt_topo *topo, const tt_paths *paths, int gpu);

@@ -81,13 +81,10 @@ void tt_plan_shape_clear(tt_plan_shape *shape)
 // The slowest way from a GPU to one of the cards that its channels use.
 static float slowest_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu)
 {
-  int first = tt_topo_gpu_net(topo, paths, rules, gpu, 0), net = first;
-  float least = 0;
-  for (int ch = 1; net >= 0 && ch <= TT_GRAPH_MAX_CHANNELS; ch++) {
-    float bw = tt_path_get(paths, gpu, net)->bw;
-    least = ch == 1 ? bw : TT_MIN(least, bw);
-    net = tt_topo_gpu_net(topo, paths, rules, gpu, ch);
-    net = net == first ? -1 : net;
+  int nets[TT_PATHS_MAX_NETS], count = tt_topo_gpu_nets(topo, paths, rules, gpu, nets);
+  float least = count > 0 ? tt_path_get(paths, gpu, nets[0])->bw : 0;
+  for (int i = 1; i < count; i++) {
+    least = TT_MIN(least, tt_path_get(paths, gpu, nets[i])->bw);
   }
   return least;
 }

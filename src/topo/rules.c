@@ -211,3 +211,15 @@ int tt_topo_gpu_net(const tt_topo *topo, const tt_paths *paths, const tt_topo_ru
   }
   return nets[(first + channel % each) % nnets];
 }
+
+int tt_topo_gpu_nets(const tt_topo *topo, const tt_paths *paths, const tt_topo_rules *rules, int gpu, int *out)
+{
+  int count = 0;
+  for (int net; count < TT_PATHS_MAX_NETS; out[count++] = net) {
+    net = tt_topo_gpu_net(topo, paths, rules, gpu, count);
+    if (net < 0 || (count > 0 && net == out[0])) {
+      break;
+    }
+  }
+  return count;
+}

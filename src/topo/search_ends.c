@@ -82,10 +82,9 @@ static void ends_add_net(int *list, int net)
 static void ends_like_nets(tt_ends *e)
 {
   for (int g = 0; g < e->ngpus; g++) {
-    int *list = tt_ends_nets(e, e->liked, g), first = tt_topo_gpu_net(e->topo, e->paths, e->rules, g, 0);
-    for (int c = 0, net = first; net >= 0 && c < TT_GRAPH_MAX_CHANNELS && (c == 0 || net != first);) {
-      ends_add_net(list, net);
-      net = tt_topo_gpu_net(e->topo, e->paths, e->rules, g, ++c);
+    int nets[TT_PATHS_MAX_NETS], count = tt_topo_gpu_nets(e->topo, e->paths, e->rules, g, nets);
+    for (int i = 0; i < count; i++) {
+      ends_add_net(tt_ends_nets(e, e->liked, g), nets[i]);
     }
   }
   // Several hosts: one card of every GPU before the second card of any.

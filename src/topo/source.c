@@ -49,7 +49,7 @@ static ncclResult_t source_begin(const tt_source *in, tt_xml **out)
   if (*out == NULL) {
     return empty_document(out);
   }
-  if (strcmp((*out)->root->tag, "system") != 0) {
+  if (!tt_xml_is((*out)->root, "system")) {
     return tt_xml_fail((*out)->root, "a document that begins with <system> is expected");
   }
   if (tt_xml_get((*out)->root, "version") == NULL) {
@@ -69,7 +69,7 @@ static ncclResult_t source_init_int(tt_xml *xml, tt_xml_node *node, const char *
 static tt_xml_node *source_find_place(const tt_xml *xml, int dev)
 {
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    const char *text = n->line > 0 && strcmp(n->tag, "gpu") == 0 ? tt_xml_get(n, "dev") : NULL;
+    const char *text = n->line > 0 && tt_xml_is(n, "gpu") ? tt_xml_get(n, "dev") : NULL;
     if (text != NULL && tt_sysfs_number(text, 0, INT32_MAX, -1) == dev && tt_topo_in_place(n)) {
       return n;
     }
@@ -210,7 +210,7 @@ static ncclResult_t source_add_ranks(const tt_source *in, tt_xml *xml)
   }
   // Other ranks that the file has are of the run that it was written in.
   for (tt_xml_node *n = xml->root; n != NULL && res == ncclSuccess; n = tt_xml_walk(xml->root, n)) {
-    if (strcmp(n->tag, "gpu") == 0 && !is_taken(&s, n)) {
+    if (tt_xml_is(n, "gpu") && !is_taken(&s, n)) {
       tt_xml_unset(n, "rank");
     }
   }
@@ -223,7 +223,7 @@ static ncclResult_t source_add_ranks(const tt_source *in, tt_xml *xml)
 static tt_xml_node *find_net(const tt_xml *xml, const char *name)
 {
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    const char *have = strcmp(n->tag, "net") == 0 ? tt_xml_get(n, "name") : NULL;
+    const char *have = tt_xml_is(n, "net") ? tt_xml_get(n, "name") : NULL;
     if (have != NULL && strcmp(have, name) == 0 && tt_topo_in_place(n)) {
       return n;
     }
@@ -292,7 +292,7 @@ static ncclResult_t source_add_nets(const tt_source *in, tt_xml *xml)
     TT_TRY(source_add_net(in, xml, i));
   }
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    if (in->file_nets && strcmp(n->tag, "net") == 0 && tt_xml_get(n, "dev") != NULL) {
+    if (in->file_nets && tt_xml_is(n, "net") && tt_xml_get(n, "dev") != NULL) {
       TT_TRY(tt_xml_set_int(xml, n, "keep", 1));
     }
   }

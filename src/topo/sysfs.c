@@ -24,7 +24,7 @@ tt_xml_node *tt_sysfs_find(const tt_xml *xml, const char *tag, const char *key, 
     return NULL;
   }
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
-    const char *text = strcmp(n->tag, tag) == 0 ? tt_xml_get(n, key) : NULL;
+    const char *text = tt_xml_is(n, tag) ? tt_xml_get(n, key) : NULL;
     if (text != NULL && tt_bus_id(text, &have) && have == wanted) {
       return n;
     }
@@ -259,7 +259,7 @@ static ncclResult_t fill_cpu_above(const tt_sysfs *s, tt_xml *xml, const tt_xml_
 {
   const char *numa = tt_xml_get(cpu, "numaid");
   tt_xml_node *same;
-  if (strcmp(cpu->tag, "cpu") != 0 || numa == NULL || tt_sysfs_number(numa, -1, 65535, -2) == -2) {
+  if (!tt_xml_is(cpu, "cpu") || numa == NULL || tt_sysfs_number(numa, -1, 65535, -2) == -2) {
     return ncclSuccess; // tt_topo_build reports it
   }
   return tt_sysfs_cpu(s, xml, tt_sysfs_number(numa, -1, 65535, -1), &same);
@@ -268,7 +268,7 @@ static ncclResult_t fill_cpu_above(const tt_sysfs *s, tt_xml *xml, const tt_xml_
 // Completes a device and all above it.
 static ncclResult_t fill_up(const tt_sysfs *s, tt_xml *xml, tt_xml_node *node, const tt_sysfs_hints *hints)
 {
-  for (; node != NULL && strcmp(node->tag, "pci") == 0; node = node->parent) {
+  for (; node != NULL && tt_xml_is(node, "pci"); node = node->parent) {
     char bus_id[16], folder[TT_TREE_PATH] = "";
     const char *text = tt_xml_get(node, "busid");
     if (text == NULL || !tt_bus_id_sysfs(text, bus_id) || !device_folder(s, bus_id, folder)) {

@@ -27,11 +27,6 @@ static bool is_above(const tt_xml_node *up, const tt_xml_node *n)
   return n == up;
 }
 
-static bool is_tag(const tt_xml_node *n, const char *tag)
-{
-  return n != NULL && strcmp(n->tag, tag) == 0;
-}
-
 // The lowest element that all parts are, or stand below.
 static tt_xml_node *common_of(const parts *p)
 {
@@ -72,7 +67,7 @@ static int width_below(const parts *p, const tt_xml_node *n)
   for (const tt_xml_node *c = n->child; c != NULL; c = c->next) {
     sum += width_below(p, c);
   }
-  return sum > 0 && is_tag(n, "pci") ? TT_MIN(sum, own_width(n)) : sum;
+  return sum > 0 && tt_xml_is(n, "pci") ? TT_MIN(sum, own_width(n)) : sum;
 }
 
 static int virtual_width_of(const parts *p, const tt_xml_node *common)
@@ -131,7 +126,7 @@ static ncclResult_t make_up(tt_xml *xml, const parts *p, const tt_xml_node *comm
 // The <cpu> above an element.
 static tt_xml_node *cpu_of(tt_xml_node *n)
 {
-  while (n != NULL && !is_tag(n, "cpu")) {
+  while (n != NULL && !tt_xml_is(n, "cpu")) {
     n = n->parent;
   }
   return n;
@@ -155,7 +150,7 @@ ncclResult_t tt_source_virtual(const tt_source *in, tt_xml *xml, const tt_source
     *out = common;
     return ncclSuccess;
   }
-  if (!is_tag(common, "pci") && !is_tag(common, "cpu")) {
+  if (!tt_xml_is(common, "pci") && !tt_xml_is(common, "cpu")) {
     tt_info(TT_GRAPH | TT_NET, "%s is made of ports of different CPUs; it counts as beside the first", n->name);
     parent = cpu_of(p.pci[0]);
   }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/result.h"
@@ -73,6 +74,12 @@ tt_xml_node *tt_xml_child(const tt_xml_node *node, const char *tag);
 
 // Next sibling of `node` called `tag` (NULL: of any name).
 tt_xml_node *tt_xml_sibling(const tt_xml_node *node, const char *tag);
+
+// Is it an element of that name?
+static inline bool tt_xml_is(const tt_xml_node *node, const char *tag)
+{
+  return strcmp(node->tag, tag) == 0;
+}
 
 // The node after `node` in the order of the file, inside `top`; start with top itself. NULL after the last.
 tt_xml_node *tt_xml_walk(const tt_xml_node *top, const tt_xml_node *node);
