@@ -265,7 +265,7 @@ static void test_double_trees(void **state)
       }
       assert_int_equal(roots, 1);
     }
-    assert_true(both <= 2); // who works in one tree is a leaf of the other, but for roots
+    assert_true(both <= 2); // an inner node of one tree is a leaf of the other, but for roots
   }
 }
 

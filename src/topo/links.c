@@ -182,7 +182,7 @@ static ncclResult_t mirror_links(tt_builder *b)
     for (int l = b->d.nodes[i].links; l >= 0; l = b->d.links[l].next) {
       tt_draft_link link = b->d.links[l];
       if (tt_draft_link_find(&b->d, link.to, i, link.type) < 0) {
-        tt_build_note(b, b->d.nodes[i].xml, "its %s link to line %d is not told there; taken to go both ways",
+        tt_build_note(b, b->d.nodes[i].xml, "its %s link to line %d is missing there; counted in both directions",
                       tt_link_type_name(link.type), b->d.nodes[link.to].n.line);
         TT_TRY(tt_draft_connect(&b->d, link.to, i, link.type, link.bw));
       }

@@ -1,8 +1,7 @@
-// search_run.c: rings and trees under one condition: depth first over channels, and in each over the next GPU. What
-// keeps the search short:
-// - a bound on the channels that still fit, and memory of states that led nowhere;
-// - the previous channel's order (or the machine's) is tried first;
-// - rings always begin at the first GPU, and GPUs near the card are kept for the way back.
+// search_run.c: rings and trees under one condition: depth first over channels, and in each over the next GPU. Four
+// things keep the search short. A bound says how many channels still fit. States that led nowhere are remembered. The
+// previous channel's order (or the machine's) is tried first. Rings begin at the first GPU, and GPUs near the card are
+// kept for the way back.
 #include "base/util.h"
 #include "topo/search_priv.h"
 

@@ -368,7 +368,7 @@ static void test_host_paths(void **state)
   tt_tree_close(tree);
 }
 
-// Devices stand in the order of their bus ids, whoever comes first.
+// Devices stand in the order of their bus ids, in whatever order they are added.
 static void test_order(void **state)
 {
   (void)state;
