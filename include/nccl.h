@@ -83,8 +83,8 @@ typedef struct ncclComm *ncclComm_t;
 // A range of memory that all ranks of a communicator have registered together. See ncclCommWindowRegister.
 typedef struct ncclWindow_vidmem *ncclWindow_t;
 
-// Ticket for meeting: rank 0 (or whoever asks) makes it, the program carries its bytes to all ranks. Plain data, freely
-// copied.
+// Ticket for meeting: rank 0, or another process, makes it, and the program carries its bytes to all ranks. Plain data,
+// freely copied.
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {
   char internal[NCCL_UNIQUE_ID_BYTES];
@@ -351,7 +351,7 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int *excludeRanksList, int exclude
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId);
 ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *uniqueId);
 
-// A communicator of `nRanks`: the old ranks keep their numbers and new ones follow. Who passes what:
+// A communicator of `nRanks`: the old ranks keep their numbers and new ones follow. Arguments:
 //   an old rank that made the ticket   comm, uniqueId, rank -1
 //   any other old rank                 comm, NULL, rank -1
 //   a new rank                         NULL, uniqueId, its number (old size … nRanks-1)

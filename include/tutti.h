@@ -39,11 +39,12 @@ typedef struct {
   unsigned flags; // of tuttiMallocKind or tuttiHostRegister
 } tuttiPointerAttributes_t;
 
-// An operation with a rank on another machine: so many messages to send or to receive, of one collective or
-// send/receive. Numbers of messages; each at most the one before, and all at most `steps`:
-//   send: posted (the network's sender waits for them) >= transmitted (given to the network) = received >= flushed >=
-//   done (the network has sent them) receive: posted (given to the network) >= transmitted = received (they have come)
-//   >= flushed (and can be used) >= done (they were used)
+// An operation with a rank on another machine: `steps` messages to send or to receive, of one collective or
+// send/receive. The other counters are numbers of messages too. Each is at most `steps`, and at most the one before:
+//   send:    posted (the network's sender waits for them) >= transmitted (passed to the network) = received >= flushed
+//            >= done (the network has sent them)
+//   receive: posted (passed to the network) >= transmitted = received (they have arrived) >= flushed (they can be read)
+//            >= done (they have been used)
 typedef struct {
   int peer;      // rank it sends to or receives from
   int send;      // 1: sends, 0: receives
@@ -204,9 +205,10 @@ ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream
 // Sets each element of `elementSize` bytes (1, 2 or 4) of the rows to `value`. A row's width is a multiple of it.
 ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t elementSize, cudaStream_t stream);
 
-// The communicator's operations with ranks on other machines that are not done, as they stand: who waits for whom, and
-// how far it is. At most `max` of them are written to `states`, which may be NULL when `max` is 0; `count` is how many
-// there are. From any thread, also while others wait for these operations; not while the communicator is destroyed.
+// The communicator's operations with ranks on other machines that are not done: for each one the peer, and how many of
+// its messages have moved. At most `max` of them are written to `states`, which may be NULL when `max` is 0; `count` is
+// how many there are. From any thread, also while others wait for these operations; not while the communicator is
+// destroyed.
 ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count);
 
 // ---- Graphs ----
@@ -280,9 +282,9 @@ ncclResult_t tuttiStreamUpdateCaptureDependencies(cudaStream_t stream, const tut
                                                   int set);
 // The calling thread's mode, tuttiCaptureGlobal at first; the one before is given back.
 ncclResult_t tuttiThreadExchangeCaptureMode(tuttiCaptureMode_t *mode);
-// ncclInvalidUsage, with the captures invalid, if the thread's mode does not allow a call such as function `what`
-// beside the captures under way: calls that may wait for a captured stream in a program that is not the only user of
-// its process.
+// Asks whether the thread's mode allows a call such as function `what` beside the captures under way. Such calls may
+// wait for a captured stream in a program that is not the only user of its process. ncclInvalidUsage: the mode does not
+// allow it, and the captures are invalid now.
 ncclResult_t tuttiCaptureAllows(const char *what);
 // Which rule the calling thread's last call with ncclInvalidUsage has broken, once.
 tuttiCaptureFault_t tuttiTakeCaptureFault(void);

@@ -7,7 +7,7 @@
 
 #include "vector_types.h"
 
-// The marks of CUDA programs for who may call what: here everything is host code. A program with kernels (__global__,
+// CUDA's marks for host and device functions: here everything is host code. A program with kernels (__global__,
 // <<< >>>) needs nvcc and a GPU, and does not compile.
 #ifndef __host__
 #define __host__

@@ -1,11 +1,12 @@
 // nccl/env.h: environment plugins of all versions, and the newest under its plain name. Such a plugin stands in place
 // of the process's environment.
 //
-// Who calls what: the first call of the library that needs a variable loads the plugin that NCCL_ENV_PLUGIN names and
-// calls `init`, then `getEnv` for each variable it knows, all in one thread while others wait. `getEnv` may come again
-// later, in any thread, one at a time, for the variables of the log. `finalize` comes when the process ends or the
-// library is unloaded. What `getEnv` leaves NULL counts as not set, whatever the process's environment says;
-// configuration files come after it. The plugin must not call the library but for the logger, and must not block.
+// Order of calls: the first call of the library that needs a variable loads the plugin that NCCL_ENV_PLUGIN names. It
+// calls `init`, then `getEnv` for each variable that the library has, all in one thread while others wait. Later calls
+// of `getEnv` are for the variables of the log, in any thread, one at a time. `finalize` comes when the process ends or
+// the library is unloaded. A variable for which `getEnv` returns NULL is not set, even if the process's environment has
+// it; configuration files come after the plugin. The plugin must not block, and of the library it may call only the
+// logger.
 #ifndef NCCL_ENV_H_
 #define NCCL_ENV_H_
 

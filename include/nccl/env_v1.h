@@ -1,4 +1,4 @@
-// nccl/env_v1.h: an environment plugin of version 1 exports `ncclEnvPlugin_v1`. nccl/env.h says who calls what when.
+// nccl/env_v1.h: an environment plugin of version 1 exports `ncclEnvPlugin_v1`. nccl/env.h says which call comes when.
 #ifndef ENV_V1_H_
 #define ENV_V1_H_
 

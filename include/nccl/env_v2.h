@@ -1,4 +1,4 @@
-// nccl/env_v2.h: an environment plugin of version 2 exports `ncclEnvPlugin_v2`. nccl/env.h says who calls what when.
+// nccl/env_v2.h: an environment plugin of version 2 exports `ncclEnvPlugin_v2`. nccl/env.h says which call comes when.
 #ifndef ENV_V2_H_
 #define ENV_V2_H_
 

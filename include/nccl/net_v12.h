@@ -4,10 +4,11 @@
 // Threads: init, devices, getProperties, makeVDevice and finalize are called one at a time in a process. listen,
 // connect, accept and closeListen are called by one thread per communicator, everything else on a connection by one
 // thread at a time, not always the same one; different connections and communicators are independent. Nothing may wait
-// for the peer: connect and accept give NULL, isend and irecv no request, test no done, and are called again. Errors:
-// any code but ncclSuccess ends the communicator, with the plugin's name, the function and the code in the text; from
-// init and devices, and from getProperties at the beginning, it means that this plugin cannot be used, and the next
-// network is tried.
+// for the peer: connect and accept give NULL, isend and irecv no request, test no done, and are called again.
+//
+// Errors: any code but ncclSuccess ends the communicator; the error's text has the plugin's name, the function and the
+// code. An error from init or devices, or from getProperties at the beginning, means that this plugin cannot be used.
+// Then the next network is tried.
 #ifndef TUTTI_NCCL_NET_V12_H
 #define TUTTI_NCCL_NET_V12_H
 

@@ -1,13 +1,15 @@
 // nccl/tuner.h: tuner plugins of all versions, and the newest under plain names. A tuner chooses algorithm, protocol,
 // channels and chunks of collectives.
 //
-// Who calls what: `init` once per communicator, at the end of its creation, in the thread that creates it; several
-// communicators may be created at once, in several threads. Then `getCollInfo` (and `getChunkSize`) for each broadcast,
-// reduce, all-gather, reduce-scatter and all-reduce of two ranks and more, in the thread that launches; calls with one
-// context never overlap. `finalize` or `destroy` when the communicator ends, in any thread. Every rank asks its own
-// instance, and all must answer alike: a plugin decides from what it is given, which is the same on all ranks, and from
-// files that are. Where answers differ the operation fails with ncclInvalidUsage and names the tuner. Nothing may
-// block: an operation does not start before the plugin has answered.
+// Order of calls:
+//   init                       once per communicator, at the end of its creation, in the thread that creates it.
+//                              Several communicators may be created at once, in several threads.
+//   getCollInfo, getChunkSize  for each broadcast, reduce, all-gather, reduce-scatter and all-reduce of two ranks and
+//                              more, in the thread that launches. Calls with one context never overlap.
+//   finalize or destroy        when the communicator ends, in any thread.
+// Every rank calls its own instance, and all instances must return the same: a plugin decides from its arguments and
+// from files, which are the same on all ranks. If results differ, the operation fails with ncclInvalidUsage and the
+// text names the tuner. Nothing may block: an operation does not start before the plugin has returned.
 #ifndef NCCL_TUNER_H_
 #define NCCL_TUNER_H_
 

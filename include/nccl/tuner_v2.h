@@ -1,7 +1,8 @@
 // nccl/tuner_v2.h: a tuner plugin of version 2 exports `ncclTunerPlugin_v2`. It answers with an algorithm and a
 // protocol.
 //
-// nccl/tuner.h has the numbers of algorithms and protocols, and says who calls what when, which holds for all versions.
+// nccl/tuner.h has the numbers of algorithms and protocols. It also says which call comes when, from which thread; that
+// holds for all versions.
 #ifndef TUNER_V2_H_
 #define TUNER_V2_H_
 

@@ -1,6 +1,7 @@
 // nccl/tuner_v3.h: a tuner plugin of version 3 exports `ncclTunerPlugin_v3`. It answers in a table of costs.
 //
-// nccl/tuner.h has the numbers of algorithms and protocols, and says who calls what when, which holds for all versions.
+// nccl/tuner.h has the numbers of algorithms and protocols. It also says which call comes when, from which thread; that
+// holds for all versions.
 #ifndef TUNER_V3_H_
 #define TUNER_V3_H_
 

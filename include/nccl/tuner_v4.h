@@ -1,6 +1,7 @@
 // nccl/tuner_v4.h: a tuner plugin of version 4 exports `ncclTunerPlugin_v4`. New: whether the buffers are registered.
 //
-// nccl/tuner.h has the numbers of algorithms and protocols, and says who calls what when, which holds for all versions.
+// nccl/tuner.h has the numbers of algorithms and protocols. It also says which call comes when, from which thread; that
+// holds for all versions.
 #ifndef TUNER_V4_H_
 #define TUNER_V4_H_
 

@@ -2,7 +2,8 @@
 // NVLink domains, and the constants of the model that predicts times, which a plugin may change. The order of init's
 // arguments is another.
 //
-// nccl/tuner.h has the numbers of algorithms and protocols, and says who calls what when, which holds for all versions.
+// nccl/tuner.h has the numbers of algorithms and protocols. It also says which call comes when, from which thread; that
+// holds for all versions.
 #ifndef TUNER_V5_H_
 #define TUNER_V5_H_
 

@@ -1,6 +1,7 @@
 // nccl/tuner_v6.h: a tuner plugin of version 6 exports `ncclTunerPlugin_v6`. New: it may set the size of chunks.
 //
-// nccl/tuner.h has the numbers of algorithms and protocols, and says who calls what when, which holds for all versions.
+// nccl/tuner.h has the numbers of algorithms and protocols. It also says which call comes when, from which thread; that
+// holds for all versions.
 #ifndef TUNER_V6_H_
 #define TUNER_V6_H_
 

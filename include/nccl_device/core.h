@@ -30,7 +30,7 @@ typedef enum {
   NCCL_GIN_CONNECTION_RAIL = 2
 } ncclGinConnectionType_t;
 
-// Who moves GIN's messages. NONE: there is no GIN.
+// What moves GIN's messages. NONE: there is no GIN.
 typedef enum {
   NCCL_GIN_TYPE_NONE = 0,
   NCCL_GIN_TYPE_PROXY = 2,
