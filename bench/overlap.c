@@ -9,8 +9,7 @@
 // line of a table, medians of the rounds:
 //   speed     chunks per second in flight over those alone
 //   own time  chunks per second of the computing thread's processor time in flight over those alone: what is missing in
-//   speed alone was
-//             taken by whoever else wanted the core
+//             speed alone was taken by whoever else wanted the core
 //   library   cores that the library's threads used meanwhile
 //   kept      speed over that of the cores which the library left (at most one per computing thread)
 //   beside    speed, and by own time, beside the copying thread

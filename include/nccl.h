@@ -6,14 +6,15 @@
 //
 // What holds for every function, unless its own comment says otherwise:
 //   Result    ncclSuccess, or a code whose text ncclGetLastError() gives. On an error no output argument has been
-//   written. Threads   any thread may call any function. Calls that name one communicator come from one thread at a
-//   time.
+//             written.
+//   Threads   any thread may call any function. Calls that name one communicator come from one thread at a time.
 //             ncclCommAbort, ncclCommRevoke and ncclCommGetAsyncError may come from any thread at any time.
 //   Memory    pointers are read during the call only, except data buffers, which stay in use until the stream has
-//   passed the operation. Sizes     "count" is in elements of the data type, "size" and offsets are in bytes. Streams
-//   collective calls queue work on a stream and return. On the host device a cudaStream_t comes from
-//   tuttiStreamCreate(),
-//             or is NULL, (cudaStream_t)1 or (cudaStream_t)2 with the meaning that CUDA gives them.
+//             passed the operation.
+//   Sizes     "count" is in elements of the data type, "size" and offsets are in bytes.
+//   Streams   collective calls queue work on a stream and return. On the host device a cudaStream_t comes from
+//             tuttiStreamCreate(), or is NULL, (cudaStream_t)1 or (cudaStream_t)2 with the meaning that CUDA gives
+//             them.
 //   Names     each ncclX has a twin pncclX with the same code: a tool may define its own ncclX and go on to pncclX.
 #ifndef NCCL_H_
 #define NCCL_H_

@@ -1,9 +1,8 @@
 // backend_tutti.c: this library, through nccl.h: one process per rank, forked here, or one thread per rank.
 //
 //   coll_tutti [ranks] [option…]    options: sync (wait after every call), registered (buffers of ncclMemAlloc, which
-//   peers can map),
-//                                   copy (broadcast out of place; MPI_Bcast has no such thing), threads (all ranks in
-//                                   one process)
+//                                   peers can map), copy (broadcast out of place; MPI_Bcast has no such thing), threads
+//                                   (all ranks in one process)
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>

@@ -5,9 +5,12 @@
 //   file] [-l file]
 //     label=command …
 //     -T  begin no further point after so many seconds: later rounds are then incomplete, and it is said
-//     -t  length of a block of calls (15 blocks give one figure)    -b -e  smallest and largest size, times 4 from 8
-//     bytes, times 2 from 8 MiB -c  collectives                                              -o     JSON      -l  rows
-//     "name value" with the machine's limits
+//     -t  length of a block of calls (15 blocks give one figure)
+//     -b  smallest and
+//     -e  largest size: times 4 from 8 bytes, times 2 from 8 MiB
+//     -c  collectives
+//     -o  JSON
+//     -l  rows "name value" with the machine's limits
 //   The first command is what the others are compared with. Each starts `ranks` processes that call coll_obey.
 #define _GNU_SOURCE
 #include <signal.h>

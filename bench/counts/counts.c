@@ -3,7 +3,7 @@
 // header of its own is needed.
 //
 //   counts one|two|shm|four    one rank; two ranks of this process; the same over the memory that ranks of several
-//   processes share; four ranks
+//                              processes share; four ranks
 //
 // One thread issues for all ranks, so nobody waits and the same instructions run every time. The library's worker would
 // look after a stream now and then, as the clock has it: it is held until all is counted. Each case is counted in

@@ -1,8 +1,11 @@
 // main.c: the report of `make bench-full`, from what its parts measured.
 //
 //   coll_full [-l limits] [-t tables] [-o json] [-m markdown] [-p folder] [part.json …]
-//     -l  what `limits sizes` printed      -o  everything as JSON      -m  the tables once more as markdown      -p
-//     folder for the pictures -t  tables that -m wrote: draws their pictures anew
+//     -l  what `limits sizes` printed
+//     -o  everything as JSON
+//     -m  the tables once more as markdown
+//     -p  folder for the pictures
+//     -t  tables that -m wrote: draws their pictures anew
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

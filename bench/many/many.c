@@ -3,11 +3,12 @@
 //   many latency|yield|init|idle|share|overlap [-m processes|threads|one] [-k collective] [-n ranks] [-b bytes] [-c
 //   calls] [-q queue]
 //     latency  calls of a collective (all_reduce) with a wait after each `queue` (1), and what each costs: time,
-//     processor time, changes of the core yield    what so many ranks cost that only yield: no call among them can take
-//     less than a turn of each init     from the call to a usable communicator, and the memory that it takes idle
-//     processor time of ranks that wait half a second for the last one share    what a computing process beside the
-//     ranks gets: while they wait, and while they reduce overlap  what the library takes from a thread that computes
-//     while its all-reduce is in flight
+//              processor time, changes of the core
+//     yield    what so many ranks cost that only yield: no call among them can take less than a turn of each
+//     init     from the call to a usable communicator, and the memory that it takes
+//     idle     processor time of ranks that wait half a second for the last one
+//     share    what a computing process beside the ranks gets: while they wait, and while they reduce
+//     overlap  what the library takes from a thread that computes while its all-reduce is in flight
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -2,8 +2,7 @@
 // against.
 //
 //   coll_raw [chunk KiB]     two ranks; all_reduce, all_gather, alltoall, broadcast, and sendrecv, which is the plain
-//   exchange: each sends and receives the
-//                            size at once.
+//                            exchange: each sends and receives the size at once.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,20 +7,19 @@
 //   init -> (startEvent -> recordEventState* -> stopEvent)* -> finalize
 //
 // init, finalize  the thread that creates or frees the communicator, one at a time per library. They may block; the
-// communicator's creation waits. Where
-//                 something is told for longer than the communicator lives, finalize follows in a thread of its own.
+//                 communicator's creation waits. Where something is told for longer than the communicator lives,
+//                 finalize follows in a thread of its own.
 // init            *context is the plugin's, one per communicator; NULL is allowed, and then there is no finalize.
-// *eActivationMask: bits of what the plugin
-//                 wants; it lives as long as the library is open, is shared by all of the plugin's contexts, and may be
-//                 changed at any time. An error makes the library go on without this profiler for this communicator.
+//                 *eActivationMask: bits of what the plugin wants; it lives as long as the library is open, is shared
+//                 by all of the plugin's contexts, and may be changed at any time. An error makes the library go on
+//                 without this profiler for this communicator.
 // startEvent      any thread: the one that calls the library, one that waits for a stream, the library's own. It must
-// not call the library, and should
-//                 not block: whoever waits for the event's operation waits for it. The descriptor is the library's and
-//                 good during the call; texts in it are constants. *eHandle (NULL before the call): the plugin's name
-//                 for the event; NULL: not interested, and nothing more is heard of it, but its children come with
-//                 parentObj NULL.
+//                 not call the library, and should not block: whoever waits for the event's operation waits for it. The
+//                 descriptor is the library's and good during the call; texts in it are constants. *eHandle (NULL
+//                 before the call): the plugin's name for the event; NULL: not interested, and nothing more is heard of
+//                 it, but its children come with parentObj NULL.
 // recordEventState, stopEvent  as startEvent, often another thread. Each event that has a handle is stopped exactly
-// once, before finalize, also when its
+//                              once, before finalize, also when its
 //                 operation fails or is aborted. The handle is not used afterwards, except as a child's parentObj.
 // Return values   of all but init are ignored.
 //
@@ -28,10 +27,11 @@
 //
 //   GroupApi - CollApi - Coll - ProxyOp - ProxyStep - NetPlugin          ProxyCtrl: no parent
 //            |                \ KernelCh
-//            - P2pApi  - P2p  - as Coll                                  Group: parent of Coll and P2p in versions 1 to
-//            4
-//            - KernelLaunch                                              CeColl - CeSync, CeBatch: copy engines, which
-//            host memory has not
+//            - P2pApi  - P2p  - as Coll
+//            - KernelLaunch
+//
+// Group is the parent of Coll and P2p in versions 1 to 4. CeColl, with CeSync and CeBatch below it, is for copy
+// engines, which host memory has not.
 #ifndef TUTTI_NCCL_PROFILER_COMMON_H
 #define TUTTI_NCCL_PROFILER_COMMON_H
 

@@ -1,8 +1,9 @@
 // trace.h: the profiler that writes a time line. For plugins/profiler-trace alone.
 //
 //   the job's threads   plugin.c: startEvent … stopEvent fill a slot of the communicator's ring (ring.h), and never
-//   wait the plugin's own    thread.c: empties the rings every few milliseconds; events.c turns events into JSON,
-//   file.c writes, stats.c counts
+//                       wait
+//   the plugin's own    thread.c: empties the rings every few milliseconds; events.c turns events into JSON, file.c
+//                       writes, stats.c counts
 #pragma once
 #include <locale.h>
 #include <pthread.h>

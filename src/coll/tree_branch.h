@@ -5,11 +5,10 @@
 // node's other ranks hang below the head. So a message enters each node once. The two trees have different heads where
 // that is possible:
 //   all-reduce   The sums of one tree and the results of the other run in different strands, so the trees may share no
-//   edge, and two trees
-//                inside a node without a common edge exist from 4 ranks on. With a node of 2 or 3 ranks there is one
-//                tree only.
+//                edge, and two trees inside a node without a common edge exist from 4 ranks on. With a node of 2 or 3
+//                ranks there is one tree only.
 //   others       Everything flows one way. Both trees run in one strand, may share edges, and there are always two with
-//   different heads.
+//                different heads.
 //
 // A channel that gives a tree has that one alone. Functions with a root turn it round: on the way from the function's
 // root to the tree's, whoever was below is above.

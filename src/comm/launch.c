@@ -353,8 +353,8 @@ size_t tt_task_bytes(const tt_task *t)
 // What was chosen goes with the messages, in case another rank's plugin chooses something else.
 static void mark_choice(tt_call *call, const tt_choice *c)
 {
-  uint64_t words[] = {(uint64_t)c->algo, (uint64_t)c->proto, c->chunk, (uint64_t)c->channels};
-  call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(words, sizeof words, 12), c->decided);
+  uint64_t parts[] = {(uint64_t)c->algo, (uint64_t)c->proto, c->chunk, (uint64_t)c->channels};
+  call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(parts, sizeof parts, 12), c->decided);
 }
 
 // Adds an operation to the plan's last call. `flow`: as in add_lanes. `l` NULL: profilers are not told.
@@ -399,13 +399,13 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
                                                                 unsigned looks)
 {
   tt_launch_events events, *reported = t->events != NULL ? &events : NULL;
-  bool known = tt_task_is_decided(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
+  bool decided = tt_task_is_decided(t), staged = t->func == TT_FUNC_ALLTOALL && t->in == t->out;
   tt_stream *stream;
   tt_plan *p;
   // A wrong one is found before anything is sent.
   TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream));
   TT_TRY(tt_comm_decide(comm, t, ops));
-  if (!known && tt_comm_run(t, looks)) {
+  if (!decided && tt_comm_run(t, looks)) {
     return ncclSuccess;
   }
   const tt_decision *d = t->decision;

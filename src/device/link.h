@@ -40,7 +40,7 @@ typedef struct tt_wait {
   uint32_t how;        // TT_WAIT_…
 } tt_wait;
 
-enum { TT_WAIT_WORDS = sizeof(tt_wait) / sizeof(uint64_t) };
+enum { TT_WAIT_FIELDS = sizeof(tt_wait) / sizeof(uint64_t) };
 
 enum {
   TT_WAIT_RECEIVES = 1, // for a message, else for room for one
@@ -61,7 +61,7 @@ typedef struct tt_rank_page {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t state; // TT_RANK_…; peers look at it often, and it hardly ever changes
   // The last message, and behind it the last operations by their numbers (tt_shown_at).
   _Alignas(TT_CACHE_LINE) tt_shown shown[1 + TT_SHOWN];
-  _Alignas(TT_CACHE_LINE) _Atomic uint64_t wait[TT_WAIT_WORDS]; // a tt_wait, by tt_wait_show
+  _Alignas(TT_CACHE_LINE) _Atomic uint64_t wait[TT_WAIT_FIELDS]; // a tt_wait, by tt_wait_show
 } tt_rank_page;
 _Static_assert(sizeof(tt_rank_page) == 576, "shared memory layout");
 
@@ -103,26 +103,26 @@ static inline bool tt_page_shown(const tt_rank_page *page, uint32_t number, uint
 // Shows what the page's rank waits for; since_ns 0: for nothing. The run flag's holder.
 static inline void tt_wait_show(tt_rank_page *page, const tt_wait *w)
 {
-  uint64_t words[TT_WAIT_WORDS];
-  memcpy(words, w, sizeof words);
+  uint64_t fields[TT_WAIT_FIELDS];
+  memcpy(fields, w, sizeof fields);
   atomic_store_explicit(&page->wait[0], 0, memory_order_relaxed); // so that nobody mixes two waits
   atomic_thread_fence(memory_order_release);
-  for (int i = 1; i < TT_WAIT_WORDS; i++) {
-    atomic_store_explicit(&page->wait[i], words[i], memory_order_relaxed);
+  for (int i = 1; i < TT_WAIT_FIELDS; i++) {
+    atomic_store_explicit(&page->wait[i], fields[i], memory_order_relaxed);
   }
-  atomic_store_explicit(&page->wait[0], words[0], memory_order_release);
+  atomic_store_explicit(&page->wait[0], fields[0], memory_order_release);
 }
 
 // Reads it. False: the rank shows nothing, or is changing it.
 static inline bool tt_wait_read(const tt_rank_page *page, tt_wait *w)
 {
-  uint64_t words[TT_WAIT_WORDS];
-  words[0] = atomic_load_explicit(&page->wait[0], memory_order_acquire);
-  for (int i = 1; i < TT_WAIT_WORDS; i++) {
-    words[i] = atomic_load_explicit(&page->wait[i], memory_order_relaxed);
+  uint64_t fields[TT_WAIT_FIELDS];
+  fields[0] = atomic_load_explicit(&page->wait[0], memory_order_acquire);
+  for (int i = 1; i < TT_WAIT_FIELDS; i++) {
+    fields[i] = atomic_load_explicit(&page->wait[i], memory_order_relaxed);
   }
   atomic_thread_fence(memory_order_acquire);
-  memcpy(w, words, sizeof words);
+  memcpy(w, fields, sizeof fields);
   return w->since_ns != 0 && atomic_load_explicit(&page->wait[0], memory_order_relaxed) == w->since_ns;
 }
 

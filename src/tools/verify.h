@@ -3,19 +3,16 @@
 //
 // What is proved, for a given number of slots per connection and of passes over the schedule (loops):
 //   form      every reference names a chunk that exists; a step copies one source or reduces some; inputs are never
-//   written; each end of a
-//             connection belongs to one strand; a peer's memory is touched only by a strand that has a token of this
-//             peer in this pass.
+//             written; each end of a connection belongs to one strand; a peer's memory is touched only by a strand that
+//             has a token of this peer in this pass.
 //   deadlock  every strand comes to its end. If not, the text says who waits for whom.
 //   contents  every output chunk ends with exactly the right contributions, each once, each pre-scaled once if the
-//   function reduces, the
-//             final division applied once and last; both ends of a FIFO mean the same chunk. In an all-reduce every
-//             rank's chunk comes from the same expression (same operands, order and roundings), hence has the same
-//             bits.
+//             function reduces, the final division applied once and last; both ends of a FIFO mean the same chunk. In
+//             an all-reduce every rank's chunk comes from the same expression (same operands, order and roundings),
+//             hence has the same bits.
 //   race      any two accesses to the same memory, one of them a write, are ordered by happens-before; and whatever
-//   others do to a rank's
-//             buffers happens before that rank's call completes. With in_place, input and output are one memory where
-//             NCCL says so.
+//             others do to a rank's buffers happens before that rank's call completes. With in_place, input and output
+//             are one memory where NCCL says so.
 //   leftover  no message and no token remains in any connection.
 //
 // An operation over several channels is a row of schedules: the stages. A rank goes on to the next when all its strands

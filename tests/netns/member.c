@@ -2,12 +2,15 @@
 // and how the library reports what went wrong. Public API only. Started by tests/netns_faults.sh; environment: RANK,
 // WORLD_SIZE, MEMBER_DIR.
 //
-//   member [option…]       -k small|large|ring|mixed|inits   what to do (mixed)        -c count    elements of a large
-//   operation (256Ki)
-//                          -s seconds  stop after so long (20)                          -p ms       pause between
-//                          rounds (2) -t seconds  hard limit (120): then this is called a hang     -N non-blocking
-//                          communicator -l R:seconds  rank R begins its first operation so much later -w          wait
-//                          for the file `go` between the creation of the communicator and the first operation
+//   member [option…]
+//     -k small|large|ring|mixed|inits   what to do (mixed)
+//     -c count      elements of a large operation (256Ki)
+//     -s seconds    stop after so long (20)
+//     -p ms         pause between rounds (2)
+//     -t seconds    hard limit (120): then this is called a hang
+//     -N            non-blocking communicator
+//     -l R:seconds  rank R begins its first operation so much later
+//     -w            wait for the file `go` between the creation of the communicator and the first operation
 //   member hog FIRST LAST  keeps all these TCP ports busy until it is killed
 //
 // The members meet in the folder MEMBER_DIR: `id.N` unique ids, `joined.R`, `running.R` (after three rounds), `stop`

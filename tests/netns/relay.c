@@ -2,7 +2,7 @@
 // to the proxy in between. Public API only. Started by tests/netns_pxn.sh; environment: RANK, WORLD_SIZE, MEMBER_DIR.
 //
 //   relay SECONDS COUNT [WHO WHAT [early]]   rank WHO does WHAT (leave, abort) when messages come; early: before the
-//   first one is sent
+//                                            first one is sent
 //
 // Files in MEMBER_DIR: `id`, `running` (messages come), `left` (WHO has done it), `over` (the last one is sent, or
 // somebody has failed). Exit status as member.c: 0 done, 3 the library reported an error (line "rank R: FAILED at T:

@@ -5,7 +5,8 @@
 //   calls   an event begins with isend or irecv, and ends when test says done
 //   thread  the same, but a thread of the connection's own tells it, some time later; closing waits for it
 //   late    an event begins when its request is done; half of them end when the connection is closed, when one more
-//   begins, the others never never   an event begins with isend or irecv, and never ends
+//           begins, the others never
+//   never   an event begins with isend or irecv, and never ends
 //
 // `data` is that of NCCL's socket network. The length is that of the buffer when an event begins, and of the message
 // when it ends.

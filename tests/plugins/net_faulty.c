@@ -1,11 +1,13 @@
 // A network plugin of version 12 that does what the plain one does, badly, as the environment says:
 //   TEST_NET_SLOW=1                  a request is done some calls of test after it is, each after another number of
-//   them TEST_NET_PIECE=N                 a call moves N bytes at most TEST_NET_REFUSE=N                N of N + 1
-//   calls of isend and irecv begin nothing TEST_NET_FAIL=FUNCTION:K:CODE    the K-th call of the function gives the
-//   code; K and CODE are numbers TEST_NET_LIE=1                   test tells of more bytes than there is room for
+//                                    them
+//   TEST_NET_PIECE=N                 a call moves N bytes at most
+//   TEST_NET_REFUSE=N                N of N + 1 calls of isend and irecv begin nothing
+//   TEST_NET_FAIL=FUNCTION:K:CODE    the K-th call of the function gives the code; K and CODE are numbers
+//   TEST_NET_LIE=1                   test tells of more bytes than there is room for
 //   TEST_NET_MUM=1                   test tells no sizes
 //   TEST_NET_BLOCK=1                 accept waits until there is a connection, at most 100 s; so does connect; listen
-//   takes 50 ms, so that ranks meet there
+//                                    takes 50 ms, so that ranks meet there
 #define NET_VERSION 12
 #include "net_tcp.h"
 

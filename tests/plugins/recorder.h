@@ -8,8 +8,8 @@
 // TUTTI_RECORD_NO_CONTEXT=V    init of version V gives no context
 // TUTTI_RECORD_TIMERS=1        time stamps as numbers, not as "set"
 // TUTTI_RECORD_HANDLES=1       lines of starts end in the context's rank and the handle; those with a parent of another
-// process, in that one's handle before TUTTI_RECORD_GATE=V:FILE     init and finalize of version V return when there is
-// such a file
+//                              process, in that one's handle before
+// TUTTI_RECORD_GATE=V:FILE     init and finalize of version V return when there is such a file
 //
 // Events are named by kind and number, "Coll#2". What must not be (an event stopped twice, a handle or context used
 // after its end) is a line that begins with ERROR. Handles stay allocated until their context is finalized, so that

@@ -4,7 +4,9 @@
 //   TEST_TUNER_ANSWER=A,P,C     cheapest is algorithm A with protocol P, C channels
 //   TEST_TUNER_ANSWER=differ    the second, fourth … instance of the process wants the tree, the others the ring
 //   TEST_TUNER_ANSWER=error     getCollInfo fails; touch: a cost for all that cannot be had; nan: no cost is a number;
-//   none: everything is out TEST_TUNER_CHUNK=BYTES      size of chunks TEST_TUNER_CONSTANTS=1      rings begin late
+//                               none: everything is out
+//   TEST_TUNER_CHUNK=BYTES      size of chunks
+//   TEST_TUNER_CONSTANTS=1      rings begin late
 #pragma once
 #include <math.h>
 #include <stdio.h>

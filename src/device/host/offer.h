@@ -3,13 +3,11 @@
 // A token may offer a chunk of the sender's memory (schedule.h). If the receiver would need the kernel's help to read
 // it, the data come along in one of two ways:
 //   COPY   the sender copies them into its outbox, memory that both ranks map, and the receiver reads them there. The
-//   sender's own memory is free after the
-//          step: a drain (TT_DRAIN) does not wait for such a token. If the outbox is full, the token waits, as it would
-//          for room in its FIFO.
+//          sender's own memory is free after the step: a drain (TT_DRAIN) does not wait for such a token. If the outbox
+//          is full, the token waits, as it would for room in its FIFO.
 //   PAGES  the sender passes its pages through a pipe, and the receiver copies them out (os/pagepipe.h). What does not
-//   fit into the pipe the receiver
-//          reads from the sender's memory. This is one copy instead of two, but the kernel's, and the sender's memory
-//          must not change meanwhile.
+//          fit into the pipe the receiver reads from the sender's memory. This is one copy instead of two, but the
+//          kernel's, and the sender's memory must not change meanwhile.
 // Which takes less time depends on whether the cores share a cache, on the size, and on where the data are. A virtual
 // machine's cores may move. So the rank that reads tries both now and then (device/host/trial.h). It says in a word of
 // the window which sizes it wants as pages, and the sender follows, chunk by chunk. Both ways carry the same bytes, so

@@ -1,9 +1,12 @@
 // plugin_priv.h: network plugins as networks of ours. What the files of this folder share.
 //
 // version.inc  one adapter per version of the interface (v6.c … v12.c compile it): plain functions over the plugin's
-// table fuse.c       which devices become one merge.c      makes them one library.c    plugins that are open in this
-// process: found, initialised, their devices looked at; shared by all communicators plugin.c     a plugin as a row of
-// net.h: context, connections, requests, errors with names
+//              table
+// fuse.c       which devices become one
+// merge.c      makes them one
+// library.c    plugins that are open in this process: found, initialised, their devices looked at; shared by all
+//              communicators
+// plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
 //
 // Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library;
 // connections and listeners have a share of nothing: they are closed before their context, which is the user's duty. A

@@ -2,7 +2,8 @@
 //
 // can_connect  says whether the pair is ours (transport.h: the same answer on both sides)
 // connect      fills the link: where the FIFOs lie, whose page is the peer's, and how its memory can be reached; then
-// has the device add its part disconnect   frees what connect acquired
+//              has the device add its part
+// disconnect   frees what connect acquired
 #include "base/result.h"
 #include "transport/transport.h"
 
