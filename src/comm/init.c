@@ -315,7 +315,8 @@ static tt_neighbor *neighbors_of(const struct ncclComm *c)
   for (int i = 0; all != NULL && i < c->nranks; i++) {
     int place = tt_segment_place(c->segment, i);
     if (place >= 0) {
-      all[i] = (tt_neighbor){.page = tt_segment_page(c->segment, place), .pid = c->peers[i].at.proc.pid};
+      bool seen = c->peers[i].pid_space != 0 && c->peers[i].pid_space == c->peers[c->rank].pid_space;
+      all[i] = (tt_neighbor){.page = tt_segment_page(c->segment, place), .pid = seen ? c->peers[i].at.proc.pid : 0};
     }
   }
   return all;

@@ -199,7 +199,7 @@ typedef struct tt_mover {
 // A rank of this machine, connected or not.
 typedef struct tt_neighbor {
   tt_rank_page *page; // NULL: the rank is on another machine
-  int32_t pid;
+  int32_t pid;        // 0: this process cannot look for it in /proc
 } tt_neighbor;
 
 // One rank of one communicator, as the executors see it.

@@ -165,8 +165,10 @@ void tt_rdv_taken(tt_rdv_listener *l, bool kept);
 // True when `peer` is in the middle of connecting to one of this context's listeners.
 bool tt_rdv_peer_comes(const tt_rdv *net, int peer);
 
-// ---- connect.c Begins a connection, or goes on with it. *out NULL: not all of its sockets stand. Errors: a wrong
-// handle or device, no memory, what the dials say; the call is gone then.
+// ---- connect.c
+
+// Begins a connection, or goes on with it. *out NULL: not all of its sockets stand. Errors: a wrong handle or device,
+// no memory, what the dials say; the call is gone then.
 ncclResult_t tt_rdv_connect(tt_rdv *net, int dev, const void *handle, tt_rdv_call **out);
 // Says on the control socket that everything stands, and `twin`. 0, or -errno. Once.
 int tt_rdv_say_go(tt_rdv_call *call, uint32_t twin);
