@@ -108,7 +108,7 @@ static void with_many_ranks(void **state)
 {
   (void)state;
   const int many[] = {16, most_ranks()};
-  for (size_t i = 0; i < TT_COUNT(many); i++) {
+  for (size_t i = 0; i < sizeof many / sizeof many[0]; i++) {
     int n = many[i];
     choice c = {.n = n, .small = (unsigned)n / 2, .large = (unsigned)n * 60, .funcs = ~0u};
     PROCESSES(1, 60, samples_body, &c);

@@ -210,7 +210,7 @@ static void a_circle_is_an_error(void **state)
         -1,
         ncclInvalidUsage,
         SOON,
-        {"ranks wait for each other in a circle: rank 0 waits to receive 4000 bytes from rank ", "; rank 1 waits"}});
+        {"deadlock, ranks wait for each other: rank 0 waits to receive 4000 bytes from rank ", "; rank 1 waits"}});
   }
 }
 

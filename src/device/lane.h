@@ -149,13 +149,15 @@ bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step
 // tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 
-// A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.
-// How long a plan has not moved (host/stall.h). Zeroed: it has not been looked at.
+// How long a plan has not moved (host/stall.h). Zeroed: it has not been looked at. The runner's.
 typedef struct tt_stall {
-  uint64_t since_ns, said_ns; // 0: not yet. `said_ns`: when its wait was last reported
-  uint64_t mark;              // where its lanes were then
+  uint64_t since_ns, seen_ns; // the last look that found it moved was over, and the newest look began
+  uint64_t waited_ns;         // since then, without the time in which this process did not run
+  uint64_t said_ns;           // `waited_ns` when that was last reported; 0: not yet
+  uint64_t mark;              // where its lanes were
 } tt_stall;
 
+// A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.
 typedef struct tt_plan {
   tt_work work; // first member
   tt_port *port;

@@ -32,11 +32,12 @@ typedef struct tt_shown {
 // What a rank waits for, once its plan has not moved for a while (device/host/stall.h). Times are of this machine's
 // monotonic clock.
 typedef struct tt_wait {
+  uint64_t version;    // of what is shown; odd while it is written
   uint64_t since_ns;   // the plan has not moved since; 0: it does not wait
-  uint64_t seen_ns;    // but has looked, the last time, then
-  uint64_t sig, count; // what it waits in; behind an operation of another communicator: that one
+  uint64_t seen_ns;    // then it looked the last time
+  uint64_t sig, count; // what it waits in; BEHIND: the other communicator's operation
   uint64_t hash;       // BEHIND: of that communicator; 0: it is no operation
-  uint32_t peer;       // whom the lane waits for
+  uint32_t peer;       // for which rank
   uint32_t how;        // TT_WAIT_…
 } tt_wait;
 
@@ -100,20 +101,21 @@ static inline bool tt_page_shown(const tt_rank_page *page, uint32_t number, uint
   return tt_shown_read(&page->shown[tt_shown_at(number)], sig, count) && *sig >> 32 == number;
 }
 
-// Shows what the page's rank waits for; since_ns 0: for nothing. The run flag's holder.
+// Shows what the page's rank waits for; since_ns 0: for nothing. The run flag's holder; of the copy of another
+// machine's page the service thread.
 static inline void tt_wait_show(tt_rank_page *page, const tt_wait *w)
 {
-  uint64_t fields[TT_WAIT_FIELDS];
+  uint64_t fields[TT_WAIT_FIELDS], version = atomic_load_explicit(&page->wait[0], memory_order_relaxed);
   memcpy(fields, w, sizeof fields);
-  atomic_store_explicit(&page->wait[0], 0, memory_order_relaxed); // so that nobody mixes two waits
+  atomic_store_explicit(&page->wait[0], version + 1, memory_order_relaxed); // so that nobody mixes two waits
   atomic_thread_fence(memory_order_release);
   for (int i = 1; i < TT_WAIT_FIELDS; i++) {
     atomic_store_explicit(&page->wait[i], fields[i], memory_order_relaxed);
   }
-  atomic_store_explicit(&page->wait[0], fields[0], memory_order_release);
+  atomic_store_explicit(&page->wait[0], version + 2, memory_order_release);
 }
 
-// Reads it. False: the rank shows nothing, or is changing it.
+// Reads it. False: the rank shows nothing, or is changing it. Any thread.
 static inline bool tt_wait_read(const tt_rank_page *page, tt_wait *w)
 {
   uint64_t fields[TT_WAIT_FIELDS];
@@ -123,7 +125,8 @@ static inline bool tt_wait_read(const tt_rank_page *page, tt_wait *w)
   }
   atomic_thread_fence(memory_order_acquire);
   memcpy(w, fields, sizeof fields);
-  return w->since_ns != 0 && atomic_load_explicit(&page->wait[0], memory_order_relaxed) == w->since_ns;
+  return w->since_ns != 0 && w->version % 2 == 0 &&
+         atomic_load_explicit(&page->wait[0], memory_order_relaxed) == w->version;
 }
 
 // Wakes the sleepers of a peer's page unless they wait for somebody else. After publishing and tt_bell_fence(). With
@@ -207,6 +210,7 @@ typedef struct tt_port {
   int rank, nranks;
   uint64_t hash;                // the communicator's, for messages
   const tt_neighbor *neighbors; // by rank; NULL: no other rank is on this machine
+  unsigned slow_waits;          // waits that were reported and went on (host/stall.c). The runner's
   int device;
   const struct tt_device_ops *row;        // of that kind of device (device.h),
   const struct tt_shortcut_ops *shortcut; // and the row's

@@ -28,7 +28,8 @@ typedef struct tt_work_ops {
   tt_bell *(*bell)(tt_work *w);
   // Called now and then while `w` is blocked: looks whether what it waits for can still come. May be NULL.
   void (*check)(tt_work *w);
-  // Called now and then while `w` stands in a queue behind `current`, which is blocked. May be NULL.
+  // Called now and then, by the run flag's holder, while `w` stands in a queue behind `current`, which is not complete.
+  // May be NULL.
   void (*behind)(tt_work *w, const tt_work *current);
   // For what a graph can hold (host/graph.h): the kind of its node, and a new entry for a stream of `device` that does
   // the same as `w`, which has never run; NULL when there is no memory. `again` NULL: a graph cannot hold it.
@@ -43,7 +44,7 @@ struct tt_work {
                      // it sleeps
 };
 
-// `current` is blocked (NULL: nothing is): tells the entries of the queue behind it. The run flag's holder.
+// `current` is not complete (NULL: there is none): tells the entries of the queue behind it. The run flag's holder.
 static inline void tt_work_wait(tt_work *queue, const tt_work *current)
 {
   for (tt_work *w = current != NULL ? queue : NULL; w != NULL; w = w->next) {

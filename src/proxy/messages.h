@@ -38,7 +38,7 @@ typedef enum {
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 4, TT_MSG_BODY = 336, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 5, TT_MSG_BODY = 344, TT_MSG_DEVICES = 64 };
 
 typedef struct tt_msg_head {
   uint16_t type; // tt_msg_type
@@ -96,7 +96,7 @@ typedef struct tt_msg_state {
   } shown[1 + TT_SHOWN]; // of the rank's page
   tt_wait wait;          // the same; times are how long ago it was
 } tt_msg_state;
-static_assert(sizeof(tt_msg_state) == 16 + 16 * (1 + TT_SHOWN) + 48, "sent as it is");
+static_assert(sizeof(tt_msg_state) == 16 + 16 * (1 + TT_SHOWN) + sizeof(tt_wait), "sent as it is");
 
 typedef struct tt_msg {
   tt_msg_head head;

@@ -375,13 +375,14 @@ static void plan_check(tt_work *w)
     tt_port_writer(p->port, true); // one that has died is not waited for
     return;
   }
+  uint64_t seen_ns = tt_now_ns();
   for (tt_lane *l = p->started ? p->turns : NULL; l != NULL; l = l->next) {
     int peer = l->waits_for;
     if (!l->done && peer >= 0 && peer != p->port->rank && !check_lane(p, l, peer)) {
       return;
     }
   }
-  ncclResult_t res = p->started ? tt_stall_look(p) : ncclSuccess;
+  ncclResult_t res = p->started ? tt_stall_look(p, seen_ns) : ncclSuccess;
   if (res != ncclSuccess) {
     tt_port_stop(p->port, res);
   }

@@ -13,8 +13,11 @@
 #include "device/host/wait_priv.h"
 #include "os/clock.h"
 
-#define FRESH_CHECKS 10            // a rank that waits looks this often at least, in turns of NCCL_PEER_CHECK_MS
-#define PROOF_NS (2 * TT_NS_PER_S) // a circle that has stood for so long is one for ever
+#define FRESH_CHECKS 10                  // what a page shows is good for so many turns of NCCL_PEER_CHECK_MS
+#define COPY_TURN_NS (25 * TT_NS_PER_MS) // and in a copy so much longer for each rank
+#define PROOF_NS (2 * TT_NS_PER_S)       // a deadlock is reported by lines first, and then is an error
+#define LOOK_MOST_NS (2 * TT_NS_PER_S)   // a longer time between two looks: the process did not run
+#define CHAIN_MOST 64                    // ranks that are followed
 #define TEXT_BYTES 1024
 
 // ---- what this rank shows
@@ -47,13 +50,13 @@ static const tt_lane *stall_lane(const tt_plan *p, bool *alone)
 
 static void stall_hide(tt_rank_page *page)
 {
-  tt_wait_show(page, &(tt_wait){0});
+  tt_wait_show(page, &(tt_wait){.since_ns = 0});
 }
 
-static void stall_show_lane(const tt_plan *p, const tt_lane *l, bool alone, uint64_t now)
+static void stall_show_lane(const tt_plan *p, const tt_lane *l, bool alone)
 {
   tt_wait w = {.since_ns = p->stall.since_ns,
-               .seen_ns = now,
+               .seen_ns = p->stall.seen_ns,
                .sig = l->call->sig,
                .count = l->call->sig_count,
                .peer = (uint32_t)l->waits_for,
@@ -63,7 +66,8 @@ static void stall_show_lane(const tt_plan *p, const tt_lane *l, bool alone, uint
 
 void tt_stall_behind(tt_plan *p, const tt_work *current)
 {
-  const tt_plan *c = current->ops->behind != NULL ? (const tt_plan *)current : NULL;
+  bool plan = current->ops == &tt_plan_ops || current->ops == &tt_plan_watched_ops;
+  const tt_plan *c = plan ? (const tt_plan *)current : NULL;
   if (c != NULL && c->port == p->port) {
     return; // that one shows more
   }
@@ -83,12 +87,30 @@ void tt_stall_behind(tt_plan *p, const tt_work *current)
 
 // ---- what others show
 
+static bool stall_is_near(const tt_port *port, int rank)
+{
+  return rank == port->rank || (port->neighbors != NULL && port->neighbors[rank].page != NULL);
+}
+
 // The page of a rank, or the copy of it that the network brings. NULL: this rank is not connected with it.
 static const tt_rank_page *stall_page(const tt_port *port, int rank)
 {
-  const tt_rank_page *near = port->neighbors != NULL ? port->neighbors[rank].page : NULL;
-  const tt_link *link = port->links[rank];
-  return rank == port->rank ? port->page : near != NULL ? near : link != NULL ? link->page : NULL;
+  if (rank == port->rank) {
+    return port->page;
+  }
+  if (stall_is_near(port, rank)) {
+    return port->neighbors[rank].page;
+  }
+  const tt_link *link = __atomic_load_n(&port->links[rank], __ATOMIC_ACQUIRE);
+  return link != NULL ? link->page : NULL;
+}
+
+// How old what a page shows may be: a rank that waits looks at every turn of NCCL_PEER_CHECK_MS; a copy is brought up
+// to date in turn with those of all other peers (proxy/probe.c).
+static uint64_t stall_fresh_ns(const tt_port *port, int rank)
+{
+  uint64_t near_ns = TT_MAX(FRESH_CHECKS * tt_peer_check_ns(), (uint64_t)TT_NS_PER_S);
+  return stall_is_near(port, rank) ? near_ns : 2 * near_ns + (uint64_t)port->nranks * COPY_TURN_NS;
 }
 
 // What the rank shows. False: nothing, or it has not looked for long: its process may be stopped.
@@ -96,52 +118,65 @@ static bool stall_read(const tt_port *port, int rank, uint64_t now, tt_wait *out
 {
   const tt_rank_page *page = stall_page(port, rank);
   return page != NULL && tt_wait_read(page, out) && out->peer < (uint32_t)port->nranks &&
-         now < out->seen_ns + FRESH_CHECKS * tt_peer_check_ns();
+         now < out->seen_ns + stall_fresh_ns(port, rank);
 }
 
-// Does the rank wait for another one?
-static bool stall_waits(const tt_port *port, int rank, uint64_t now, tt_wait *out)
+// Who waits for whom, from one rank on: `n` ranks that wait, each for the next one, and what they show, read once.
+typedef struct stall_chain {
+  int n, ranks[CHAIN_MOST];
+  tt_wait waits[CHAIN_MOST];
+  int cause;  // which the last one waits for
+  int circle; // the cause is the rank at this place; -1: it is none of them
+} stall_chain;
+
+static int stall_place(const stall_chain *c, int rank)
 {
-  return stall_read(port, rank, now, out) && !(out->how & TT_WAIT_BEHIND);
+  for (int i = 0; i < c->n; i++) {
+    if (c->ranks[i] == rank) {
+      return i;
+    }
+  }
+  return -1;
 }
 
-// The rank that those wait for which `rank` waits for, and so on. In a circle: the least of its ranks, and *circle.
-static int stall_cause(const tt_port *port, int rank, uint64_t now, bool *circle)
+static void stall_follow(stall_chain *c, const tt_port *port, int rank, uint64_t now)
 {
+  c->n = 0;
+  c->cause = rank;
+  c->circle = -1;
   tt_wait w;
-  int steps = 0;
-  *circle = false;
-  for (; steps < port->nranks && stall_waits(port, rank, now, &w); steps++) {
-    rank = (int)w.peer;
+  while (c->n < CHAIN_MOST && c->circle < 0 && stall_read(port, c->cause, now, &w) && !(w.how & TT_WAIT_BEHIND)) {
+    c->ranks[c->n] = c->cause;
+    c->waits[c->n++] = w;
+    c->cause = (int)w.peer;
+    c->circle = stall_place(c, c->cause);
   }
-  if (steps < port->nranks) {
-    return rank;
-  }
-  int least = rank;
-  for (steps = 0; steps < port->nranks && stall_waits(port, rank, now, &w); steps++) {
-    rank = (int)w.peer;
-    least = TT_MIN(least, rank);
-  }
-  *circle = steps == port->nranks;
-  return *circle ? least : rank;
 }
 
-// Can no rank of the circle ever move? Each waits for a message from the next one and for nothing else, has looked for
-// it after the next one had stopped moving, and plans of a communicator are over one after the other. All are on this
-// machine: over a network something may be under way. `rank`: in the circle.
-static bool stall_is_proved(const tt_port *port, int rank, uint64_t now)
+// One number for the cause of a chain: the rank; in a circle the least of its ranks.
+static int stall_name(const stall_chain *c)
 {
-  int first = rank;
-  tt_wait w, next;
-  do {
-    bool near = rank == port->rank || (port->neighbors != NULL && port->neighbors[rank].page != NULL);
-    if (!near || !stall_waits(port, rank, now, &w) || !stall_waits(port, (int)w.peer, now, &next) ||
-        w.how != (TT_WAIT_RECEIVES | TT_WAIT_ALONE) || w.seen_ns < next.since_ns || now < w.since_ns + PROOF_NS) {
+  int least = c->cause;
+  for (int i = c->circle; i >= 0 && i < c->n; i++) {
+    least = TT_MIN(least, c->ranks[i]);
+  }
+  return least;
+}
+
+// Does the chain lead back to its first rank, so that none of them can ever move? Each waits for a message from the
+// next one and for nothing else. It began its last look after the next one had stopped moving: had that one sent the
+// message, it would have been found. So there is no first one to move, for plans of a communicator are over one after
+// the other. All are on this machine: over a network something may be under way.
+static bool stall_is_deadlock(const stall_chain *c, const tt_port *port, uint64_t now)
+{
+  for (int i = 0; i < c->n; i++) {
+    const tt_wait *w = &c->waits[i], *next = &c->waits[(i + 1) % c->n];
+    if (!stall_is_near(port, c->ranks[i]) || w->how != (TT_WAIT_RECEIVES | TT_WAIT_ALONE) ||
+        w->seen_ns < next->since_ns || now < w->since_ns + PROOF_NS) {
       return false;
     }
-    rank = (int)w.peer;
-  } while (rank != first);
-  return true;
+  }
+  return c->circle == 0;
 }
 
 // ---- the verdict
@@ -174,18 +209,12 @@ static void stall_add_wait(stall_text *t, int rank, const tt_wait *w)
   }
 }
 
-static void stall_add_circle(stall_text *t, const tt_port *port, int first, uint64_t now)
+static void stall_add_circle(stall_text *t, const stall_chain *c)
 {
-  tt_wait w;
-  int rank = first;
-  do {
-    if (!stall_waits(port, rank, now, &w)) {
-      return;
-    }
-    stall_add(t, rank == first ? "" : "; ");
-    stall_add_wait(t, rank, &w);
-    rank = (int)w.peer;
-  } while (rank != first);
+  for (int i = c->circle; i < c->n; i++) {
+    stall_add(t, i == c->circle ? "" : "; ");
+    stall_add_wait(t, c->ranks[i], &c->waits[i]);
+  }
 }
 
 // What the process of the rank does, as far as the system knows.
@@ -213,34 +242,37 @@ static void stall_add_rank(stall_text *t, const tt_port *port, int rank, uint64_
   tt_wait w;
   const tt_rank_page *page = stall_page(port, rank);
   uint32_t number = (uint32_t)(sig >> 32);
-  bool behind = stall_read(port, rank, now, &w);
   stall_add(t, "rank %d ", rank);
-  if (behind && w.hash != 0) {
-    stall_add(t, "has queued its call behind %s of communicator %#llx, in the same stream",
+  if (page == NULL || atomic_load_explicit(&page->state, memory_order_acquire) == TT_RANK_INIT) {
+    stall_add(t, "is on another machine, whose log says more");
+  } else if (stall_read(port, rank, now, &w) && (w.how & TT_WAIT_BEHIND) != 0) {
+    stall_add(t, "has queued its call behind ");
+    stall_add(t, w.hash != 0 ? "%s of communicator %#llx, in the same stream" : "other work in the same stream",
               tt_call_describe(call, w.sig, w.count, -1), (unsigned long long)w.hash);
-  } else if (behind) {
-    stall_add(t, "has queued its call behind other work in the same stream");
-  } else if (page != NULL && number != 0 && tt_page_shown(page, number, &shown, &count)) {
+  } else if (number != 0 && tt_page_shown(page, number, &shown, &count)) {
     stall_add(t, "has begun it, but does not go on");
-  } else if (page != NULL && tt_shown_read(&page->shown[atomic_load(&page->now) % (1 + TT_SHOWN)], &shown, &count)) {
+    stall_add_process(t, port, rank);
+  } else if (tt_shown_read(&page->shown[atomic_load(&page->now) % (1 + TT_SHOWN)], &shown, &count)) {
     stall_add(t, "has not called it (its last call was %s)", tt_call_describe(call, shown, count, -1));
+    stall_add_process(t, port, rank);
   } else {
     stall_add(t, "has not called it, nor anything else in this communicator");
-  }
-  if (!behind) {
     stall_add_process(t, port, rank);
   }
 }
 
-// How many ranks of this machine wait for this cause. 0: a rank with a lower number than this one does, and speaks.
-static int stall_count(const tt_port *port, int cause, uint64_t now, uint64_t warn_ns)
+// How many ranks of this machine wait for this cause. 0: one with a lower number than this one does, and reports it.
+static int stall_count(const tt_port *port, int name, uint64_t now, uint64_t warn_ns)
 {
   int n = 1;
+  stall_chain c;
   for (int i = 0; port->neighbors != NULL && i < port->nranks; i++) {
-    tt_wait w;
-    bool circle;
-    if (i != port->rank && stall_waits(port, i, now, &w) && stall_cause(port, i, now, &circle) == cause) {
-      if (i < port->rank && now >= w.since_ns + warn_ns) {
+    if (i == port->rank || !stall_is_near(port, i)) {
+      continue;
+    }
+    stall_follow(&c, port, i, now);
+    if (c.n > 0 && stall_name(&c) == name) {
+      if (i < port->rank && now >= c.waits[0].since_ns + warn_ns) {
         return 0;
       }
       n++;
@@ -249,22 +281,38 @@ static int stall_count(const tt_port *port, int cause, uint64_t now, uint64_t wa
   return n;
 }
 
-// `n`: ranks of this machine that wait for the same cause; 0: not counted.
-static void stall_verdict(stall_text *t, const tt_port *port, uint64_t now, int n)
+static bool stall_is_local(const stall_chain *c, const tt_port *port)
 {
-  tt_wait w;
-  bool circle;
-  int cause = stall_cause(port, port->rank, now, &circle);
-  if (circle) {
-    stall_add(t, "ranks wait for each other in a circle: ");
-    stall_add_circle(t, port, cause, now);
-  } else if (stall_waits(port, port->rank, now, &w)) {
-    stall_add_wait(t, port->rank, &w);
-    stall_add(t, "; ");
-    stall_add_rank(t, port, cause, w.sig, now);
-    if (n > 0) {
-      stall_add(t, "; %d rank%s of this machine wait%s for it", n, n == 1 ? "" : "s", n == 1 ? "s" : "");
+  for (int i = 0; i < c->n; i++) {
+    if (!stall_is_near(port, c->ranks[i])) {
+      return false;
     }
+  }
+  return true;
+}
+
+// `n`: ranks of this machine that wait for the same cause; 0: not counted.
+static void stall_verdict(stall_text *t, const tt_port *port, const stall_chain *c, uint64_t now, int n)
+{
+  if (c->n == 0) { // no rank: a network that reduces
+    stall_add(t, "rank %d waits for the network that reduces", port->rank);
+    return;
+  }
+  if (c->circle >= 0) {
+    stall_add(t, stall_is_local(c, port) ? "deadlock, ranks wait for each other: "
+                                         : "ranks of several machines wait for each other, and messages may be lost: ");
+    stall_add_circle(t, c);
+    return;
+  }
+  stall_add_wait(t, c->ranks[0], &c->waits[0]);
+  stall_add(t, "; ");
+  if (c->n > 1) {
+    stall_add_wait(t, c->ranks[c->n - 1], &c->waits[c->n - 1]);
+    stall_add(t, "; ");
+  }
+  stall_add_rank(t, port, c->cause, c->waits[c->n - 1].sig, now);
+  if (n > 0) {
+    stall_add(t, "; %d rank%s of this machine wait%s for it", n, n == 1 ? "" : "s", n == 1 ? "s" : "");
   }
 }
 
@@ -275,88 +323,88 @@ static uint64_t stall_limit_ns(int64_t ms)
   return ms <= 0 ? UINT64_MAX : (uint64_t)TT_MIN(ms, INT64_MAX / 1000000) * TT_NS_PER_MS;
 }
 
-static void stall_say(tt_plan *p, uint64_t now)
+// When a wait is first reported: later each time that a wait of this communicator was, and went on all the same.
+static uint64_t stall_warn_ns(const tt_port *port)
+{
+  uint64_t first_ns = stall_limit_ns(tt_params_get()->stall_warn_ms);
+  unsigned doubled = TT_MIN(port->slow_waits, 8u);
+  return first_ns > UINT64_MAX >> doubled ? UINT64_MAX : first_ns << doubled;
+}
+
+static void stall_report(tt_plan *p, const stall_chain *c, uint64_t now)
 {
   stall_text t = {.length = 0};
-  bool circle;
   const tt_port *port = p->port;
-  uint64_t warn_ns = stall_limit_ns(tt_params_get()->stall_warn_ms);
-  int cause = stall_cause(port, port->rank, now, &circle), n = stall_count(port, cause, now, warn_ns);
-  const tt_rank_page *page = stall_page(port, cause);
+  const tt_rank_page *page = stall_page(port, c->cause);
+  int n = c->n == 0 ? 1 : stall_count(port, stall_name(c), now, stall_warn_ns(port));
   if (n == 0 || (page != NULL && atomic_load_explicit(&page->state, memory_order_acquire) >= TT_RANK_FAILED)) {
-    return; // another rank speaks, or an error comes
+    return; // another rank reports it, or an error comes
   }
-  stall_verdict(&t, port, now, n);
-  tt_warn_user("no progress for %llu s in communicator %#llx: %s (NCCL_STALL_WARN_MS)",
-               (unsigned long long)((now - p->stall.since_ns) / TT_NS_PER_S), (unsigned long long)port->hash, t.text);
-  p->stall.said_ns = now;
+  stall_verdict(&t, port, c, now, n);
+  tt_warn_user("no progress for %llu.%llu s in communicator %#llx: %s (NCCL_STALL_WARN_MS)",
+               (unsigned long long)(p->stall.waited_ns / TT_NS_PER_S),
+               (unsigned long long)(p->stall.waited_ns / (TT_NS_PER_S / 10) % 10), (unsigned long long)port->hash,
+               t.text);
+  p->stall.said_ns = p->stall.waited_ns;
 }
 
-// Is it time to say it, for the first time or again?
-static bool stall_is_due(const tt_plan *p, uint64_t now)
-{
-  const tt_stall *s = &p->stall;
-  uint64_t next = s->said_ns == 0 ? stall_limit_ns(tt_params_get()->stall_warn_ms) : 2 * (s->said_ns - s->since_ns);
-  return now - s->since_ns >= next;
-}
-
-static ncclResult_t stall_error(const tt_plan *p, uint64_t now)
+static ncclResult_t stall_error(const tt_plan *p, const stall_chain *c, uint64_t now)
 {
   stall_text t = {.length = 0};
-  bool circle;
-  const tt_port *port = p->port;
-  int cause = stall_cause(port, port->rank, now, &circle);
-  if (circle && stall_is_proved(port, cause, now)) {
-    stall_add_circle(&t, port, cause, now);
-    return tt_fail(ncclInvalidUsage, "ranks wait for each other in a circle, and none can go on: %s", t.text);
+  if (c->n > 0 && stall_is_deadlock(c, p->port, now)) {
+    stall_add_circle(&t, c);
+    return tt_fail(ncclInvalidUsage, "deadlock: ranks wait for each other, and none can go on: %s", t.text);
   }
-  if (now - p->stall.since_ns >= stall_limit_ns(tt_params_get()->stall_error_ms)) {
-    stall_verdict(&t, port, now, 0);
+  if (p->stall.waited_ns >= stall_limit_ns(tt_params_get()->stall_error_ms)) {
+    stall_verdict(&t, p->port, c, now, 0);
     return tt_fail(ncclTimeout, "no progress for %llu ms (NCCL_STALL_ERROR_MS): %s",
-                   (unsigned long long)((now - p->stall.since_ns) / TT_NS_PER_MS), t.text);
+                   (unsigned long long)(p->stall.waited_ns / TT_NS_PER_MS), t.text);
   }
   return ncclSuccess;
 }
 
 // Brings the copy of the cause's page up to date, if it is on another machine.
-static void stall_probe(const tt_port *port, uint64_t now)
+static void stall_probe(const tt_port *port, int cause)
 {
-  bool circle;
-  int cause = stall_cause(port, port->rank, now, &circle);
-  const tt_link *link = cause == port->rank ? NULL : port->links[cause];
+  const tt_link *link = cause == port->rank ? NULL : __atomic_load_n(&port->links[cause], __ATOMIC_ACQUIRE);
   if (link != NULL && link->networked) {
     port->mover->probe(port->mover_self, cause);
   }
 }
 
 // The plan has moved, or is complete, after it had not for a while.
-static void stall_moved(const tt_plan *p, uint64_t now)
+static void stall_moved(const tt_plan *p)
 {
   if (p->stall.said_ns != 0) {
     tt_warn_user("rank %d, communicator %#llx: goes on after %llu s", p->port->rank, (unsigned long long)p->port->hash,
-                 (unsigned long long)((now - p->stall.since_ns) / TT_NS_PER_S));
+                 (unsigned long long)(p->stall.waited_ns / TT_NS_PER_S));
+    p->port->slow_waits++;
   }
   stall_hide(p->port->page);
 }
 
-ncclResult_t tt_stall_look(tt_plan *p)
+ncclResult_t tt_stall_look(tt_plan *p, uint64_t seen_ns)
 {
   bool alone;
-  uint64_t now = tt_now_ns(), mark = stall_mark(p);
+  stall_chain c = {.circle = -1, .cause = p->port->rank};
+  uint64_t mark = stall_mark(p), now = tt_now_ns();
   if (p->stall.since_ns == 0 || p->stall.mark != mark) {
-    stall_moved(p, now);
-    p->stall = (tt_stall){.since_ns = now, .mark = mark};
+    stall_moved(p);
+    p->stall = (tt_stall){.since_ns = now, .seen_ns = now, .mark = mark};
     return ncclSuccess;
   }
+  p->stall.waited_ns += TT_MIN(seen_ns - TT_MIN(seen_ns, p->stall.seen_ns), LOOK_MOST_NS);
+  p->stall.seen_ns = seen_ns;
   const tt_lane *l = stall_lane(p, &alone);
-  if (l == NULL) {
-    return ncclSuccess;
+  if (l != NULL) {
+    stall_show_lane(p, l, alone);
+    stall_follow(&c, p->port, p->port->rank, now);
+    stall_probe(p->port, c.cause);
   }
-  stall_show_lane(p, l, alone, now);
-  stall_probe(p->port, now);
-  ncclResult_t res = stall_error(p, now);
-  if (res == ncclSuccess && stall_is_due(p, now)) {
-    stall_say(p, now);
+  ncclResult_t res = stall_error(p, &c, now);
+  uint64_t next_ns = p->stall.said_ns == 0 ? stall_warn_ns(p->port) : 2 * p->stall.said_ns;
+  if (res == ncclSuccess && p->stall.waited_ns >= next_ns) {
+    stall_report(p, &c, now);
   }
   return res;
 }
@@ -365,7 +413,7 @@ void tt_stall_end(tt_plan *p, bool complete)
 {
   if (TT_UNLIKELY(p->stall.since_ns != 0)) {
     if (complete) {
-      stall_moved(p, tt_now_ns());
+      stall_moved(p);
     }
     stall_hide(p->port->page);
     p->stall = (tt_stall){0};

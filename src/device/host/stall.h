@@ -1,15 +1,15 @@
 // stall.h: plans that do not move: what the rank shows of that, and the verdict, which says who is the cause.
 //
-// A rank whose plan has not moved shows on its page whom it waits for. From the pages of the ranks of its machine every
-// rank can follow who waits for whom, up to a rank that does not wait (the cause), or round in a circle. After
-// NCCL_STALL_WARN_MS the first of the ranks that wait for a cause says so, and again after twice as long each time. A
-// circle in which no rank can move any more is an error at once, and so is any wait after NCCL_STALL_ERROR_MS.
+// A rank whose plan has not moved shows on its page which rank it waits for. So a rank can follow who waits for whom,
+// up to a rank that does not wait, the cause, or round in a circle. After NCCL_STALL_WARN_MS the lowest rank of a
+// machine that waits for a cause reports it, and again after twice as long each time. A circle in which no rank can
+// move any more is a deadlock, and an error. So is any wait after NCCL_STALL_ERROR_MS.
 #pragma once
 #include "device/lane.h"
 
-// The plan has begun, and none of its lanes has moved when they were looked at just now. The runner; now and then.
-// Returns an error with which the port is to be stopped: ncclInvalidUsage (a circle), ncclTimeout; else ncclSuccess.
-ncclResult_t tt_stall_look(tt_plan *p);
+// All lanes of the plan, which has begun, were looked at just now; that began at `seen_ns`. The runner; now and then.
+// Returns an error with which the port is to be stopped: ncclInvalidUsage (a deadlock), ncclTimeout; else ncclSuccess.
+ncclResult_t tt_stall_look(tt_plan *p, uint64_t seen_ns);
 
 // The plan stands behind `current` in its stream, which is blocked: its rank shows that. The runner; now and then.
 void tt_stall_behind(tt_plan *p, const tt_work *current);

@@ -91,7 +91,7 @@ static void step_find_first(const tt_port *port, int peer, two_calls *c)
   uint32_t number = (int32_t)(mine - theirs) < 0 ? mine : theirs;
   const tt_link *link = port->links[peer];
   two_calls e;
-  if (mine != 0 && theirs != 0 && mine != theirs && link->page != NULL &&
+  if (mine != 0 && theirs != 0 && mine != theirs && link != NULL && link->page != NULL &&
       tt_page_shown(port->page, number, &e.sig[0], &e.count[0]) &&
       tt_page_shown(link->page, number, &e.sig[1], &e.count[1]) &&
       (e.sig[0] != e.sig[1] || !tt_sig_count_same(e.count[0], e.count[1]))) {
