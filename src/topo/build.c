@@ -471,7 +471,8 @@ static uint64_t build_host_of(const tt_xml_node *cpu)
 // Finds the first rank of the host of each CPU in `list`, whose views are those without cards.
 static ncclResult_t find_first_ranks(tt_builder *b, branch *list, int count)
 {
-  tt_order *sorted = TT_ARENA_NEW(&b->arena, sorted, count);
+  tt_order *sorted;
+  TT_ARENA_NEW(&b->arena, sorted, count);
   if (sorted == NULL) {
     return tt_fail(ncclSystemError, "no memory for %d CPUs", count);
   }
