@@ -525,7 +525,7 @@ static void visitors(void **state)
       {TT_MSG_ANSWER, 1, sizeof(tt_msg_answer), true}, // nobody has asked
       {65535, 65535, 159, true},
   };
-  static const char zeros[200] = {0};
+  static const char zeros[TT_MSG_BODY] = {0};
   for (size_t i = 0; i < TT_COUNT(bad); i++) {
     int fd = visit(r, 2, 4711, 1);
     if (bad[i].init) {
