@@ -95,9 +95,10 @@ static void feed_root(input *in)
     if (n < WIRES && what % 4 == 0) {
       tt_hello h = {
           .kind = TT_HELLO_JOIN, .rank = (int8_t)next_byte(in) % 8, .to = -1, .nranks = 1 + next_byte(in) % 8};
-      wire w = make_wire(&h);
-      far[n++] = w.far;
-      tt_root_take(r, &h, w.near.fd);
+      int fds[2];
+      demand(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+      demand(tt_conn_open(&far[n++], fds[1], &key, &h, false) == 0);
+      tt_root_take(r, &h, fds[0]);
       say_card(&far[n - 1], in);
     } else if (n > 0 && what % 4 == 1) {
       tt_conn_close(&far[what / 4 % n]);
