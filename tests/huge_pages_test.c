@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "comm/comm.h"
+#include "device/host/pages.h"
 
 enum { RANKS = 3, CALLS = 24, BYTES = 9 << 20, COUNT = BYTES / (int)sizeof(int) };
 
@@ -101,9 +102,9 @@ typedef struct wish {
 static void check_made(ncclComm_t comm, const wish *w)
 {
   long kib = status_value("/proc/self/smaps_rollup", "AnonHugePages:");
-  bool good = w->pages == MADE ? comm->results.huge_pages.made > 0 && kib >= 2048
-                               : w->pages == MAY_BE || comm->results.huge_pages.made == 0;
-  CHECK(good, "%llu huge pages, %ld KiB", (unsigned long long)comm->results.huge_pages.made, kib);
+  bool good =
+      w->pages == MADE ? comm->port.pages->made > 0 && kib >= 2048 : w->pages == MAY_BE || comm->port.pages->made == 0;
+  CHECK(good, "%llu huge pages, %ld KiB", (unsigned long long)comm->port.pages->made, kib);
 }
 
 // Pages come on credit: where the machine is busy, and the kernel takes long and refuses, the next one is tried some
@@ -111,7 +112,7 @@ static void check_made(ncclComm_t comm, const wish *w)
 static void go_on_until_made(ncclComm_t comm, const wish *w, int *in, int *out)
 {
   for (int i = 0, all = 0; i < 20 && w->pages == MADE && !all; i++) {
-    int mine = comm->results.huge_pages.made > 0;
+    int mine = comm->port.pages->made > 0;
     OK(ncclAllReduce(&mine, &all, 1, ncclInt, ncclMin, comm, NULL));
     OK(tuttiStreamSynchronize(NULL));
     sum_often(comm, in, out, all ? 0 : w->calls);
@@ -165,7 +166,7 @@ static void threads_body(int rank, void *arg)
   world all;
   world_open(&all, 2);
   int *in = map_buffer(), *out[2] = {map_buffer(), map_buffer()};
-  for (int k = 0; k < CALLS || (k < 20 * CALLS && w->pages == MADE && all.comm[0]->results.huge_pages.made == 0); k++) {
+  for (int k = 0; k < CALLS || (k < 20 * CALLS && w->pages == MADE && all.comm[0]->port.pages->made == 0); k++) {
     OK(ncclGroupStart());
     for (int i = 0; i < 2; i++) { // both from the same buffer
       OK(ncclAllReduce(in, out[i], COUNT, ncclInt, ncclSum, all.comm[i], all.stream[i]));

@@ -10,7 +10,6 @@
 #include "base/spans.h"
 #include "bootstrap/bootstrap.h"
 #include "coll/coll.h"
-#include "comm/pages.h"
 #include "comm/ranks.h"
 #include "comm/reuse.h"
 #include "comm/turns.h"
@@ -115,12 +114,6 @@ typedef struct tt_comm_splits {
   tt_turns turns; // splits under way
 } tt_comm_splits;
 
-// What is remembered of large results. The launching thread's.
-typedef struct tt_comm_results {
-  tt_pages huge_pages; // under large buffers
-  tt_reuse reuse;
-} tt_comm_results;
-
 // User-defined operations (redop.c). The launching thread's; freed with the communicator.
 typedef struct tt_comm_userops {
   struct tt_userop *ops;
@@ -168,7 +161,7 @@ struct ncclComm {
   tt_comm_plans plans;
   tt_comm_schedule_cache schedules;
   tt_comm_splits splits;
-  tt_comm_results results;
+  tt_reuse reuse; // of results that may still be in a cache
   tt_comm_userops userops;
   tt_comm_registrations registered;
   tt_comm_group group;

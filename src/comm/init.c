@@ -211,8 +211,7 @@ static ncclResult_t init_survey(struct ncclComm *c)
     c->machine.all_local &= init_same_process(&c->peers[i], &c->peers[0]);
   }
   c->machine.stream_bytes = stream_bytes();
-  c->results.reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
-  tt_pages_open(&c->results.huge_pages, c->nranks > 1);
+  c->reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
   return ncclSuccess;
 }
 

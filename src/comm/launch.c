@@ -149,14 +149,14 @@ static void find_memory(const tt_device_ops *row, const tt_schedule *s, tt_call 
   c->out_mem = row->find(c->out, (size_t)TT_MAX(s->out_blocks, 1) * c->count * c->esize);
 }
 
-// Large buffers that come back get huge pages. In place one may be the beginning of the other.
-static void use_buffers(tt_pages *pages, const tt_schedule *s, const tt_call *c)
+// Shows the device the buffers of a large call. In place one may be the beginning of the other.
+static void use_buffers(struct ncclComm *comm, const tt_schedule *s, const tt_call *c)
 {
   size_t block = c->count * c->esize, in = (size_t)s->in_blocks * block, out = (size_t)s->out_blocks * block;
   bool same = c->in == c->out;
-  tt_pages_use(pages,
-               &(tt_pages_call){
-                   .in = c->in, .in_bytes = same ? 0 : in, .out = c->out, .out_bytes = same ? TT_MAX(in, out) : out});
+  const tt_buffer_use buffers = {
+      .in = c->in, .in_bytes = same ? 0 : in, .out = c->out, .out_bytes = same ? TT_MAX(in, out) : out};
+  comm->port.row->use_buffers(&comm->port, &buffers);
 }
 
 // Shall the results of a call over `bytes` bytes bypass the caches? Sums gain nothing from being stored there.
@@ -165,8 +165,7 @@ static inline bool bypasses(struct ncclComm *comm, tt_func func, const tt_call *
   if (TT_LIKELY(bytes < comm->machine.stream_bytes)) {
     return false;
   }
-  bool cached =
-      tt_reuse_cached(&comm->results.reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
+  bool cached = tt_reuse_cached(&comm->reuse, c->out != NULL ? c->out : c->in, (size_t)blocks * c->count * c->esize);
   return !cached || tt_func_reduces(func);
 }
 
@@ -307,8 +306,8 @@ static void prepare_schedule(struct ncclComm *comm, const tt_plan *p, const tt_t
   if (d->choice.direct && !comm->machine.all_local && p->stage_bytes == 0) {
     find_memory(comm->port.row, s, c);
   }
-  if (bytes >= comm->results.huge_pages.least) {
-    use_buffers(&comm->results.huge_pages, s, c);
+  if (bytes >= comm->port.large) {
+    use_buffers(comm, s, c);
   }
 }
 

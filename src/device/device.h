@@ -61,6 +61,12 @@ typedef struct tt_shortcut_ops {
   const void *(*queue)(cudaStream_t stream, int device);
 } tt_shortcut_ops;
 
+// The buffers of a large call; those that have no bytes do not count.
+typedef struct tt_buffer_use {
+  const void *in, *out;
+  size_t in_bytes, out_bytes;
+} tt_buffer_use;
+
 typedef struct tt_device_ops {
   const char *name; // in messages, and in tt_device_id
 
@@ -118,6 +124,9 @@ typedef struct tt_device_ops {
   void (*disconnect)(tt_link *link);
 
   // --- work
+  // A call of at least port->large bytes uses these buffers: the device may make their next use cheaper. The launching
+  // thread.
+  void (*use_buffers)(tt_port *port, const tt_buffer_use *buffers);
   // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it
   // back, also after a failure.
   void (*submit)(tt_plan *plan, tt_stream *stream);

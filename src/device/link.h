@@ -229,6 +229,8 @@ typedef struct tt_port {
   volatile uint32_t abort_flag;  // set by abort; waits outside of plans poll it
   char *bounce;                  // staging for process_vm_readv, made when first needed
   void **operands;               // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers
+  size_t large;                  // bytes of a call whose buffers the device wants to see (tt_device_ops.use_buffers)
+  struct tt_pages *pages;        // the host device's: huge pages under such buffers
   const char *tuner;             // name of the plugin that chooses algorithms, for messages; NULL: none
   char error[512];               // why `stop` was set; written before it
 } tt_port;

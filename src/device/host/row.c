@@ -8,6 +8,7 @@
 #include "device/host/device.h"
 #include "device/host/handover.h"
 #include "device/host/mem.h"
+#include "device/host/pages.h"
 #include "device/host/stream.h"
 
 #define HELP_BYTES (1u << 20) // moved by one call of `progress`, about
@@ -54,6 +55,9 @@ static ncclResult_t row_open(tt_port *port, const tt_port_env *env)
   if (port->operands == NULL || (env->reads && port->bounce == NULL)) {
     return tt_fail(ncclSystemError, "rank %d: no memory to run operations of %d ranks", port->rank, port->nranks);
   }
+  TT_TRY(TT_NEW(port->pages, 1, "rank %d: no memory to know large buffers again", port->rank));
+  tt_pages_open(port->pages, port->nranks > 1);
+  port->large = port->pages->least;
   return ncclSuccess;
 }
 
@@ -62,8 +66,15 @@ static void row_close(tt_port *port)
   tt_bell_retire(&port->page->bell);
   tt_free(port->operands);
   tt_free(port->bounce);
+  tt_free(port->pages);
+  port->pages = NULL;
   port->operands = NULL;
   port->bounce = NULL;
+}
+
+static void row_use_buffers(tt_port *port, const tt_buffer_use *buffers)
+{
+  tt_pages_use(port->pages, buffers);
 }
 
 static void row_submit(tt_plan *plan, tt_stream *stream)
@@ -148,6 +159,7 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .record = tt_capture_calls,
                                       .open = row_open,
                                       .close = row_close,
+                                      .use_buffers = row_use_buffers,
                                       .submit = row_submit,
                                       .connect = tt_handover_open,
                                       .disconnect = tt_handover_close,

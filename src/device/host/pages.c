@@ -1,5 +1,5 @@
 // pages.c: see pages.h.
-#include "comm/pages.h"
+#include "device/host/pages.h"
 
 #include <errno.h>
 
@@ -97,7 +97,7 @@ static tt_pages_buffer *count_use(tt_pages *t, const void *buffer, size_t bytes)
   return b;
 }
 
-void tt_pages_use(tt_pages *t, const tt_pages_call *c)
+void tt_pages_use(tt_pages *t, const tt_buffer_use *c)
 {
   const void *buffers[] = {c->in, c->out};
   const size_t bytes[] = {c->in_bytes, c->out_bytes};

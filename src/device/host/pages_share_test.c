@@ -16,7 +16,7 @@ static uint64_t slow_clock(void);
 
 #define tt_map_huge slow_kernel
 #define tt_now_ns slow_clock
-#include "comm/pages.c"
+#include "device/host/pages.c"
 
 enum { HUGE_BYTES = 2 << 20, MIB = 1 << 20, BASE = 1 << 30 };
 
@@ -49,7 +49,7 @@ static void begin(uint64_t ns, int error)
 // them took at most. What they took together.
 static uint64_t calls(tt_pages *t, size_t mib, bool both, int n)
 {
-  tt_pages_call c = {.in = (void *)(uintptr_t)BASE,
+  tt_buffer_use c = {.in = (void *)(uintptr_t)BASE,
                      .in_bytes = mib * MIB,
                      .out = (void *)(2 * (uintptr_t)BASE),
                      .out_bytes = both ? mib * MIB : 0};

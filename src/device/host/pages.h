@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "device/device.h"
+
 #define TT_PAGES_SEEN 64 // buffers that are remembered
 #define TT_PAGES_USES 3  // of a buffer before it counts as one that comes back
 #define TT_PAGES_REST 16 // uses until its pages are looked at again: it may have been freed, and be other memory by now
@@ -26,7 +28,7 @@ typedef struct tt_pages_buffer {
   uint32_t refused; // in this round
 } tt_pages_buffer;
 
-// Of a communicator: the launching thread's.
+// Of a port: the launching thread's.
 typedef struct tt_pages {
   size_t huge;       // bytes of a huge page; 0: off
   size_t least;      // bytes of a buffer that is worth telling; SIZE_MAX: none is
@@ -37,13 +39,7 @@ typedef struct tt_pages {
   tt_pages_buffer seen[TT_PAGES_SEEN];
 } tt_pages;
 
-// A call's buffers; those that have no bytes do not count.
-typedef struct tt_pages_call {
-  const void *in, *out;
-  size_t in_bytes, out_bytes;
-} tt_pages_call;
-
 // On, if they are wanted, this machine has them and NCCL_HOST_HUGE_PAGES permits.
 void tt_pages_open(tt_pages *t, bool wanted);
 // The buffers are used once more. Never fails: what cannot be had is done without. Any kind of memory.
-void tt_pages_use(tt_pages *t, const tt_pages_call *c);
+void tt_pages_use(tt_pages *t, const tt_buffer_use *c);

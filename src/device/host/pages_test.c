@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "comm/pages.h"
+#include "device/host/pages.h"
 #include "os/map.h"
 
 enum { PAGES = 4 };
@@ -83,7 +83,7 @@ static void need_huge_pages(void)
 static void use(tt_pages *t, const void *p, size_t bytes, int times)
 {
   for (int i = 0; i < times; i++) {
-    tt_pages_use(t, &(tt_pages_call){.in = p, .in_bytes = bytes});
+    tt_pages_use(t, &(tt_buffer_use){.in = p, .in_bytes = bytes});
   }
 }
 
@@ -182,7 +182,7 @@ static void two_buffers(void **state)
   tt_pages t = {.huge = huge};
   unsigned char *in = map_pages(PAGES), *out = map_pages(PAGES);
   for (int i = 0; i < 20000 && huge_pages(in, PAGES) + huge_pages(out, PAGES) < 2 * PAGES; i++) {
-    tt_pages_use(&t, &(tt_pages_call){.in = in, .in_bytes = PAGES * huge, .out = out, .out_bytes = PAGES * huge});
+    tt_pages_use(&t, &(tt_buffer_use){.in = in, .in_bytes = PAGES * huge, .out = out, .out_bytes = PAGES * huge});
   }
   assert_int_equal(huge_pages(in, PAGES), PAGES);
   assert_int_equal(huge_pages(out, PAGES), PAGES);
