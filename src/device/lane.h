@@ -153,8 +153,10 @@ tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 typedef struct tt_stall {
   uint64_t since_ns, seen_ns; // the last look that found it moved was over, and the newest look began
   uint64_t waited_ns;         // since then, without the time in which this process did not run
-  uint64_t said_ns;           // `waited_ns` when that was last reported; 0: not yet
+  uint64_t next_ns;           // the time of waiting after which the next report is due
   uint64_t mark;              // where its lanes were
+  int cause;                  // rank that the last look found to be the cause; -1: none yet
+  bool said;                  // this rank has reported it
 } tt_stall;
 
 // A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.

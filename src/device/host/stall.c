@@ -17,7 +17,6 @@
 #define COPY_TURN_NS (25 * TT_NS_PER_MS) // and in a copy so much longer for each rank
 #define PROOF_NS (2 * TT_NS_PER_S)       // a deadlock is reported by lines first, and then is an error
 #define LOOK_MOST_NS (2 * TT_NS_PER_S)   // a longer time between two looks: the process did not run
-#define CHAIN_MOST 64                    // ranks that are followed
 #define TEXT_BYTES 1024
 
 // ---- what this rank shows
@@ -121,62 +120,64 @@ static bool stall_read(const tt_port *port, int rank, uint64_t now, tt_wait *out
          now < out->seen_ns + stall_fresh_ns(port, rank);
 }
 
-// Who waits for whom, from one rank on: `n` ranks that wait, each for the next one, and what they show, read once.
+// Does the rank wait for another one?
+static bool stall_waits(const tt_port *port, int rank, uint64_t now, tt_wait *out)
+{
+  return stall_read(port, rank, now, out) && !(out->how & TT_WAIT_BEHIND);
+}
+
+// Who waits for whom, from one rank on.
 typedef struct stall_chain {
-  int n, ranks[CHAIN_MOST];
-  tt_wait waits[CHAIN_MOST];
-  int cause;  // which the last one waits for
-  int circle; // the cause is the rank at this place; -1: it is none of them
+  int n;               // ranks that wait, each for the next one; in a circle as many as there are ranks
+  tt_wait first, last; // what the first and the last of them wait for
+  int last_rank;
+  int cause;   // for which the last one waits
+  bool circle; // it waits, too: in a circle, whose least rank it is
 } stall_chain;
 
-static int stall_place(const stall_chain *c, int rank)
-{
-  for (int i = 0; i < c->n; i++) {
-    if (c->ranks[i] == rank) {
-      return i;
-    }
-  }
-  return -1;
-}
-
+// Each rank is looked at once; pages may change meanwhile, so nothing but their number bounds the walk.
 static void stall_follow(stall_chain *c, const tt_port *port, int rank, uint64_t now)
 {
-  c->n = 0;
-  c->cause = rank;
-  c->circle = -1;
   tt_wait w;
-  while (c->n < CHAIN_MOST && c->circle < 0 && stall_read(port, c->cause, now, &w) && !(w.how & TT_WAIT_BEHIND)) {
-    c->ranks[c->n] = c->cause;
-    c->waits[c->n++] = w;
+  *c = (stall_chain){.cause = rank};
+  for (; c->n < port->nranks && stall_waits(port, c->cause, now, &w); c->n++) {
+    c->first = c->n == 0 ? w : c->first;
+    c->last = w;
+    c->last_rank = c->cause;
     c->cause = (int)w.peer;
-    c->circle = stall_place(c, c->cause);
   }
+  int at = c->cause, steps = 0;
+  for (; c->n == port->nranks && steps < port->nranks && stall_waits(port, at, now, &w); steps++) {
+    at = (int)w.peer;
+    c->cause = TT_MIN(c->cause, at);
+  }
+  c->circle = steps == port->nranks;
 }
 
-// One number for the cause of a chain: the rank; in a circle the least of its ranks.
-static int stall_name(const stall_chain *c)
+// Does the chain of this rank lead back to it, so that none of its ranks can ever move? Each waits for a message from
+// the next one and for nothing else. It began its last look after the next one had stopped moving: had that one sent
+// the message, it would have been found. So there is no first one to move, for plans of a communicator are over one
+// after the other. All are on this machine: over a network something may be under way. Each page is read once.
+static bool stall_is_deadlock(const tt_port *port, uint64_t now)
 {
-  int least = c->cause;
-  for (int i = c->circle; i >= 0 && i < c->n; i++) {
-    least = TT_MIN(least, c->ranks[i]);
+  tt_wait first, w, next;
+  if (!stall_waits(port, port->rank, now, &first)) {
+    return false;
   }
-  return least;
-}
-
-// Does the chain lead back to its first rank, so that none of them can ever move? Each waits for a message from the
-// next one and for nothing else. It began its last look after the next one had stopped moving: had that one sent the
-// message, it would have been found. So there is no first one to move, for plans of a communicator are over one after
-// the other. All are on this machine: over a network something may be under way.
-static bool stall_is_deadlock(const stall_chain *c, const tt_port *port, uint64_t now)
-{
-  for (int i = 0; i < c->n; i++) {
-    const tt_wait *w = &c->waits[i], *next = &c->waits[(i + 1) % c->n];
-    if (!stall_is_near(port, c->ranks[i]) || w->how != (TT_WAIT_RECEIVES | TT_WAIT_ALONE) ||
-        w->seen_ns < next->since_ns || now < w->since_ns + PROOF_NS) {
+  w = first;
+  for (int steps = 0; steps < port->nranks; steps++, w = next) {
+    int rank = (int)w.peer;
+    bool back = rank == port->rank;
+    next = first;
+    if (!stall_is_near(port, rank) || (!back && !stall_waits(port, rank, now, &next)) ||
+        w.how != (TT_WAIT_RECEIVES | TT_WAIT_ALONE) || w.seen_ns < next.since_ns || now < w.since_ns + PROOF_NS) {
       return false;
     }
+    if (back) {
+      return true;
+    }
   }
-  return c->circle == 0;
+  return false;
 }
 
 // ---- the verdict
@@ -209,12 +210,22 @@ static void stall_add_wait(stall_text *t, int rank, const tt_wait *w)
   }
 }
 
-static void stall_add_circle(stall_text *t, const stall_chain *c)
+// All waits from `first` on, up to it again. False: one is on another machine.
+static bool stall_add_circle(stall_text *t, const tt_port *port, int first, uint64_t now)
 {
-  for (int i = c->circle; i < c->n; i++) {
-    stall_add(t, i == c->circle ? "" : "; ");
-    stall_add_wait(t, c->ranks[i], &c->waits[i]);
-  }
+  tt_wait w;
+  bool near = true;
+  int rank = first, steps = 0;
+  do {
+    if (!stall_waits(port, rank, now, &w)) {
+      break; // it has just gone on
+    }
+    near &= stall_is_near(port, rank);
+    stall_add(t, steps == 0 ? "" : "; ");
+    stall_add_wait(t, rank, &w);
+    rank = (int)w.peer;
+  } while (rank != first && ++steps < port->nranks);
+  return near;
 }
 
 // What the process of the rank does, as far as the system knows.
@@ -262,7 +273,7 @@ static void stall_add_rank(stall_text *t, const tt_port *port, int rank, uint64_
 }
 
 // How many ranks of this machine wait for this cause. 0: one with a lower number than this one does, and reports it.
-static int stall_count(const tt_port *port, int name, uint64_t now, uint64_t warn_ns)
+static int stall_count(const tt_port *port, int cause, uint64_t now, uint64_t warn_ns)
 {
   int n = 1;
   stall_chain c;
@@ -271,24 +282,14 @@ static int stall_count(const tt_port *port, int name, uint64_t now, uint64_t war
       continue;
     }
     stall_follow(&c, port, i, now);
-    if (c.n > 0 && stall_name(&c) == name) {
-      if (i < port->rank && now >= c.waits[0].since_ns + warn_ns) {
+    if (c.n > 0 && c.cause == cause) {
+      if (i < port->rank && now - TT_MIN(now, c.first.since_ns) >= warn_ns) {
         return 0;
       }
       n++;
     }
   }
   return n;
-}
-
-static bool stall_is_local(const stall_chain *c, const tt_port *port)
-{
-  for (int i = 0; i < c->n; i++) {
-    if (!stall_is_near(port, c->ranks[i])) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // `n`: ranks of this machine that wait for the same cause; 0: not counted.
@@ -298,19 +299,21 @@ static void stall_verdict(stall_text *t, const tt_port *port, const stall_chain 
     stall_add(t, "rank %d waits for the network that reduces", port->rank);
     return;
   }
-  if (c->circle >= 0) {
-    stall_add(t, stall_is_local(c, port) ? "deadlock, ranks wait for each other: "
-                                         : "ranks of several machines wait for each other, and messages may be lost: ");
-    stall_add_circle(t, c);
+  if (c->circle) {
+    stall_text circle = {.length = 0};
+    stall_add(t, stall_add_circle(&circle, port, c->cause, now)
+                     ? "deadlock, ranks wait for each other: "
+                     : "ranks of several machines wait for each other, and messages may be lost: ");
+    stall_add(t, "%s", circle.text);
     return;
   }
-  stall_add_wait(t, c->ranks[0], &c->waits[0]);
+  stall_add_wait(t, port->rank, &c->first);
   stall_add(t, "; ");
   if (c->n > 1) {
-    stall_add_wait(t, c->ranks[c->n - 1], &c->waits[c->n - 1]);
+    stall_add_wait(t, c->last_rank, &c->last);
     stall_add(t, "; ");
   }
-  stall_add_rank(t, port, c->cause, c->waits[c->n - 1].sig, now);
+  stall_add_rank(t, port, c->cause, c->last.sig, now);
   if (n > 0) {
     stall_add(t, "; %d rank%s of this machine wait%s for it", n, n == 1 ? "" : "s", n == 1 ? "s" : "");
   }
@@ -336,7 +339,7 @@ static void stall_report(tt_plan *p, const stall_chain *c, uint64_t now)
   stall_text t = {.length = 0};
   const tt_port *port = p->port;
   const tt_rank_page *page = stall_page(port, c->cause);
-  int n = c->n == 0 ? 1 : stall_count(port, stall_name(c), now, stall_warn_ns(port));
+  int n = c->n == 0 ? 1 : stall_count(port, c->cause, now, stall_warn_ns(port));
   if (n == 0 || (page != NULL && atomic_load_explicit(&page->state, memory_order_acquire) >= TT_RANK_FAILED)) {
     return; // another rank reports it, or an error comes
   }
@@ -345,14 +348,14 @@ static void stall_report(tt_plan *p, const stall_chain *c, uint64_t now)
                (unsigned long long)(p->stall.waited_ns / TT_NS_PER_S),
                (unsigned long long)(p->stall.waited_ns / (TT_NS_PER_S / 10) % 10), (unsigned long long)port->hash,
                t.text);
-  p->stall.said_ns = p->stall.waited_ns;
+  p->stall.said = true;
 }
 
 static ncclResult_t stall_error(const tt_plan *p, const stall_chain *c, uint64_t now)
 {
   stall_text t = {.length = 0};
-  if (c->n > 0 && stall_is_deadlock(c, p->port, now)) {
-    stall_add_circle(&t, c);
+  if (stall_is_deadlock(p->port, now)) {
+    stall_add_circle(&t, p->port, p->port->rank, now);
     return tt_fail(ncclInvalidUsage, "deadlock: ranks wait for each other, and none can go on: %s", t.text);
   }
   if (p->stall.waited_ns >= stall_limit_ns(tt_params_get()->stall_error_ms)) {
@@ -375,7 +378,7 @@ static void stall_probe(const tt_port *port, int cause)
 // The plan has moved, or is complete, after it had not for a while.
 static void stall_moved(const tt_plan *p)
 {
-  if (p->stall.said_ns != 0) {
+  if (p->stall.said) {
     tt_warn_user("rank %d, communicator %#llx: goes on after %llu s", p->port->rank, (unsigned long long)p->port->hash,
                  (unsigned long long)(p->stall.waited_ns / TT_NS_PER_S));
     p->port->slow_waits++;
@@ -386,11 +389,12 @@ static void stall_moved(const tt_plan *p)
 ncclResult_t tt_stall_look(tt_plan *p, uint64_t seen_ns)
 {
   bool alone;
-  stall_chain c = {.circle = -1, .cause = p->port->rank};
+  stall_chain c = {.cause = p->port->rank};
   uint64_t mark = stall_mark(p), now = tt_now_ns();
   if (p->stall.since_ns == 0 || p->stall.mark != mark) {
     stall_moved(p);
-    p->stall = (tt_stall){.since_ns = now, .seen_ns = now, .mark = mark};
+    p->stall =
+        (tt_stall){.since_ns = now, .seen_ns = now, .next_ns = stall_warn_ns(p->port), .mark = mark, .cause = -1};
     return ncclSuccess;
   }
   p->stall.waited_ns += TT_MIN(seen_ns - TT_MIN(seen_ns, p->stall.seen_ns), LOOK_MOST_NS);
@@ -402,8 +406,10 @@ ncclResult_t tt_stall_look(tt_plan *p, uint64_t seen_ns)
     stall_probe(p->port, c.cause);
   }
   ncclResult_t res = stall_error(p, &c, now);
-  uint64_t next_ns = p->stall.said_ns == 0 ? stall_warn_ns(p->port) : 2 * p->stall.said_ns;
-  if (res == ncclSuccess && p->stall.waited_ns >= next_ns) {
+  bool steady = p->stall.cause == c.cause; // else a page may have been seen while it changed
+  p->stall.cause = c.cause;
+  if (res == ncclSuccess && steady && p->stall.waited_ns >= p->stall.next_ns) {
+    p->stall.next_ns = 2 * p->stall.waited_ns;
     stall_report(p, &c, now);
   }
   return res;
