@@ -76,7 +76,7 @@ count() {
   awk -f bench/counts/sum.awk bench/counts/stages "$tmp/$1.cases" $parts >>"$tmp/sums" || exit 1
 }
 
-for set in one two shm four; do
+for set in one two shm four queue4 queue8; do
   count $set
 done
 awk '$1 == "total" { printf "%-24s %6d %8.1f\n", $2, $3, $4 }' "$tmp/sums" >"$tmp/table"
@@ -86,7 +86,7 @@ case $mode in
     {
       echo "# Instructions and locked instructions of one rank's warm call of 8 bytes, with its share of the group and the wait; bench/counts.sh"
       echo "# compares, bench/counts.sh --update writes this file. one: one rank; two: two ranks of a process; shm: as ranks of two processes;"
-      echo "# four: ranks of a process."
+      echo "# four: ranks of a process; queue4, queue8: ranks of a process on two cores, by way of queues."
       cat "$tmp/table"
     } >$table.new && mv $table.new $table && cat $table
     ;;

@@ -7,11 +7,19 @@ function(tutti_fuzz_program name)
   add_executable(${name} ${ARGN})
   target_compile_options(${name} PRIVATE -Wno-missing-prototypes) # LLVMFuzzer… have no header
   target_link_libraries(${name} PRIVATE tutti_include)
+  if(name MATCHES "^fuzz_flight")
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tools/trace)
+    target_link_libraries(${name} PRIVATE trace_tool)
+  endif()
   if(TARGET perf_engine)
     target_link_libraries(${name} PRIVATE perf_engine)
   endif()
   target_link_libraries(${name} PRIVATE tutti_tools)
 endfunction()
+
+if(NOT TARGET trace_tool) # it needs jansson
+  list(FILTER fuzz_sources EXCLUDE REGEX "/fuzz_flight\\.c$")
+endif()
 
 foreach(file ${fuzz_sources})
   get_filename_component(name ${file} NAME_WE)

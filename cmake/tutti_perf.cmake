@@ -23,6 +23,7 @@ if(TARGET tutti_jansson AND perf_engine_sources)
       target_link_libraries(${name}_perf PRIVATE perf_engine nccl)
       # Found beside the library, before and after the installation.
       set_target_properties(${name}_perf PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../lib")
+      set_target_properties(${name}_perf PROPERTIES ENABLE_EXPORTS ON) # the profiler in tuning.c
       list(APPEND TUTTI_PERF_PROGRAMS ${name}_perf)
     endif()
   endforeach()

@@ -7,7 +7,8 @@ set(TUTTI_LONE_TESTS topo_browser.sh topo_explorer.sh topo_graph_files.sh topo_s
 # They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
 set(TUTTI_WAITING_TESTS
   bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
-  proxy_service_test tests_kill_test tests_kill_test_network tests_stall_test tests_wrong_init_test)
+  proxy_service_test tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
+  tests_stall_test tests_wrong_init_test)
 if(NOT TUTTI_SANITIZE) # else they compute meanwhile
   list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
 endif()

@@ -39,7 +39,7 @@ function(tutti_c_test file label seconds)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests ENABLE_EXPORTS ON)
   target_include_directories(${name} PRIVATE ${folder})
   target_link_libraries(${name} PRIVATE tutti_include tutti_cmocka)
-  if(TARGET perf_engine)
+  if(TARGET perf_engine AND NOT name MATCHES "^plugins_") # has a profiler of its own
     target_link_libraries(${name} PRIVATE perf_engine)
   endif()
   if(name MATCHES "hostcuda")
@@ -52,7 +52,7 @@ function(tutti_c_test file label seconds)
   elseif(name MATCHES "^bench_")
     target_link_libraries(${name} PRIVATE bench_full)
   elseif(name MATCHES "^plugins_profiler-trace")
-    target_link_libraries(${name} PRIVATE trace_plugin_static)
+    target_link_libraries(${name} PRIVATE trace_plugin_static tutti_jansson)
   endif()
   if(name MATCHES "_model_test$")
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/explore.c)
@@ -116,7 +116,8 @@ if(TARGET tutti_cmocka AND NOT TUTTI_FUZZ)
 endif()
 
 # What holds in shared memory holds over the network: the same programs once more with every pair on sockets.
-set(TUTTI_NETWORK_TESTS tests_group_test tests_kill_test tests_leak_test tests_life_test)
+set(TUTTI_NETWORK_TESTS tests_churn_test tests_elastic_test tests_group_test tests_kill_test tests_leak_test tests_life_test
+  tests_mismatch_matrix_test tests_one_sided_matrix_test tests_one_sided_test tests_register_map_test)
 if(NOT TUTTI_SANITIZE) # arithmetic, and minutes
   list(APPEND TUTTI_NETWORK_TESTS tests_bits_test)
 endif()

@@ -35,3 +35,20 @@ if(NOT TUTTI_FUZZ)
   install(TARGETS tutti-tune RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-tune.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
+
+# tools/why/ becomes bin/tutti-why.
+file(GLOB why_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/why/*.c)
+if(NOT TUTTI_FUZZ)
+  add_executable(tutti-why ${why_tool_sources})
+  target_link_libraries(tutti-why PRIVATE tutti_tools)
+  install(TARGETS tutti-why RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/tutti-why.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+endif()
+
+# tools/ras/ becomes bin/ncclras; it is a client of the library's RAS thread, and links nothing.
+if(NOT TUTTI_FUZZ)
+  add_executable(ncclras ${PROJECT_SOURCE_DIR}/tools/ras/main.c)
+  target_link_libraries(ncclras PRIVATE tutti_include)
+  install(TARGETS ncclras RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/ncclras.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+endif()

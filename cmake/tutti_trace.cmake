@@ -9,7 +9,8 @@ target_include_directories(trace_plugin PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(trace_plugin PRIVATE Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(trace_plugin PROPERTIES OUTPUT_NAME nccl-profiler-trace PREFIX lib LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
-target_link_options(trace_plugin PRIVATE -Wl,-z,nodelete)
+# Its table is its own, whatever the program that loads it exports under the same name (the perf programs do).
+target_link_options(trace_plugin PRIVATE -Wl,-z,nodelete -Wl,-Bsymbolic)
 install(TARGETS trace_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 
 # For the tests beside the code.
@@ -24,7 +25,7 @@ set_target_properties(nccl PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH 
 file(GLOB trace_tool_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tools/trace/*.c)
 list(FILTER trace_tool_sources EXCLUDE REGEX "_test\\.c$")
 list(REMOVE_ITEM trace_tool_sources ${PROJECT_SOURCE_DIR}/tools/trace/main.c)
-if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
+if(TARGET tutti_jansson)
   # The page of `tutti-trace report`.
   foreach(part css html js)
     tutti_embed(trace_tool_sources xt_page_${part} tools/trace/page.${part})
@@ -32,6 +33,8 @@ if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   add_library(trace_tool STATIC ${trace_tool_sources})
   set_target_properties(trace_tool PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tools)
   target_link_libraries(trace_tool PUBLIC tutti_jansson m)
+endif()
+if(TARGET tutti_jansson AND NOT TUTTI_FUZZ)
   add_executable(tutti-trace ${PROJECT_SOURCE_DIR}/tools/trace/main.c)
   target_link_libraries(tutti-trace PRIVATE trace_tool)
   install(TARGETS tutti-trace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

@@ -1,6 +1,6 @@
-// nccl.h: the public interface of Tutti, a collective-communication library with NCCL's API and ABI (level 2.30.7).
+// nccl.h: the public interface of Tutti, a collective-communication library with NCCL's API and ABI (level 2.32.3).
 //
-// Names, values, struct layouts and prototypes are those of NCCL 2.30.7, so that a program compiled against either
+// Names, values, struct layouts and prototypes are those of NCCL 2.32.3, so that a program compiled against either
 // header runs with either library. What this header adds to NCCL's is marked "Tutti:"; functions of our own live in
 // tutti.h.
 //
@@ -44,24 +44,26 @@
 #endif
 #endif
 
-// Tutti: without CUDA's headers, the same opaque type under the same names, so that both kinds of program link with
+// Tutti: without CUDA's headers, the same opaque types under the same names, so that both kinds of program link with
 // each other.
 #if !defined(TUTTI_HAVE_CUDA_RUNTIME_H) && !defined(TUTTI_CUDA_STREAM_DECLARED)
 #define TUTTI_CUDA_STREAM_DECLARED 1
 struct CUstream_st;
 typedef struct CUstream_st *cudaStream_t;
+struct CUevent_st;
+typedef struct CUevent_st *cudaEvent_t;
 #endif
 
 // Scripts read these lines: one blank between name and value.
 // clang-format off
 #define NCCL_MAJOR 2
-#define NCCL_MINOR 30
-#define NCCL_PATCH 7
+#define NCCL_MINOR 32
+#define NCCL_PATCH 3
 #define NCCL_SUFFIX ""
 
 // The version as one comparable number. Up to 2.8 the minor number weighed 100 and the major 1000; since 2.9 the major
 // weighs 10000.
-#define NCCL_VERSION_CODE 23007
+#define NCCL_VERSION_CODE 23203
 #define NCCL_VERSION(X, Y, Z) (((X) <= 2 && (Y) <= 8) ? (X) * 1000 + (Y) * 100 + (Z) : (X) * 10000 + (Y) * 100 + (Z))
 // clang-format on
 
@@ -120,6 +122,8 @@ typedef enum {
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01  // every rank gives the same offset of a buffer of the same size
 #define NCCL_WIN_STRICT_ORDERING 0x02 // writes of one rank to the window become visible in the order of the calls
+#define NCCL_WIN_GIN_ONLY 0x04        // GPU only
+#define NCCL_WIN_CFT_COUNTED 0x08     // GPU only
 
 // Windows start at a multiple of this many bytes.
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
@@ -128,6 +132,23 @@ typedef enum {
 #define NCCL_CTA_POLICY_DEFAULT 0x00
 #define NCCL_CTA_POLICY_EFFICIENCY 0x01
 #define NCCL_CTA_POLICY_ZERO 0x02
+
+// Values of ncclConfig_t.hostCftMode: GPU only.
+typedef enum {
+  ncclHostCftDefault = NCCL_CONFIG_UNDEF_INT,
+  ncclHostCftEnable = 1,
+  ncclHostCftDisable = 2,
+  ncclHostCftFallback = 3
+} ncclHostCftMode_t;
+
+// Bits of ncclConfig_t.nvlsHostMode: GPU only.
+typedef enum {
+  ncclNvlsHostModeDefault = NCCL_CONFIG_UNDEF_INT,
+  ncclNvlsHostModeEnable = 0,
+  ncclNvlsHostModeDisableTransport = 1,
+  ncclNvlsHostModeDisableSymmetricMultimem = 2,
+  ncclNvlsHostModeDisable = INT_MAX
+} ncclNvlsHostMode_t;
 
 // Flags of ncclCommShrink: let work of the parent end by itself, or stop it first (the choice after a rank died).
 #define NCCL_SHRINK_DEFAULT 0x00
@@ -142,14 +163,14 @@ typedef enum {
 // Settings of one communicator. Always start from NCCL_CONFIG_INITIALIZER, then set what should differ from the
 // default. A member that was not set follows the environment; where the environment names a value, the environment
 // wins. Strings need to live during the call only. On the host device an execution unit ("CTA") is a channel.
-typedef struct ncclConfig_v23000 {
+typedef struct ncclConfig_v23100 {
   size_t size;             // sizeof(ncclConfig_t) in the program; set by the initialiser
   unsigned int magic;      // NCCL_API_MAGIC; set by the initialiser
   unsigned int version;    // NCCL_VERSION_CODE in the program; set by the initialiser
   int blocking;            // 1: calls return when they are done (default). 0: they may return ncclInProgress
   int cgaClusterSize;      // 0…8, GPU only: thread blocks per cluster
   int minCTAs;             // fewest channels, at least 1; above 64 counts as 64
-  int maxCTAs;             // most channels, at least minCTAs; above 64 counts as 64
+  int maxCTAs;             // most channels, at least minCTAs where both are set; above 64 counts as 64
   const char *netName;     // network to use ("Socket", "IB", a plugin's name)
   int splitShare;          // 1: children of ncclCommSplit share the parent's resources
   int trafficClass;        // traffic class that the network gets told, 0 or more
@@ -164,6 +185,11 @@ typedef struct ncclConfig_v23000 {
   int numRmaCtx;           // contexts for one-sided operations, at least 0
   int maxP2pPeers;         // most peers that this rank sends to or receives from
   int graphStreamOrdering; // 1: launches from graphs and streams keep the order of the calls
+  int launchOrderImplicit; // 1: launches of several communicators on one device keep the order of the calls
+  int numRmaSig;           // signals of each context for one-sided operations, at least 0
+  int rmaEagerInit;        // 1: one-sided operations are set up with the communicator, 0: with the first window
+  int hostCftMode;         // GPU only: an ncclHostCftMode_t
+  int nvlsHostMode;        // GPU only: bits of ncclNvlsHostMode_t
 } ncclConfig_t;
 
 #define NCCL_CONFIG_INITIALIZER                          \
@@ -189,6 +215,85 @@ typedef struct ncclConfig_v23000 {
         NCCL_CONFIG_UNDEF_INT, /* numRmaCtx */           \
         NCCL_CONFIG_UNDEF_INT, /* maxP2pPeers */         \
         NCCL_CONFIG_UNDEF_INT, /* graphStreamOrdering */ \
+        NCCL_CONFIG_UNDEF_INT, /* launchOrderImplicit */ \
+        NCCL_CONFIG_UNDEF_INT, /* numRmaSig */           \
+        NCCL_CONFIG_UNDEF_INT, /* rmaEagerInit */        \
+        NCCL_CONFIG_UNDEF_INT, /* hostCftMode */         \
+        NCCL_CONFIG_UNDEF_INT, /* nvlsHostMode */        \
+  }
+
+// An option of one library for one call: a list, in any order, without two of the same key. A library passes over the
+// options of other vendors. tutti.h has this one's.
+typedef struct ncclConfigExt {
+  struct ncclConfigExt *next; // NULL: the last
+  struct {
+    int vendorId; // 1 to 2^24 - 1: whose option it is
+    int optionId; // which one of that vendor
+  } key;
+  union {
+    int i;
+    const char *s;
+    void *raw;
+  } val;
+} ncclConfigExt_t;
+
+// Settings of one call of a nccl…Config function: always start from NCCL_COLLCONFIG_INITIALIZER. Give the same on all
+// ranks, but for the tag and the event. Read during the call only, the event excepted. The environment wins over a
+// call's settings, a call's over the communicator's.
+typedef struct ncclCollConfig_v23200 {
+  size_t size;              // sizeof(ncclCollConfig_t) in the program; set by the initialiser
+  unsigned int magic;       // NCCL_API_MAGIC; set by the initialiser
+  unsigned int version;     // NCCL_VERSION_CODE in the program; set by the initialiser
+  ncclConfigExt_t *ext;     // NULL: none
+  int minCTAs;              // 1…64: accepted; other values are ignored
+  int maxCTAs;              // 1…64: most channels, not more than the communicator's; other values are ignored
+  int nvlsCTAs;             // GPU only
+  int cgaClusterSize;       // GPU only
+  const char *algSelection; // which algorithms may be used, as "RING_LL,TREE+^TREE_LL". NULL or "": all
+  int forceAlgSelection;    // 1: a selection that cannot be used is an error (default). 0: it is ignored
+  int CTAPolicy;            // NCCL_CTA_POLICY_… bits
+  uint64_t userProfilerTag; // for profilers
+  cudaEvent_t launchCompletionEvent; // recorded on the call's stream when the operation starts; NULL: none. At most one
+                                     // per communicator in a group
+} ncclCollConfig_t;
+
+#define NCCL_COLLCONFIG_INITIALIZER                        \
+  {                                                        \
+    sizeof(ncclCollConfig_t),  /* size */                  \
+        NCCL_API_MAGIC,        /* magic */                 \
+        NCCL_VERSION_CODE,     /* version */               \
+        NCCL_CONFIG_UNDEF_PTR, /* ext */                   \
+        NCCL_CONFIG_UNDEF_INT, /* minCTAs */               \
+        NCCL_CONFIG_UNDEF_INT, /* maxCTAs */               \
+        NCCL_CONFIG_UNDEF_INT, /* nvlsCTAs */              \
+        NCCL_CONFIG_UNDEF_INT, /* cgaClusterSize */        \
+        NCCL_CONFIG_UNDEF_PTR, /* algSelection */          \
+        1,                     /* forceAlgSelection */     \
+        NCCL_CONFIG_UNDEF_INT, /* CTAPolicy */             \
+        0,                     /* userProfilerTag */       \
+        NCCL_CONFIG_UNDEF_PTR, /* launchCompletionEvent */ \
+  }
+
+// How ncclSetEncryption protects what the library sends over TCP: not, or by a key that all processes share.
+#define NCCL_ENCRYPTION_MODE_NONE 0
+#define NCCL_ENCRYPTION_MODE_PSK 1
+
+// Start from NCCL_ENCRYPTION_CONFIG_INITIALIZER.
+typedef struct ncclEncryptionConfig_v23200 {
+  size_t size;          // set by the initialiser
+  unsigned int magic;   // set by the initialiser
+  unsigned int version; // set by the initialiser
+  int mode;             // NCCL_ENCRYPTION_MODE_…
+  const char *psk;      // the key, a text of at least 32 characters; read during the call only
+} ncclEncryptionConfig_t;
+
+#define NCCL_ENCRYPTION_CONFIG_INITIALIZER        \
+  {                                               \
+    sizeof(ncclEncryptionConfig_t), /* size */    \
+        NCCL_API_MAGIC,             /* magic */   \
+        NCCL_VERSION_CODE,          /* version */ \
+        NCCL_ENCRYPTION_MODE_NONE,  /* mode */    \
+        NCCL_CONFIG_UNDEF_PTR,      /* psk */     \
   }
 
 // What ncclGroupSimulateEnd answers. Start from NCCL_SIM_INFO_INITIALIZER.
@@ -313,6 +418,12 @@ void pncclResetDebugInit(void);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId);
 ncclResult_t pncclGetUniqueId(ncclUniqueId *uniqueId);
 
+// Encrypts the connections that the library makes from now on. Call it before ncclGetUniqueId, with the same key
+// everywhere. NULL, or NCCL_ENCRYPTION_MODE_NONE: no encryption. Errors: ncclInvalidArgument (a config without its
+// initialiser, another mode, a key that is NULL or shorter than 32 characters), ncclSystemError (no OpenSSL 3).
+ncclResult_t ncclSetEncryption(const ncclEncryptionConfig_t *config);
+ncclResult_t pncclSetEncryption(const ncclEncryptionConfig_t *config);
+
 // Makes rank `rank` (0…nranks-1, each once) of a communicator of `nranks`, on the calling thread's device. Another
 // number gives ncclInvalidArgument at once, no other rank learns of it, and the ticket stays usable.
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank);
@@ -369,7 +480,10 @@ ncclResult_t pncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId *uniq
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t pncclCommFinalize(ncclComm_t comm);
 
-// Frees the communicator; finalises it first when that has not been done. NULL does nothing.
+// Frees the communicator; finalises it first when that has not been done. NULL does nothing. While the communicator is
+// healthy its queued operations complete first, so this waits for peers that have not called them yet. It does not wait
+// for a peer that has died, left or aborted, and not at all for peers after a failure or a revocation. Another thread's
+// ncclCommAbort ends the wait.
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t pncclCommDestroy(ncclComm_t comm);
 
@@ -520,6 +634,56 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
                          ncclComm_t comm, cudaStream_t stream);
 ncclResult_t pncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                           ncclComm_t comm, cudaStream_t stream);
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Collectives with settings of one call. `config` NULL: as the function without Config. Errors besides that function's:
+// ncclInvalidArgument for a config without its initialiser or with a value that it cannot have, and for an
+// algSelection that is wrong or cannot be used while forceAlgSelection is 1.
+// ---------------------------------------------------------------------------------------------------------------------
+
+ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                 ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t pncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+
+ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t pncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+
+ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                              const ncclCollConfig_t *config);
+ncclResult_t pncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
+                               const ncclCollConfig_t *config);
+
+ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t pncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+
+ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                                     ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                     const ncclCollConfig_t *config);
+ncclResult_t pncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                      const ncclCollConfig_t *config);
+
+ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t pncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+
+ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t pncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+
+ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+ncclResult_t pncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Between two ranks. Sends and receives of one pair of ranks match in the order of the calls. Those that need each

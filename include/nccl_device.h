@@ -1,4 +1,4 @@
-// nccl_device.h: the host side of NCCL's device API (level 2.30.7): what programs include beside nccl.h since
+// nccl_device.h: the host side of NCCL's device API (level 2.32.3): what programs include beside nccl.h since
 // NCCL 2.28.
 //
 // Kernels of a program reach peers through this API on GPUs. Tutti runs on host memory and has no device code: the

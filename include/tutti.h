@@ -21,6 +21,17 @@ extern "C" {
 
 typedef struct tuttiEvent *tuttiEvent_t;
 
+// Options of one call for ncclCollConfig_t.ext (key.vendorId TUTTI_VENDOR_ID; the value is val.i). The same on all
+// ranks. STALL_ERROR_MS: milliseconds without progress after which this call fails with ncclTimeout, in place of
+//   NCCL_STALL_ERROR_MS. 0: never.
+// RANK_ORDER: 1: every element is summed in the order of the ranks, 0 to n-1, with one rounding. So its bits do not
+//   depend on the message's size, on the machine or on the transport. Each rank gets the whole message of every other:
+//   slow for large ones. It uses the algorithm Oneshot. 0: as the library chooses, which is the same in every run of
+//   the same call on the same machine anyway. Functions that reduce nothing are not affected.
+#define TUTTI_VENDOR_ID 0x747474
+#define TUTTI_OPTION_STALL_ERROR_MS 1
+#define TUTTI_OPTION_RANK_ORDER 2
+
 // Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for
 // everything.
 typedef enum {
@@ -210,6 +221,24 @@ ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t 
 // how many there are. From any thread, also while others wait for these operations; not while the communicator is
 // destroyed.
 ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count);
+
+// What the communicator does just now. *json becomes a text, which the caller frees with free():
+//   rank, nranks, hash, name, state, error; ranks: what this machine's ranks show, each with pid, process (what it
+//   does), state, operation (number of its last collective; 0: a message), call, and waits: null, or for (rank; -1: for
+//   other work of its stream), to, in, seconds; verdict: class, cause (rank; -1: none), pid, process, seconds, text
+//   (docs/hangs.md); operations: the last 16.
+// A rank shows what it waits for once it has waited for NCCL_PEER_CHECK_MS. From any thread, also while others wait;
+// not while the communicator is created or destroyed.
+ncclResult_t tuttiCommDiagnose(ncclComm_t comm, char **json);
+
+// The flight recorder: the last NCCL_FLIGHT_RECORDER_SIZE operations of each communicator. *json becomes a text, which
+// the caller frees with free(): the communicators of this rank of the job and their operations, the oldest first, with
+// the fields of torch's flight recorder; one-sided operations in a list of their own (docs/hangs.md). From any thread,
+// also while others call; not while the communicator is destroyed.
+ncclResult_t tuttiCommFlightRecorder(ncclComm_t comm, char **json);
+// Writes files `<prefix><rank>`, one for each rank of the job in this process, in the format of
+// NCCL_FLIGHT_RECORDER_FORMAT. From any thread. ncclSystemError: a file could not be written; the others are there.
+ncclResult_t tuttiFlightRecorderDump(const char *prefix);
 
 // ---- Graphs ----
 //

@@ -8,6 +8,7 @@
 #include "fail.h"
 #include "job.h"
 #include "system.h"
+#include "tuning.h"
 
 double perf_factor_others(int nranks)
 {
@@ -281,6 +282,10 @@ static int launch_job(perf_job *j, int argc, char **argv, const char *notes)
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (!perf_find_place(&j->o, &place, &hint)) {
     return PERF_EXIT_USAGE;
+  }
+  if (j->o.tuning && !perf_tuning_prepare()) {
+    perf_say("-U: no memory");
+    return PERF_EXIT_INTERNAL;
   }
   if (!perf_launch(&j->o, &place, &j->world)) {
     return PERF_EXIT_INTERNAL;

@@ -1,5 +1,5 @@
-// fail.h: the end of a job that went wrong. Whoever detects an error says so and ends the process; the launcher ends
-// the others.
+// fail.h: the end of a job that went wrong. The rank that detects an error says so and ends its process; the launcher
+// ends the others.
 #pragma once
 #include <stdbool.h>
 

@@ -108,7 +108,7 @@ perf_json *perf_json_open(const char *path, int argc, char *const *argv, int lib
   snprintf(note, size, "# Writing JSON output to %s\n", used);
   pthread_mutex_init(&j->lock, NULL);
   j->top = json_object();
-  json_object_set_new(j->top, "version", json_integer(3));
+  json_object_set_new(j->top, "version", json_integer(4));
   json_object_set_new(j->top, "start_time", now());
   json_object_set_new(j->top, "args", string_list(argc, argv));
   json_object_set_new(j->top, "env", environment_list());
@@ -208,6 +208,29 @@ static json_t *iterations_object(const perf_options *o, const perf_result *r, in
   return v;
 }
 
+static json_t *word_or_null(const char *word)
+{
+  return *word ? string_of(word) : json_null();
+}
+
+static json_t *count_or_null(int count)
+{
+  return count ? json_integer(count) : json_null();
+}
+
+static json_t *tuning_object(const perf_tuning *t)
+{
+  json_t *v = json_object();
+  json_object_set_new(v, "implementation", word_or_null(t->implementation));
+  json_object_set_new(v, "algo", word_or_null(t->algo));
+  json_object_set_new(v, "proto", word_or_null(t->proto));
+  json_object_set_new(v, "variant", word_or_null(t->variant));
+  json_object_set_new(v, "#channels", count_or_null(t->channels));
+  json_object_set_new(v, "#warps", count_or_null(t->warps));
+  json_object_set_new(v, "chunk", count_or_null(t->chunk));
+  return v;
+}
+
 void perf_json_row(perf_json *j, const perf_options *o, const perf_row *row, int procs)
 {
   static const char *const names[] = {"out_of_place", "in_place"};
@@ -229,6 +252,9 @@ void perf_json_row(perf_json *j, const perf_options *o, const perf_row *row, int
     if (row->result[i].times) {
       json_object_set_new(v, iteration_names[i], iterations_object(o, &row->result[i], procs));
     }
+  }
+  if (o->tuning) {
+    json_object_set_new(v, "tuning", tuning_object(&row->tuning));
   }
   json_object_set_new(v, "actual_iterations", json_integer(o->iters));
   json_object_set_new(v, "experiment_name", json_string(""));

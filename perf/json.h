@@ -1,4 +1,4 @@
-// json.h: the results as a JSON file (-J), with the keys of nccl-tests' version 3.
+// json.h: the results as a JSON file (-J), with the keys of nccl-tests' version 4.
 #pragma once
 #include "report.h"
 

@@ -20,7 +20,7 @@ typedef struct waiter {
 struct perf_monitor {
   pthread_t thread;
   bool running;
-  pthread_mutex_t lock; // of all below but the waiters, and of who writes to the terminal
+  pthread_mutex_t lock; // of all below but the waiters, and of threads that write to the terminal
   pthread_cond_t stop_now;
   bool stop, progress, shown;
   size_t done, total, size;

@@ -84,6 +84,8 @@ static const option_row rows[] = {
      "time each iteration and print four more columns"},
     {'K', "per_iter_skip", ARG_INT, AT(per_iter_skip), 0, INT_MAX, "count",
      "number of first iterations that the columns of -I leave out"},
+    {'U', "report_tuning", ARG_INT, AT(tuning), 0, 1, "0/1",
+     "say how each size is carried out: algorithm, protocol, channels, chunk"},
     {'h', "help", ARG_NONE, 0, 0, 0, NULL, "this text"},
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };

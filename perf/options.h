@@ -1,6 +1,6 @@
 // options.h: the command line of a perf program, as a pure function: no global state, no output, no exit.
 //
-// Names, letters and argument forms are those of nccl-tests 2.19.6; -P is ours.
+// Names, letters and argument forms are those of nccl-tests 2.21; -P and -B are ours.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ typedef struct perf_options {
   int average;        // 0 rank 0, 1 average, 2 least, 3 greatest
   int local_register; // 0 none, 1 ncclCommRegister, 2 symmetric windows
   int cta_policy;     // -1: not given
-  int device_impl, device_ctas, memory, unalign, per_iter, per_iter_skip;
+  int device_impl, device_ctas, memory, unalign, per_iter, per_iter_skip, tuning;
   const char *output_file; // points into argv, or NULL
 } perf_options;
 

@@ -96,12 +96,13 @@ static void test_every_letter(void **state)
   (void)state;
   assert_int_equal(parse("-P 2 -t 1 -g 1 -b 1K -e 2K -i 1K -f 1 -n 5 -m 2 -w 3 -N 0 -p 1 -c 0 -o max -d half -r 1 -z 3 "
                          "-y 1 -T 9 -C 1 -S 1 "
-                         "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2"),
+                         "-J x.json -a 3 -R 2 -x 1 -D 1 -V 8 -M 1 -u 3 -I 1 -K 2 -U 1"),
                    PERF_RUN);
   assert_non_null(strstr(text.buf, "-V 8"));
   assert_non_null(strstr(text.buf, "-x 1"));
   assert_string_equal(o.output_file, "x.json");
   assert_int_equal(o.per_iter_skip, 2);
+  assert_int_equal(o.tuning, 1);
   assert_int_equal(o.blocking, 3);
   assert_int_equal(o.procs, 2);
 }
@@ -122,6 +123,7 @@ static void test_bad(void **state)
   assert_bad("-n 3x", "-n,--iters '3x': not a whole number");
   assert_bad("-n 99999999999999999999", "not a whole number");
   assert_bad("-f 0", "-f,--stepfactor '0'");
+  assert_bad("-U 2", "-U,--report_tuning '2': must be 0 to 1");
   assert_bad("-w -1", "-w,--warmup_iters '-1'");
   assert_bad("-t 0", "-t,--nthreads '0'");
   assert_bad("-z 4", "-z,--blocking '4'");

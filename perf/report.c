@@ -8,7 +8,7 @@
 
 #include "nccl.h"
 
-#define NCCL_TESTS_LEVEL "2.19.6" // whose options and columns these are
+#define NCCL_TESTS_LEVEL "2.21.0" // whose options and columns these are
 
 // A string being appended to.
 typedef struct text {
@@ -132,7 +132,7 @@ void perf_report_device(const perf_device *d, char *buf, size_t size)
 }
 
 static void add_columns(text *t, const perf_options *o, const char *const *five, const char *const *measured,
-                        const char *stamp)
+                        const char *const *tuning, const char *stamp)
 {
   add(t, "# %10s  %12s  %8s  %6s  %6s", five[0], five[1], five[2], five[3], five[4]);
   for (int side = 0; side < 2; side++) {
@@ -140,6 +140,10 @@ static void add_columns(text *t, const perf_options *o, const char *const *five,
     for (int i = 4; o->per_iter && i < 8; i++) {
       add(t, "  %7s", measured[i]);
     }
+  }
+  if (o->tuning) {
+    add(t, "  %14s  %14s  %6s  %21s  %9s  %6s  %8s", tuning[0], tuning[1], tuning[2], tuning[3], tuning[4], tuning[5],
+        tuning[6]);
   }
   add(t, " %*s\n", o->timestamps ? 19 : 0, o->timestamps ? stamp : "");
 }
@@ -151,6 +155,8 @@ void perf_report_columns(const perf_options *o, char *buf, size_t size)
   const char *const names[] = {
       o->cputime ? "cputime" : "time", "algbw", "busbw", "#wrong", "i_min", "i_max", "i_p99", "i_cv%"};
   static const char *const measured[] = {"(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)", "(%)"};
+  static const char *const tuning[] = {"implementation", "algo", "proto", "variant", "#channels", "#warps", "chunk"};
+  static const char *const tuning_units[] = {"", "", "", "", "", "", "(B)"};
   text t = text_in(buf, size);
   add(&t, "#\n# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
   if (o->per_iter) {
@@ -158,8 +164,8 @@ void perf_report_columns(const perf_options *o, char *buf, size_t size)
   } else {
     add(&t, "%11sout-of-place%23sin-place%10s\n", "", "", "");
   }
-  add_columns(&t, o, five, names, "timestamp");
-  add_columns(&t, o, units, measured, "%Y-%m-%d %H:%M:%S");
+  add_columns(&t, o, five, names, tuning, "timestamp");
+  add_columns(&t, o, units, measured, tuning_units, "%Y-%m-%d %H:%M:%S");
 }
 
 static void add_result(text *t, const perf_options *o, const perf_result *r)
@@ -186,12 +192,38 @@ static void add_result(text *t, const perf_options *o, const perf_result *r)
   }
 }
 
+static void add_word(text *t, int width, const char *word)
+{
+  add(t, "  %*s", width, *word ? word : "N/A");
+}
+
+static void add_count(text *t, int width, int count)
+{
+  char digits[16];
+  snprintf(digits, sizeof(digits), "%d", count);
+  add_word(t, width, count ? digits : "");
+}
+
+static void add_tuning(text *t, const perf_tuning *u)
+{
+  add_word(t, 14, u->implementation);
+  add_word(t, 14, u->algo);
+  add_word(t, 6, u->proto);
+  add_word(t, 21, u->variant);
+  add_count(t, 9, u->channels);
+  add_count(t, 6, u->warps);
+  add_count(t, 8, u->chunk);
+}
+
 void perf_report_row(const perf_options *o, const perf_row *row, const char *stamp, char *buf, size_t size)
 {
   text t = text_in(buf, size);
   add(&t, "%12zu  %12zu  %8s  %6s  %6d", row->bytes, row->count, row->type, row->op, row->root);
   add_result(&t, o, &row->result[0]);
   add_result(&t, o, &row->result[1]);
+  if (o->tuning) {
+    add_tuning(&t, &row->tuning);
+  }
   if (stamp) {
     add(&t, "%21s", stamp);
   }

@@ -1,4 +1,4 @@
-// report.h: the table on standard output, column for column that of nccl-tests 2.19.6. Everything is formatted into
+// report.h: the table on standard output, column for column that of nccl-tests 2.21. Everything is formatted into
 // strings.
 #pragma once
 #include <stdbool.h>
@@ -22,12 +22,22 @@ typedef struct perf_result {
   double *rows;          // with -I and several processes: procs * iters, greatest over each process's ranks
 } perf_result;
 
+// How the library carried an operation out, out of place (-U). A text that is "" and a number that is 0: not known, or
+// without a meaning.
+typedef struct perf_tuning {
+  char implementation[16]; // "collective", "symmetric" (windows), "p2p" (made of sends and receives)
+  char algo[24], proto[16], variant[40];
+  int channels, warps;
+  int chunk; // bytes of a message, at most
+} perf_tuning;
+
 // One line.
 typedef struct perf_row {
   size_t bytes, count;
   const char *type, *op;
   int root;
   perf_result result[2]; // out of place, in place
+  perf_tuning tuning;    // with -U
 } perf_row;
 
 // One rank's device.

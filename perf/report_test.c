@@ -135,6 +135,26 @@ static void test_more_columns(void **state)
   assert_int_equal(strlen(tiny), 9);
 }
 
+static void test_tuning(void **state)
+{
+  (void)state;
+  char buf[2048];
+  perf_row r = row;
+  perf_options o = options_of(3, (char *[]){"x", "-U", "1"});
+  perf_report_columns(&o, buf, sizeof(buf));
+  assert_non_null(strstr(buf, "  #wrong  implementation            algo   proto                variant  #channels  "
+                              "#warps     chunk \n"));
+  assert_non_null(strstr(buf, "                 (B) \n"));
+  r.tuning = (perf_tuning){"collective", "COLLNET_DIRECT", "SIMPLE", "COLLNET_DIRECT_SIMPLE", 12, 1, 524288};
+  perf_report_row(&o, &r, NULL, buf, sizeof(buf));
+  assert_non_null(strstr(buf,
+                         "     N/A      collective  COLLNET_DIRECT  SIMPLE  COLLNET_DIRECT_SIMPLE         12       "
+                         "1    524288\n"));
+  perf_report_row(&o, &row, "2025-01-31 10:20:30", buf, sizeof(buf)); // nothing known
+  assert_non_null(strstr(buf, "     N/A             N/A             N/A     N/A                    N/A        N/A     "
+                              "N/A       N/A  2025-01-31 10:20:30\n"));
+}
+
 static void test_memory_line(void **state)
 {
   (void)state;
@@ -222,6 +242,7 @@ static void test_json(void **state)
   assert_string_equal(json_string_value(json_object_get(json_object_get(top, "average_bus_bandwidth"), "okay")),
                       "unchecked");
   assert_int_equal(json_array_size(json_object_get(top, "errors")), 0);
+  assert_int_equal(json_integer_value(json_object_get(top, "version")), 4);
   json_decref(top);
   perf_json *j = perf_json_open(path, 0, NULL, 0, note, sizeof(note)); // exists: the next name is taken
   snprintf(second, sizeof(second), "%s.0", path);
@@ -234,11 +255,29 @@ static void test_json(void **state)
   rmdir(folder);
 }
 
+static void test_json_tuning(void **state)
+{
+  (void)state;
+  char path[] = "/tmp/perf_report_test_XXXXXX.json";
+  int f = mkstemps(path, 5);
+  assert_true(f >= 0);
+  close(f);
+  unlink(path);
+  perf_options o = options_of(5, (char *[]){"x", "-n", "2", "-U", "1"});
+  json_t *top = write_and_load(path, &o);
+  json_t *tuning = json_object_get(json_array_get(json_object_get(top, "results"), 0), "tuning");
+  assert_keys(tuning, "implementation algo proto variant #channels #warps chunk");
+  assert_true(json_is_null(json_object_get(tuning, "algo")) && json_is_null(json_object_get(tuning, "chunk")));
+  json_decref(top);
+  unlink(path);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_numbers_fit),  cmocka_unit_test(test_statistics),  cmocka_unit_test(test_table),
       cmocka_unit_test(test_more_columns), cmocka_unit_test(test_memory_line), cmocka_unit_test(test_json),
+      cmocka_unit_test(test_tuning),       cmocka_unit_test(test_json_tuning),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

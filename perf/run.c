@@ -6,6 +6,7 @@
 #include "fail.h"
 #include "job.h"
 #include "system.h"
+#include "tuning.h"
 #include "types.h"
 
 // Times of one series of iterations, in seconds.
@@ -368,17 +369,31 @@ static void bandwidths(perf_thread *t, double seconds, perf_result *out)
 #define RACES_FORBIDDEN 0
 #endif
 
-static void measure(perf_thread *t, bool in_place, perf_result *out)
+// The operation before the timed ones; with -U it shows how the library carries it out.
+static void issue_untimed(perf_thread *t, perf_tuning *tuning)
+{
+  bool watch = tuning && t->prints && options(t)->tuning;
+  if (watch) {
+    perf_tuning_begin();
+  }
+  issue(t, 0);
+  complete(t);
+  if (watch) {
+    perf_tuning_end(tuning);
+  }
+}
+
+static void measure(perf_thread *t, bool in_place, perf_row *row)
 {
   const perf_options *o = options(t);
+  perf_result *out = &row->result[in_place];
   for (int i = 0; i < o->gpus; i++) {
     t->ranks[i].c.in_place = in_place && !(RACES_FORBIDDEN && t->job->coll->no_in_place);
   }
   if (o->check) {
     fill(t, 99);
   }
-  issue(t, 0);
-  complete(t);
+  issue_untimed(t, in_place ? NULL : &row->tuning);
   if (o->per_iter) {
     make_events(t);
   }
@@ -431,8 +446,8 @@ static void measure_size(perf_thread *t, size_t size, const perf_case *like)
                   .type = perf_type_name(c->type),
                   .op = j->coll->redop ? j->coll->redop : perf_op_name(c->op),
                   .root = c->root};
-  measure(t, false, &row.result[0]);
-  measure(t, true, &row.result[1]);
+  measure(t, false, &row);
+  measure(t, true, &row);
   if (t->prints) {
     print_row(t, &row);
   }

@@ -82,7 +82,7 @@ void star_read_stop(int fd, const star_frame *f, char *text, size_t size)
   }
 }
 
-// Tells the others. Whoever does not take it at once finds the connection closed instead.
+// Tells the others. A peer that does not take it at once finds the connection closed instead.
 static void tell(perf_star *s, const char *why)
 {
   for (int p = 0; p < (s->proc == 0 ? s->procs : 1); p++) {

@@ -16,7 +16,7 @@ typedef struct perf_star_plan {
   int proc, procs;
   const char *host;                   // where process 0 listens
   int ports[PERF_STAR_PORTS], nports; // the first that is free there
-  uint64_t identity;                  // the same in all processes of the job. Whoever does not know it is not heard
+  uint64_t identity;                  // the same in all processes of the job. A peer that does not know it is not heard
   int seconds;                        // how long to wait for each other
   const char *seconds_name;           // the variable that changes that, for messages
   const char *hint;                   // added to the message when somebody did not come; "" for none
@@ -26,7 +26,7 @@ typedef struct perf_star_plan {
 perf_star *perf_star_join(const perf_star_plan *plan);
 
 // Process 0 gets what everybody gives, `size` bytes each, one after the other in `all` (which the others may leave
-// NULL). A perf_star_spread must follow: whoever has given is watched, and should say nothing until then.
+// NULL). A perf_star_spread must follow: a rank that has given is watched, and should say nothing until then.
 bool perf_star_gather(perf_star *s, const void *mine, void *all, size_t size);
 
 // Process 0 gets the data of process `from` (not 0 itself). The others do nothing.

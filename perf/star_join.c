@@ -269,7 +269,7 @@ static bool look_round(door *d)
       return false;
     }
   }
-  for (int i = d->nwaiting - 1; i >= 0; i--) { // from the back: who leaves is replaced by the last
+  for (int i = d->nwaiting - 1; i >= 0; i--) { // from the back: a member that leaves is replaced by the last
     if (waiting[i].revents) {
       if (!hear(d, i)) {
         return false;

@@ -39,7 +39,7 @@ typedef struct star_peer {
 struct perf_star {
   int proc, procs;
   uint32_t seq;
-  pthread_mutex_t writing; // held by whoever sends: a frame is never cut in two by perf_star_stop
+  pthread_mutex_t writing; // held by the thread that sends: a frame is never cut in two by perf_star_stop
   bool over;               // under `writing`: the others have been told
   star_peer *peers;        // [procs] in process 0, else [1]: process 0
 };

@@ -125,7 +125,7 @@ int perf_tcp_listen(const char *host, int port, int *fds)
     }
   }
   freeaddrinfo(list);
-  if (count == 0 || error == -EADDRINUSE) { // whoever has the other address would be taken for us
+  if (count == 0 || error == -EADDRINUSE) { // the process that has the other address would be taken for us
     close_all(fds, count);
     return error;
   }

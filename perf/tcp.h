@@ -1,5 +1,6 @@
 // tcp.h: TCP as the star needs it. All sockets are non-blocking, closed on exec, without delay, and notice a machine
-// that went silent within about a minute. Whoever reads or writes polls first; EINTR and EAGAIN are dealt with here.
+// that went silent within about a minute. The caller polls before it reads or writes; EINTR and EAGAIN are dealt with
+// here.
 #pragma once
 #include <poll.h>
 #include <stdbool.h>

@@ -183,7 +183,7 @@ done
 # A head that dies, one that is no head, and one that is stopped: what the others learn from the plugin or from each other.
 with v12 NCCL_ALGO=allreduce:CollNetChain
 ends KILL 2 small 'FAILED at .*(rank [0-9] waits for rank 2|collective network plugin TestColl .* failed with code 6)'
-ends KILL 3 large 'FAILED at .*rank 2 waits for rank 3, but its process [0-9]+ has ended'
+ends KILL 3 large 'FAILED at .*rank 2(:| waits for) rank 3 \(pid [0-9]+, host [^ ]+\)(, which)? was killed'
 with v12 NCCL_ALGO=allreduce:CollNetDirect NCCL_NET_TIMEOUT=$((2 + 2 * slower)) # a limit of time that decides, and that nobody else may reach
 ends STOP 4 large 'FAILED at .*rank [0-9] waits for rank 4 .*whose process has not answered for'
 with v12 NCCL_ALGO=allreduce:CollNetChain NCCL_COLLNET_ENABLE=0

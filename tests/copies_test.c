@@ -1,6 +1,6 @@
 // copies_test.c: large messages between processes as copies in memory that both map, as the kernel's copies, and as
-// either (NCCL_HOST_COPIES): the same results. Whoever dies or gives up while copies are under way holds nobody up, and
-// what a sender has laid there before its death arrives.
+// either (NCCL_HOST_COPIES): the same results. A rank that dies or gives up while copies are under way holds no other
+// one up, and what a sender has laid there before its death arrives.
 #include "harness.h"
 
 enum { MOST = 5, COUNT = 60001, LONG = 600000, ROUNDS = 24 }; // elements; LONG: more than fits at once
@@ -38,7 +38,7 @@ static void check(const party *p, const char *what, size_t out_at, int rank, siz
     CHECK(p->out[out_at + i] == expected, "%s of %zu, round %d: rank %d has %d at %zu, not %d", what, p->count,
           p->round, p->rank, p->out[out_at + i], out_at + i, expected);
   }
-  memset(p->in, 0x33, p->count * sizeof(int)); // whoever still reads it, reads that
+  memset(p->in, 0x33, p->count * sizeof(int)); // a rank that still reads it reads that
 }
 
 static void one_root(party *p)
@@ -161,7 +161,7 @@ static void await_standstill(void)
   }
 }
 
-// Rank 0 sends until the ring is full, and learns then that rank 1, who has taken nothing, is no more.
+// Rank 0 sends until the ring is full, and learns then that rank 1, which has taken nothing, is no more.
 static void unread(int rank, void *arg)
 {
   ncclComm_t comm = join_processes(0, 2, rank);

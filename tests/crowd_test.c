@@ -192,8 +192,8 @@ static void senders_run_ahead(void **state)
   PROCESSES(FEW, 40, ahead_rank, NULL);
 }
 
-// Who waits after every call may do so inside the call, but never for long: rank 0 makes its own when those that wait
-// for it have returned from theirs. As that goes on, they do not even try any more.
+// A rank that waits after every call may do so inside the call, but never for long: rank 0 makes its own when those
+// that wait for it have returned from theirs. As that goes on, they do not even try any more.
 typedef struct patience_case {
   int n;
   bool ring; // instead of a sum

@@ -34,6 +34,10 @@ expect "every block is home again" "$build/examples/ring"
 expect "all rounds are right" "$build/examples/registered"
 expect "nobody waited for ever" "$build/examples/nonblocking"
 expect "all blocks are right" "$build/examples/overlap"
+expect "three processes have done all steps" "$build/examples/survive"
+expect "all blocks have arrived" "$build/examples/one_sided"
+expect "the late rank was named" "$build/examples/diagnose"
+expect "each call was done as asked" "$build/examples/settings"
 [ "$ran" = "$(find "$build/examples" -maxdepth 1 -type f -perm -u+x | wc -l)" ] || { echo "FAILED: a program of $build/examples is not in this list"; failed=1; }
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

@@ -14,7 +14,7 @@ static void write_schedules(const tt_algorithm *a, tt_func f, int root, int to)
                       .rank = !is_p2p(f) ? i
                               : i == 0   ? root
                                          : to};
-    assert_int_equal(a->write(&shape, &sides[i].s), ncclSuccess);
+    assert_int_equal(tt_algorithm_write(a, &shape, &sides[i].s), ncclSuccess);
   }
 }
 
@@ -307,9 +307,9 @@ static void write_rows(const tt_algorithm *a, tt_func f, int root, const tt_layo
 {
   for (int i = 0; i < w.n; i++) {
     tt_shape shape = {.func = f, .nranks = w.n, .root = root, .rank = i, .layout = l};
-    assert_int_equal(a->write(&shape, &sides[i].s), ncclSuccess);
+    assert_int_equal(tt_algorithm_write(a, &shape, &sides[i].s), ncclSuccess);
     for (shape.channel = 1; shape.channel < l->channels.count; shape.channel++) {
-      assert_int_equal(a->write(&shape, &sides[i].more[shape.channel - 1]), ncclSuccess);
+      assert_int_equal(tt_algorithm_write(a, &shape, &sides[i].more[shape.channel - 1]), ncclSuccess);
     }
   }
 }

@@ -596,9 +596,9 @@ static bool go(frame *f, int choice)
   return true;
 }
 
-// What nobody else can see, nor change: a store into the thread's own buffer, a fence that has nothing to wait for, a
-// look at a word that no other thread writes, a change of one that no other thread uses. Then no other order needs to
-// be tried: that goes first. Returns the choice; -1: there is none.
+// What nobody else can see, nor change. That is a store into the thread's own buffer, a fence that has nothing to wait
+// for, a look at a word that no other thread writes, a change of one that no other thread uses. Then no other order
+// needs to be tried: that goes first. Returns the choice; -1: there is none.
 static int find_hidden(void)
 {
   for (int t = ex.scene->mortal; t < ex.nthreads; t++) {

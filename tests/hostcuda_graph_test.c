@@ -651,8 +651,8 @@ static void test_destroyed_operator(void **state)
   close_job(&j);
 }
 
-// A launch whose communicator has been destroyed or aborted fails before it queues anything, whoever has got the handle
-// since.
+// A launch whose communicator has been destroyed or aborted fails before it queues anything, even if another
+// communicator has got the handle since.
 static void test_destroyed_communicator(void **state)
 {
   (void)state;

@@ -1,4 +1,4 @@
-// Huge pages under the buffers of calls that come back: results as without, whoever reads meanwhile; a switch; nothing
+// Huge pages under the buffers of calls that come back: results as without, also while others read; a switch; nothing
 // where it pays nothing.
 #include "harness.h"
 

@@ -278,6 +278,7 @@ static void mapped_body(int rank, void *arg)
   (void)arg;
   own_rank = rank;
   ncclComm_t comm = join_processes(0, 2, rank);
+  sleep_ms(2500); // until the RAS threads of both have connected, which they try again after a second
   repeat(100 / SLOWER, mapped_round, comm, "memory mapped by the peer");
   OK(ncclCommDestroy(comm));
 }

@@ -13,11 +13,6 @@ static void await_ready(ncclComm_t comm, const char *what)
   CHECK(state == ncclSuccess, "%s: state %d", what, (int)state);
 }
 
-static bool going(ncclResult_t res)
-{
-  return res == ncclSuccess || res == ncclInProgress;
-}
-
 static void nonblocking_open(world *w, int n, bool group)
 {
   ncclUniqueId id;
@@ -252,7 +247,7 @@ static void several_splits_in_a_group(void **state)
   PROCESSES(1, 20, split_row_body, NULL);
 }
 
-// Rank 0 splits, the other does not: whoever aborts the parent is rid of both.
+// Rank 0 splits, the other does not: the rank that aborts the parent is rid of both.
 static void split_abort_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
@@ -433,6 +428,124 @@ static void leaves_no_thread(void **state)
   PROCESSES(1, 20, no_thread_body, NULL);
 }
 
+// --- Destruction that would wait
+
+typedef struct destruction {
+  ncclComm_t comm;
+  _Atomic int done;
+} destruction;
+
+static void *destroy_now(void *arg)
+{
+  destruction *d = arg;
+  OK(ncclCommDestroy(d->comm));
+  atomic_store(&d->done, 1);
+  return NULL;
+}
+
+// A healthy communicator's operations are not cut short: the destruction waits for a peer that comes late, and an abort
+// by another thread ends the wait for one that never comes.
+static void late_peer_body(int rank, void *arg)
+{
+  (void)arg;
+  for (int round = 0; round < 2; round++) {
+    bool comes = round == 0;
+    ncclComm_t comm = join_processes(round, 2, rank);
+    cudaStream_t s = new_stream();
+    float x = (float)rank;
+    if (rank == 1) {
+      meet(2);
+      sleep_ms(200);
+      ncclResult_t res = comes ? ncclSend(&x, 1, ncclFloat, 0, comm, s) : ncclSuccess;
+      CHECK(res == ncclSuccess, "the late send: %d", (int)res);
+      CHECK(tuttiStreamSynchronize(s) == ncclSuccess, "the late send");
+      meet(2);
+      OK(ncclCommDestroy(comm));
+      OK(tuttiStreamDestroy(s));
+      continue;
+    }
+    destruction d = {.comm = comm};
+    pthread_t t;
+    OK(ncclRecv(&x, 1, ncclFloat, 1, comm, s));
+    CHECK(pthread_create(&t, NULL, destroy_now, &d) == 0, "no thread");
+    meet(2);
+    sleep_ms(100);
+    CHECK(atomic_load(&d.done) == 0, "the destruction has not waited for its operation");
+    if (!comes) {
+      REFUSED(ncclCommDestroy(comm), ncclInvalidArgument, "another thread");
+      REFUSED(ncclCommRevoke(comm, 0), ncclInvalidArgument, "another thread");
+      double start = seconds_now();
+      OK(ncclCommAbort(comm));
+      CHECK(seconds_now() - start < GENEROUS(1), "the abort took %g s", seconds_now() - start);
+    }
+    pthread_join(t, NULL);
+    CHECK(x == (comes ? 1 : 0), "%g has come", (double)x);
+    GIVES(ncclCommAbort(comm), ncclInvalidArgument);
+    (void)tuttiStreamSynchronize(s);
+    meet(2);
+    OK(tuttiStreamDestroy(s));
+  }
+}
+
+static void destruction_waits_and_can_be_aborted(void **state)
+{
+  (void)state;
+  PROCESSES(2, 20, late_peer_body, NULL);
+}
+
+// An operation of a communicator that is revoked, or has lost rank 2, stands in a stream behind one of another that
+// does not end: its destruction does not wait for that.
+static void behind_others_body(int rank, void *arg)
+{
+  bool revokes = *(bool *)arg;
+  ncclComm_t failed = join_processes(0, 3, rank), healthy = NULL;
+  ncclResult_t state = ncclSuccess;
+  cudaStream_t s = new_stream();
+  float x = 5, y = 0;
+  OK(ncclCommSplit(failed, rank == 2 ? NCCL_SPLIT_NOCOLOR : 0, rank, &healthy, NULL));
+  if (rank == 0) {
+    OK(ncclRecv(&x, 1, ncclFloat, 1, healthy, s));
+    OK(ncclAllReduce(&y, &y, 1, ncclFloat, ncclSum, failed, s));
+  }
+  meet(3);
+  if (rank == 2 && !revokes) {
+    kill(getpid(), SIGKILL);
+  }
+  if (revokes) {
+    OK(ncclCommRevoke(failed, 0));
+  }
+  while (!revokes && state == ncclSuccess) {
+    OK(ncclCommGetAsyncError(failed, &state));
+    sleep_ms(1);
+  }
+  double start = seconds_now();
+  OK(ncclCommDestroy(failed));
+  CHECK(seconds_now() - start < GENEROUS(1), "rank %d: the destruction took %g s", rank, seconds_now() - start);
+  if (rank < 2) {
+    meet(2);
+  }
+  x = rank == 1 ? 7 : x;
+  if (rank == 1) {
+    OK(ncclSend(&x, 1, ncclFloat, 0, healthy, s));
+  }
+  (void)tuttiStreamSynchronize(s); // tells of the operation that was dropped, too
+  CHECK(rank == 2 || x == 7, "rank %d: the operation before: %g", rank, (double)x);
+  OK(ncclCommDestroy(healthy));
+  OK(tuttiStreamDestroy(s));
+}
+
+static void destruction_after_a_failure_waits_for_nobody(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    bool revokes = i == 1;
+    ranks_set r;
+    start_processes(&r, &(run){.n = 3, .seconds = 20, .fn = behind_others_body, .arg = &revokes});
+    r.expected[2] = revokes ? 0 : -SIGKILL;
+    assert_int_equal(finish_processes(&r), 0);
+  }
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -446,6 +559,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(abort_of_a_child),
       cmocka_unit_test(lonely_split),
       cmocka_unit_test(leaves_no_thread),
+      cmocka_unit_test(destruction_waits_and_can_be_aborted),
+      cmocka_unit_test(destruction_after_a_failure_waits_for_nobody),
   };
   return RUN_TESTS("life", tests, argc, argv);
 }

@@ -43,7 +43,7 @@ static bool is_right(const known *k, const tt_layout *l, const char *algo, tt_fu
     tt_schedule *s = NULL;
     shape.channel = i / l->nranks;
     shape.rank = i % l->nranks;
-    assert_int_equal(tt_algorithms(NULL)[tt_algorithm_find(algo)].write(&shape, &s), ncclSuccess);
+    assert_int_equal(tt_algorithm_write(&tt_algorithms(NULL)[tt_algorithm_find(algo)], &shape, &s), ncclSuccess);
     all[i] = s;
   }
   char why[700];

@@ -1,5 +1,5 @@
 // All-reduces between processes of which some buffers are mapped by the peers (ncclMemAlloc) and others are not: the
-// right sums, the same bits on every rank and in every run, whoever writes into whose output.
+// right sums, the same bits on every rank and in every run, whichever rank writes into another one's output.
 #include "harness.h"
 
 enum { MOST = 3 * 524288 + 4099, ROUNDS = 2 };

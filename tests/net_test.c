@@ -5,7 +5,7 @@
 #include "reference.h"
 
 #define NETWORK "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_SOCKET_IFNAME=lo"
-// Nobody is given up because nothing is heard of him: who has gone is noticed by other signs.
+// No peer is given up because it is silent: a peer that has gone is noticed by other signs.
 #define PATIENT "NCCL_NET_TIMEOUT=10000"
 #define OVER_NETWORK(count, limit, function, argument, ...)                               \
   assert_int_equal(run_processes(&(run){.n = (count),                                     \

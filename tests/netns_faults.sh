@@ -317,6 +317,45 @@ flap() {
   finish success $((60 * slower))
 }
 
+# --- One-sided operations, two ranks on two hosts: who fails is named, though no collective ever runs.
+
+# puts OPTION…: begins.
+puts() {
+  each=1
+  begin 4 1 $((silent + 60 * slower)) -k puts "$@"
+}
+
+# all_named: each of the two names the other one.
+all_named() {
+  local rank
+  for rank in 0 1; do
+    sed -n "s/.*FAILED at [^:]*: //p" "$job_dir/rank$rank.out" | grep -qE "rank $((1 - rank))\b" || { say="rank $rank does not name rank $((1 - rank))"; return 1; }
+  done
+}
+
+puts_cut() { puts && host_unplug 1 0 && finish error "$silent" && all_remote && all_named; }
+puts_cut_large() { puts -c 4000000 -p 0 && host_mute 1 0 && finish error "$silent" && all_remote && all_named; }
+puts_killed() {
+  puts -p 0 || return 1
+  kill -KILL "$(job_pid rank1)"
+  finish error "$closed" 1 && all_remote 1 && named 1
+}
+
+# What a put brings is right on a wire that carries 100 Mbit/s, and on one with delays.
+puts_slow() {
+  puts -c 100000 && { host_rate 0 0 100mbit && host_rate 1 0 100mbit || host_netem 1 0 delay 20ms; } || { say="no slow wire"; return 77; }
+  stop_after 3
+  finish success $((60 * slower))
+}
+
+# Three seconds without a wire.
+puts_flap() {
+  ranks_env=(NCCL_NET_TIMEOUT=60)
+  puts && host_mute 1 0 && job_nap 3 && host_unmute 1 0 || return 1
+  stop_after 1
+  finish success $((60 * slower))
+}
+
 # --- Ports run out on host 1.
 
 # narrow FIRST LAST: the ports that the kernel gives out there.
@@ -390,11 +429,11 @@ dead_only() { dead_ends silent error NCCL_SOCKET_IFNAME==dead0; }
 # ---
 
 # Long ones first.
-scenarios="down_only down_only_v6 unplug_only mute_only power_off down_first down_second mute_first ports_later stop_for_ever stop_too_long
+scenarios="puts_cut puts_cut_large down_only down_only_v6 unplug_only mute_only power_off down_first down_second mute_first ports_later stop_for_ever stop_too_long
   stop_all late_first late_mute dead_only
   kill_mixed kill_small kill_large kill_ring_v6 kill_nonblocking kill_four_hosts kill_host kill_slow_wire kill_inits stop_and_go stop_and_go_v6
   reset_connections reset_connections_v6 cut_shutdown cut_reset flap ports_none ports_few dead_first_refused dead_first_silent
-  dead_first_unasked"
+  dead_first_unasked puts_killed puts_slow puts_flap"
 
 scenarios_asked "$scenarios" "$@"
 # shellcheck disable=SC2086

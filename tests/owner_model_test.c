@@ -84,7 +84,7 @@ static void wait_if_stopped(void)
   }
 }
 
-// Two threads stop the port: who comes second changes nothing.
+// Two threads stop the port: the second one changes nothing.
 static void stop_and_look(int which, ncclResult_t code)
 {
   tt_port_stop(&mem.port, code);

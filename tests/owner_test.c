@@ -79,7 +79,7 @@ static void *aborter_main(void *arg)
   return NULL;
 }
 
-// Operations until one fails. The first to stop is rank 0, or whoever dies.
+// Operations until one fails. The first to stop is rank 0, or the rank that dies.
 static void play(player *p)
 {
   cudaStream_t s;

@@ -225,7 +225,7 @@ a_death() {
   signal_one KILL
   ends
   [[ " ${statuses[*]} " =~ \ 0\ |\ 12[4-9] ]] && problem="statuses ${statuses[*]}"
-  cat "$tmp"/out.0 "$tmp"/out.2 | grep -Eq "rank 1[ ,].*has ended|process 1 .*is gone" || problem="$problem, rank 1 is not named"
+  cat "$tmp"/out.0 "$tmp"/out.2 | grep -Eq "rank 1[ ,].*was killed|process 1 .*is gone" || problem="$problem, rank 1 is not named"
   report "torchrun, a death" "$problem"
 }
 
@@ -263,7 +263,7 @@ mpi() {
     pid=$!
     signal_one KILL
     wait $pid && problem="status 0" || problem=
-    grep -Eiq "rank 1[ ,].*has ended|process 1 .*is gone|signal 9|killed" "$tmp/out" || problem="$problem, rank 1 is not named"
+    grep -Eiq "rank 1[ ,].*was killed|process 1 .*is gone|signal 9|killed" "$tmp/out" || problem="$problem, rank 1 is not named"
     report "$kind: a death ($row)" "$problem"
   done
 }

@@ -87,7 +87,7 @@ HARNESS void remove_records(const job *j)
 {
   char name[256];
   for (int rank = 0; rank < j->n; rank++) {
-    for (int v = 1; v <= 6; v++) {
+    for (int v = 1; v <= 7; v++) {
       while (find_record(rank, v, name, sizeof name)) {
         remove(name);
       }

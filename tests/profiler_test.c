@@ -25,6 +25,23 @@ static const char allreduce_v1[] = "init\n"
                                    "stop Group#1\n"
                                    "finalize rank=-1\n";
 
+static const char allreduce_v7[] =
+    "init name=job id=set nodes=1 ranks=2 rank=0\n"
+    "start GroupApi#1 parent=- rank=0 depth=1 graph=0\n"
+    "state GroupApi#1 GroupStartApiStop\n"
+    "start CollApi#1 parent=GroupApi#1 rank=0 func=AllReduce count=1000 type=ncclFloat32 root=0 stream=set graph=0 "
+    "tag=0\n"
+    "stop CollApi#1\n"
+    "state GroupApi#1 GroupEndApiStart\n"
+    "start Group#1 parent=- rank=0\n"
+    "start Coll#1 parent=CollApi#1 rank=0 seq=0 func=AllReduce " COLL " group=Group#1 variant=RING_SIMPLE sym=0 tag=0\n"
+    "stop Coll#1\n"
+    "stop Group#1\n"
+    "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
+    "stop KernelLaunch#1\n"
+    "stop GroupApi#1\n"
+    "finalize rank=0\n";
+
 static const char kernel_v3[] = "start KernelCh#1 parent=Coll#1 rank=0 channel=0\n"
                                 "stop KernelCh#1\n";
 
@@ -35,11 +52,12 @@ static void every_version_is_told_of_an_allreduce_in_its_terms(void **state)
     int version;
     const char *api, *kernel;
   } rows[] = {{1, allreduce_v1, ""},        {2, allreduce_v2, ""},        {3, allreduce_v2, kernel_v3},
-              {4, allreduce_v4, kernel_v6}, {5, allreduce_v6, kernel_v6}, {6, allreduce_v6, kernel_v6}};
-  const char *const lists[] = {"123", "456"};
+              {4, allreduce_v4, kernel_v6}, {5, allreduce_v6, kernel_v6}, {6, allreduce_v6, kernel_v6},
+              {7, allreduce_v7, kernel_v6}};
+  const char *const lists[] = {"123", "4567"};
   for (int l = 0; l < 2; l++) {
     run_all(&(job){.n = 2, .versions = lists[l], .work = one_allreduce, .env = ring_simple});
-    for (int i = 3 * l; i < 3 * l + 3; i++) {
+    for (int i = 3 * l; i < (l == 0 ? 3 : 7); i++) {
       const char *text = record(0, rows[i].version);
       assert_string_equal(pick(text, API), rows[i].api);
       assert_string_equal(told_to(allreduce_v6, rows[i].version), rows[i].api); // what other tests count on

@@ -155,6 +155,31 @@ HARNESS void hang_below_group(char *line, size_t size)
   }
 }
 
+// What version 7 says more of calls: no tag, and a variant made of algorithm and protocol.
+HARNESS void add_words(char *line, size_t size)
+{
+  size_t used = strlen(line);
+  bool coll = strncmp(line, "start Coll#", 11) == 0 || strncmp(line, "start Coll-", 11) == 0;
+  bool tagged = coll || strncmp(line, "start CollApi", 13) == 0 || strncmp(line, "start P2p", 9) == 0;
+  if (!tagged || strstr(line, " tag=") != NULL) {
+    return;
+  }
+  if (coll) {
+    char algo[64], proto[64];
+    word_of(line, " algo=", algo, sizeof algo);
+    word_of(line, " proto=", proto, sizeof proto);
+    used += (size_t)snprintf(line + used, size - used, " variant=%s_%s sym=0", algo + 6, proto + 7);
+  }
+  snprintf(line + used, size - used, " tag=0");
+}
+
+HARNESS void drop_added_words(char *line, size_t size)
+{
+  drop_word(line, size, " variant=");
+  drop_word(line, size, " sym=");
+  drop_word(line, size, " tag=");
+}
+
 // What versions 1 to 3 have in other words.
 HARNESS void use_old_words(char *line, size_t size, int version)
 {
@@ -202,6 +227,7 @@ HARNESS char *told_to(const char *text, int version)
     if (!is_told(line, version)) {
       continue;
     }
+    (version >= 7 ? add_words : drop_added_words)(line, sizeof line);
     if (version <= 4) {
       hang_below_group(line, sizeof line);
     }

@@ -6,7 +6,7 @@
 #define EVERYTHING "init GroupApi CollApi P2pApi Group Coll P2p KernelLaunch KernelCh ProxyOp ProxyStep"
 
 // Any two versions stand together in one of these.
-static const char *const pairs[] = {"1234", "3456", "1256", NULL};
+static const char *const pairs[] = {"1234", "3456", "1256", "1237", "4567", NULL};
 
 // What a rank's profilers must be told, in version 6's words.
 typedef struct told {
@@ -221,9 +221,9 @@ static void an_aborted_operation(void **state)
 static void one_whose_init_fails(void **state)
 {
   (void)state;
-  for (int bad = 1; bad <= 6; bad++) {
+  for (int bad = 1; bad <= 7; bad++) {
     char list[8], fails[64];
-    snprintf(list, sizeof list, "%d%d%d", bad % 6 + 1, bad, (bad + 2) % 6 + 1);
+    snprintf(list, sizeof list, "%d%d%d", bad % 7 + 1, bad, (bad + 2) % 7 + 1);
     snprintf(fails, sizeof fails, "TUTTI_RECORD_INIT_FAILS=%d", bad);
     const job j = {
         .n = 2, .versions = list, .work = one_allreduce, .env = ENV(fails, "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
@@ -257,7 +257,7 @@ static void one_that_gives_no_handles(void **state)
     const job j = {.n = 2,
                    .versions = pairs[l],
                    .work = one_allreduce,
-                   .env = ENV("TUTTI_RECORD_NO_HANDLE=0x7fff", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
+                   .env = ENV("TUTTI_RECORD_NO_HANDLE=0xffff", "NCCL_ALGO=Ring", "NCCL_PROTO=Simple")};
     run_all(&j);
     for (int k = 0; k < 4; k++) {
       int version = pairs[l][k] - '0';
@@ -272,6 +272,52 @@ static void one_that_gives_no_handles(void **state)
   }
 }
 
+// ---- version 7 alone
+
+static void tagged_allreduce(int rank, int n, ncclComm_t comm)
+{
+  static float x[COUNT];
+  cudaStream_t stream;
+  (void)rank;
+  (void)n;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  config.userProfilerTag = 1234567890123;
+  OK(ncclAllReduceConfig(x, x, COUNT, ncclFloat, ncclSum, comm, stream, &config));
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void a_tag_and_phases(void **state)
+{
+  (void)state;
+  const job j = {.n = 2, .versions = "67", .work = tagged_allreduce, .env = ring_simple};
+  run_all(&j);
+  char *newest = record(0, 7), *before = record(0, 6);
+  assert_sound(newest);
+  assert_sound(before);
+  assert_int_equal(count_lines(newest, "start CollApi#1 parent=GroupApi#1"), 1);
+  assert_int_equal(count_lines(lines_with(newest, "start Coll"), "start Coll"), 2);
+  assert_non_null(strstr(newest, " graph=0 tag=1234567890123\n"));
+  assert_non_null(strstr(newest, " variant=RING_SIMPLE sym=0 tag=1234567890123\n"));
+  assert_string_equal(pick(newest, "KernelCh KernelPhase"),
+                      "start KernelCh#1 parent=Coll#1 rank=0 channel=0 timer=set\n"
+                      "start KernelPhase#1 parent=KernelCh#1 rank=0 channel=0 phase=0:initial_sync timer=set\n"
+                      "state KernelPhase#1 KernelPhaseStop timer=set\n"
+                      "stop KernelPhase#1\n"
+                      "start KernelPhase#2 parent=KernelCh#1 rank=0 channel=0 phase=1:compute timer=set\n"
+                      "state KernelPhase#2 KernelPhaseStop timer=set\n"
+                      "stop KernelPhase#2\n"
+                      "start KernelPhase#3 parent=KernelCh#1 rank=0 channel=0 phase=2:final_sync timer=set\n"
+                      "state KernelPhase#3 KernelPhaseStop timer=set\n"
+                      "stop KernelPhase#3\n"
+                      "state KernelCh#1 KernelChStop timer=set\n"
+                      "stop KernelCh#1\n");
+  assert_null(strstr(before, "KernelPhase"));
+  assert_null(strstr(before, "tag="));
+  remove_records(&j);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -284,6 +330,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(an_aborted_operation),
       cmocka_unit_test(one_whose_init_fails),
       cmocka_unit_test(one_that_gives_no_handles),
+      cmocka_unit_test(a_tag_and_phases),
   };
   return RUN_TESTS("profiler_versions_test", tests, argc, argv);
 }

@@ -1,9 +1,8 @@
 // Small calls, whose programs are run inside the call that launches them: the right bits whenever the others come, in
 // the stream's order; and every reason to take the usual way.
+#include "programs.h"
 #include "reference.h"
 
-#include "comm/comm.h"
-#include "comm/decide.h"
 #include "comm/task.h"
 
 enum { REPEATS = 6, LATE_US = 60 };
@@ -15,17 +14,6 @@ enum { NCOUNTS = sizeof counts / sizeof counts[0] };
 static const tt_func lib_func[FUNCS] = {TT_FUNC_ALLREDUCE, TT_FUNC_REDUCESCATTER, TT_FUNC_REDUCE,
                                         TT_FUNC_BROADCAST, TT_FUNC_ALLGATHER,     TT_FUNC_ALLTOALL,
                                         TT_FUNC_GATHER,    TT_FUNC_SCATTER,       TT_FUNC_SEND};
-
-// How many kinds of calls of `f` have programs.
-static int programs_of(ncclComm_t comm, tt_func f)
-{
-  int n = 0;
-  for (int i = 0; i < TT_DECISION_SETS * TT_DECISION_WAYS; i++) {
-    const tt_decision *set = comm->decisions.sets[i / TT_DECISION_WAYS], *d = set + i % TT_DECISION_WAYS;
-    n += set != NULL && d->made && (tt_func)(d->kind & UINT8_MAX) == f && d->program != NULL;
-  }
-  return n;
-}
 
 static bool has_program(ncclComm_t comm, tt_func f)
 {
@@ -209,7 +197,7 @@ static void streams_keep_their_order(void **state)
 
 enum { MESSAGES = 40 }; // more than a FIFO has room for, with those that are taken late
 
-// Messages of a pair keep their order, whoever is late; several of a group, too.
+// Messages of a pair keep their order, whichever rank is late; several of a group, too.
 static void messages_rank(int rank, void *arg)
 {
   const world *w = arg;
@@ -250,9 +238,9 @@ static void one_way_rank(int rank, void *arg)
   }
 }
 
-// Who sleeps is woken by each group, of few messages and of many, though it tells its peers once: rank 1 is asleep when
-// the messages come, and rank 0 waits for the answer. Without a word both would sleep until they look for each other's
-// lives, and they never do here.
+// A rank that sleeps is woken by each group, of few messages and of many, though it tells its peers once: rank 1 is
+// asleep when the messages come, and rank 0 waits for the answer. Without a word both would sleep until they look for
+// each other's lives, and they never do here.
 static void answers_rank(int rank, void *arg)
 {
   enum { ROUNDS = 24, MOST = 12 };

@@ -228,6 +228,7 @@ static void begin(uint32_t n, uint32_t items)
   conn->attached = true;
   conn->stage = TT_CONN_READY;
   conn->usable = true;
+  conn->counts = true;
 }
 
 static void begin_alive(uint32_t n, uint32_t items)
@@ -458,7 +459,7 @@ static void every_access_is_needed(void **unused)
 {
   (void)unused;
   static const char *const harmless[] = {
-      // who drives: otherwise the thread stands back a tick longer
+      // the one that drives: otherwise the thread stands back a tick longer
       "tt_proxy_progress: store &p->driven omitted",
       "tt_proxy_progress: store &p->left omitted",
       "tt_proxy_kick: store &p->left omitted",
@@ -474,7 +475,7 @@ static void every_access_is_needed(void **unused)
       "rest: exchange &state omitted",
       "rest: exchange &state weakened",
       "wake_thread: compare and exchange &state omitted",
-      "drop_items: store &c->proxy->unsent omitted",
+      "tt_proxy_items_drop: store &c->proxy->unsent omitted",
       // another fence or locked access is beside it
       "rest: fence omitted",
       "tt_proxy_attend: fence omitted",

@@ -1,5 +1,6 @@
 // run_flag_model_test.c: every interleaving of threads that run one stream, as src/device/host/stream.c has it
-// (explore.h): an entry that waits for a publisher completes, whoever holds the run flag, and whoever sleeps meanwhile.
+// (explore.h): an entry that waits for a publisher completes, whichever thread holds the run flag, and whichever sleeps
+// meanwhile.
 #include "explore_atomics.h"
 
 #include "device/host/stream.h"
@@ -171,7 +172,7 @@ static void every_access_is_needed(void **state)
       "stream_release_run: exchange &s->check omitted",  // nobody asks for a check here
       "stream_release_run: exchange &s->check weakened", // the same
       "stream_release_run: exchange &s->run weakened",   // the next exchange keeps the look behind it
-      "tt_bell_wake: futex weakened",                    // who is woken wakes the other
+      "tt_bell_wake: futex weakened",                    // a thread that is woken wakes the other
       NULL,
   };
   ex_mutants(scenes, SCENES, harmless);

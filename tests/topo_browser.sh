@@ -81,6 +81,12 @@ start() {
   chromedriver --port=0 >"$tmp/driver" 2>&1 &
   driver=$!
   for ((i = 0; i < 300; i++)); do
+    # It takes one free port for IPv6 and wants the same for IPv4, where another process may have it: then once more.
+    if grep -q 'Address already in use' "$tmp/driver"; then
+      wait "$driver"
+      chromedriver --port=0 >"$tmp/driver" 2>&1 &
+      driver=$!
+    fi
     address=$(sed -n 's/.*started successfully on port \([0-9]*\).*/http:\/\/127.0.0.1:\1/p' "$tmp/driver")
     [ -z "$address" ] || break
     kill -0 "$driver" 2>/dev/null || break

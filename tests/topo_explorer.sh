@@ -401,7 +401,7 @@ sed 's/sm="90"/sm="many"/' "$h100" >"$tmp/wrong.xml"
 sed 's/ rank="3"/ rank="2"/' "$h100" >"$tmp/twice.xml"
 echo 'tutti-machine 1
 x nonsense' >"$tmp/capture.bad"
-head -c 200000 /dev/urandom >"$tmp/noise.xml"
+{ printf x; head -c 200000 /dev/urandom; } >"$tmp/noise.xml" # the first byte is no line end
 for command in show paths graphs channels tuning explain simulate; do
   bad "$command: missing" 2 'no.xml: cannot be read: No such file' $command "$tmp/no.xml"
   bad "$command: empty" 2 'empty.xml' $command "$tmp/empty.xml"

@@ -408,7 +408,7 @@ static void leaderless_body(int rank, void *arg)
 }
 
 // Rank 2's file differs in the CPUs' model; node1 has no file, and its ranks look for their networks in different ways.
-// `arg`: who writes what it knows of node0.
+// `arg`: the rank that writes what it knows of node0.
 static void differ_body(int rank, void *arg)
 {
   const char *const *dumper = arg;
@@ -577,7 +577,7 @@ static void settings_of_one(void **state)
   }
 }
 
-// Who has no place in the file sits beside its CPU, and rank 0's log says so.
+// A rank without a place in the file sits beside its CPU, and rank 0's log says so.
 static void stray_body(int rank, void *arg)
 {
   (void)arg;

@@ -24,8 +24,8 @@ static void prove(int row, int n)
   tt_schedule *all[PROVED];
   char why[256] = "";
   for (int r = 0; r < n; r++) {
-    NEED(tt_algorithms(NULL)[row].write(&(tt_shape){.func = TT_FUNC_ALLREDUCE, .rank = r, .nranks = n}, &all[r]) ==
-         ncclSuccess);
+    NEED(tt_algorithm_write(&tt_algorithms(NULL)[row], &(tt_shape){.func = TT_FUNC_ALLREDUCE, .rank = r, .nranks = n},
+                            &all[r]) == ncclSuccess);
   }
   ncclResult_t res =
       tt_verify((const tt_schedule *const *)all,

@@ -53,7 +53,7 @@ cat >"$tmp/check.html" <<'END'
   };
   point(line, 151 + (longest[0] + longest[1] / 2) / before * (line.clientWidth - 162), 22 + 12);
   check('the pointer finds an operation', /rank 0: AllReduce, [\d,]+ bytes/.test(says.textContent));
-  check('with algorithm, protocol and type', /\n[A-Z]+, [A-Z0-9]+, ncclFloat32, \d+ channel/.test(says.textContent));
+  check('with algorithm, protocol, kernel variant and type', /\n[A-Z]+, [A-Z0-9]+, [A-Z0-9_]+, ncclFloat32, \d+ channel/.test(says.textContent));
   check('and its bandwidth', /algbw [\d.]+ GB\/s, busbw [\d.]+ GB\/s/.test(says.textContent));
   point(rate, 400, 100);
   check('the pointer finds a bandwidth', /algbw [\d.]+ GB\/s, busbw/.test(says.textContent));

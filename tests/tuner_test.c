@@ -1,6 +1,7 @@
 // tuner_test.c: tuner plugins of every version in a job: what they are given, and that their choice is what runs. The
 // plugins are tests/plugins/tuner.h.
 #include "harness.h"
+#include "programs.h"
 
 #include <limits.h>
 
@@ -300,6 +301,33 @@ static void test_one_has_none(void **state)
   PROCESSES(2, 20, one_has_none, NULL);
 }
 
+// Small calls run inside the call that launches them, by programs of what the tuner chose. It is asked once for each.
+static void small_calls_have_programs(int rank, void *arg)
+{
+  enum { CALLS = 3, FEW = 16 };
+  world w;
+  (void)rank;
+  (void)arg;
+  use_tuner(version(), "0,0,0"); // tree, LL
+  world_open(&w, RANKS);
+  for (int i = 0; i < CALLS; i++) {
+    sum(&w, FEW);
+  }
+  for (int i = 0; i < RANKS; i++) {
+    CHECK(programs_of(w.comm[i], TT_FUNC_ALLREDUCE) == 1, "rank %d has no program", i);
+  }
+  CHECK(RECORDED("ask v6 func 4 bytes 64 ") == CALLS * RANKS, "%s", text_of(record_file));
+  world_close(&w);
+  forget();
+  free_data();
+}
+
+static void test_small_calls_have_programs(void **state)
+{
+  (void)state;
+  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 20, .fn = small_calls_have_programs}), 0);
+}
+
 // ---- What else is asked and given ----
 
 static void chunks(int rank, void *arg)
@@ -464,7 +492,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_one_has_none),       cmocka_unit_test(test_chunks),
       cmocka_unit_test(test_questions),          cmocka_unit_test(test_constants),
       cmocka_unit_test(test_many_communicators), cmocka_unit_test(test_many_ranks),
-      cmocka_unit_test(test_one_decides),
+      cmocka_unit_test(test_one_decides),        cmocka_unit_test(test_small_calls_have_programs),
   };
   return RUN_TESTS("tuner plugins", tests, argc, argv);
 }

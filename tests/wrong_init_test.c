@@ -1,5 +1,6 @@
 // Creating communicators with wrong arguments, without memory, in a forked child; and functions of later versions.
 #include "harness.h"
+#include "nccl_device.h"
 
 #include "base/util.h"
 #include "comm/comm.h"
@@ -180,12 +181,45 @@ static void bad_config_body(int rank, void *arg)
   BAD_CONFIG(graphUsageMode = 3, "graphUsageMode", "3");
   BAD_CONFIG(numRmaCtx = -1, "numRmaCtx", "-1");
   BAD_CONFIG(trafficClass = -5, "trafficClass", "-5");
+  BAD_CONFIG(launchOrderImplicit = 2, "launchOrderImplicit", "2");
+  BAD_CONFIG(numRmaSig = -1, "numRmaSig", "-1");
+  BAD_CONFIG(rmaEagerInit = 2, "rmaEagerInit", "2");
+  BAD_CONFIG(hostCftMode = 4, "hostCftMode", "4");
+  BAD_CONFIG(nvlsHostMode = -1, "nvlsHostMode", "-1");
 }
 
 static void refuses_bad_configurations(void **state)
 {
   (void)state;
   PROCESSES(1, 10, bad_config_body, NULL);
+}
+
+// Signals are counted at places that follow from both numbers, so ranks must have the same.
+static void rma_numbers_rank(int i, void *arg)
+{
+  ncclConfig_t contexts = NCCL_CONFIG_INITIALIZER, signals = NCCL_CONFIG_INITIALIZER;
+  const ncclUniqueId *ids = arg;
+  ncclComm_t comm = NULL;
+  contexts.numRmaCtx = 2 + i;
+  signals.numRmaSig = 3 - i;
+  REFUSED(ncclCommInitRankConfig(&comm, 2, ids[0], i, &contexts), ncclInvalidUsage, "numRmaCtx", "rank 0 and rank 1");
+  REFUSED(ncclCommInitRankConfig(&comm, 2, ids[1], i, &signals), ncclInvalidUsage, "numRmaSig", "rank 0 and rank 1");
+}
+
+static void rma_numbers_body(int rank, void *arg)
+{
+  ncclUniqueId ids[2];
+  (void)rank;
+  (void)arg;
+  OK(ncclGetUniqueId(&ids[0]));
+  OK(ncclGetUniqueId(&ids[1]));
+  run_threads(2, rma_numbers_rank, ids);
+}
+
+static void rma_numbers_differ(void **state)
+{
+  (void)state;
+  PROCESSES(1, 20, rma_numbers_body, NULL);
 }
 
 // Two ranks with this netName, and a child of theirs made with `child` as its own (NULL: no configuration).
@@ -301,7 +335,9 @@ static void sizes_body(int rank, void *arg)
       {NCCL_VERSION(2, 28, 3), offsetof(ncclConfig_t, graphUsageMode), 80},
       {NCCL_VERSION(2, 29, 2), offsetof(ncclConfig_t, maxP2pPeers), 88},
       {NCCL_VERSION(2, 30, 3), offsetof(ncclConfig_t, graphStreamOrdering), 96},
-      {NCCL_VERSION(2, 30, 7), sizeof(ncclConfig_t), 96},
+      {NCCL_VERSION(2, 30, 7), offsetof(ncclConfig_t, launchOrderImplicit), 96},
+      {NCCL_VERSION(2, 31, 2), offsetof(ncclConfig_t, nvlsHostMode), 112},
+      {NCCL_VERSION(2, 32, 3), offsetof(ncclConfig_t, nvlsHostMode) + sizeof(int), 120},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     // So that a sanitizer sees a read beyond the end.
@@ -343,6 +379,11 @@ static void good_config_body(int rank, void *arg)
   OK(init_with(&c, &comm));
   CHECK(comm->config.min_ctas == 3 && comm->config.max_ctas == 64, "%d to %d channels", comm->config.min_ctas,
         comm->config.max_ctas);
+  OK(ncclCommDestroy(comm));
+  c = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
+  c.minCTAs = 100; // alone: valid
+  OK(init_with(&c, &comm));
+  CHECK(comm->config.min_ctas == 64 && comm->config.max_ctas == 64, "minCTAs alone");
   OK(ncclCommDestroy(comm));
 }
 
@@ -614,50 +655,38 @@ static void forked_children_of_processes(void **state)
   PROCESSES(2, 20, fork_process, NULL);
 }
 
-// --- Later versions
+// --- What needs GPUs
 
-static void later_body(int rank, void *arg)
+// NCCL exports them, and installs no header that declares them.
+ncclResult_t ncclGinOutboxCreateRequirement(int nBlocks, int size_log2, void *outHandle, void *outReq);
+ncclResult_t ncclGinInboxA2ACreateRequirement(ncclTeam_t peers, int nBlocks, int size_log2, void *outHandle,
+                                              void *outReq);
+
+static void gpu_body(int rank, void *arg)
 {
   (void)rank, (void)arg;
-  ncclUniqueId id = {{0}};
-  ncclComm_t comm = NULL;
-  uint64_t n;
-  REFUSED(ncclCommShrink(comm, NULL, 0, &comm, NULL, 0), ncclInvalidUsage, "ncclCommShrink", "version");
-  REFUSED(ncclCommGetUniqueId(comm, &id), ncclInvalidUsage, "ncclCommGetUniqueId", "version");
-  REFUSED(ncclCommGrow(comm, 2, &id, 0, &comm, NULL), ncclInvalidUsage, "ncclCommGrow", "version");
-  REFUSED(ncclCommRevoke(comm, 0), ncclInvalidUsage, "ncclCommRevoke", "version");
-  REFUSED(ncclCommSuspend(comm, 0), ncclInvalidUsage, "ncclCommSuspend", "version");
-  REFUSED(ncclCommResume(comm), ncclInvalidUsage, "ncclCommResume", "version");
-  REFUSED(ncclCommMemStats(comm, ncclStatGpuMemTotal, &n), ncclInvalidUsage, "ncclCommMemStats", "version");
-  REFUSED(ncclPutSignal(&n, 1, ncclInt, 0, NULL, 0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclPutSignal", "version");
-  REFUSED(ncclSignal(0, 0, 0, 0, comm, NULL), ncclInvalidUsage, "ncclSignal", "version");
-  REFUSED(ncclWaitSignal(0, NULL, comm, NULL), ncclInvalidUsage, "ncclWaitSignal", "version");
+  REFUSED(ncclGinOutboxCreateRequirement(1, 10, NULL, NULL), ncclInvalidUsage, "ncclGinOutboxCreateRequirement", "GPU");
+  REFUSED(ncclGinInboxA2ACreateRequirement((ncclTeam_t){1, 0, 1}, 1, 10, NULL, NULL), ncclInvalidUsage,
+          "ncclGinInboxA2ACreateRequirement", "GPU");
 }
 
-static void functions_of_later_versions(void **state)
+static void functions_of_gpus(void **state)
 {
   (void)state;
-  PROCESSES(1, 10, later_body, NULL);
+  PROCESSES(1, 10, gpu_body, NULL);
 }
 
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_that_cannot_meet),
-      cmocka_unit_test(ranks_out_of_range),
-      cmocka_unit_test(processes_that_cannot_meet),
-      cmocka_unit_test(bad_unique_ids),
-      cmocka_unit_test(refuses_bad_configurations),
-      cmocka_unit_test(accepts_older_configurations),
-      cmocka_unit_test(accepts_what_nccl_accepts),
-      cmocka_unit_test(names_of_networks),
-      cmocka_unit_test(no_memory_in_one_process),
-      cmocka_unit_test(no_memory_between_processes),
-      cmocka_unit_test(no_memory_to_connect),
-      cmocka_unit_test(no_memory_in_a_group),
-      cmocka_unit_test(forked_children),
-      cmocka_unit_test(forked_children_of_processes),
-      cmocka_unit_test(functions_of_later_versions),
+      cmocka_unit_test(ranks_that_cannot_meet),       cmocka_unit_test(ranks_out_of_range),
+      cmocka_unit_test(processes_that_cannot_meet),   cmocka_unit_test(bad_unique_ids),
+      cmocka_unit_test(refuses_bad_configurations),   cmocka_unit_test(accepts_older_configurations),
+      cmocka_unit_test(accepts_what_nccl_accepts),    cmocka_unit_test(names_of_networks),
+      cmocka_unit_test(rma_numbers_differ),           cmocka_unit_test(no_memory_in_one_process),
+      cmocka_unit_test(no_memory_between_processes),  cmocka_unit_test(no_memory_to_connect),
+      cmocka_unit_test(no_memory_in_a_group),         cmocka_unit_test(forked_children),
+      cmocka_unit_test(forked_children_of_processes), cmocka_unit_test(functions_of_gpus),
   };
   return RUN_TESTS("wrong init", tests, argc, argv);
 }

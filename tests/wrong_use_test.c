@@ -43,6 +43,15 @@ static void handles_body(int rank, void *arg)
   gone = comm;
   REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, gone, NULL), ncclInvalidArgument, "ncclAllReduce",
           "has been destroyed");
+  REFUSED(ncclAllReduceConfig(x, x, 1, ncclFloat, ncclSum, gone, NULL, NULL), ncclInvalidArgument,
+          "ncclAllReduceConfig", "has been destroyed");
+  ncclCollConfig_t config = NCCL_COLLCONFIG_INITIALIZER;
+  REFUSED(ncclGatherConfig(x, x, 1, ncclFloat, 0, gone, NULL, &config), ncclInvalidArgument, "ncclGatherConfig",
+          "has been destroyed");
+  REFUSED(ncclCommSuspend(gone, NCCL_SUSPEND_MEM), ncclInvalidArgument, "ncclCommSuspend", "has been destroyed");
+  REFUSED(ncclCommResume(gone), ncclInvalidArgument, "ncclCommResume", "has been destroyed");
+  REFUSED(ncclCommMemStats(gone, ncclStatGpuMemTotal, &(uint64_t){0}), ncclInvalidArgument, "ncclCommMemStats",
+          "has been destroyed");
   REFUSED(ncclCommDestroy(gone), ncclInvalidArgument, "ncclCommDestroy", "has been destroyed");
   REFUSED(ncclCommAbort(gone), ncclInvalidArgument, "ncclCommAbort", "has been destroyed");
   REFUSED(ncclCommGetAsyncError(gone, &state), ncclInvalidArgument, "ncclCommGetAsyncError", "has been destroyed");
@@ -108,6 +117,21 @@ static void arguments_body(int rank, void *arg)
           "rank 1");
   REFUSED(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, c, (cudaStream_t)data), ncclInvalidArgument, "stream",
           "not a stream");
+  ncclCollConfig_t f = NCCL_COLLCONFIG_INITIALIZER;
+  REFUSED(ncclBroadcastConfig(x, x, 1, ncclFloat, -1, c, NULL, &f), ncclInvalidArgument, "ncclBroadcastConfig",
+          "root is -1", "rank 1");
+  REFUSED(ncclReduceConfig(x, x, 1, ncclFloat, ncclSum, 2, c, NULL, &f), ncclInvalidArgument, "ncclReduceConfig",
+          "root is 2");
+  REFUSED(ncclGatherConfig(x, x, 1, ncclFloat, -7, c, NULL, NULL), ncclInvalidArgument, "ncclGatherConfig",
+          "root is -7");
+  REFUSED(ncclScatterConfig(NULL, x, 5, ncclFloat, 1, c, NULL, &f), ncclInvalidArgument, "ncclScatterConfig",
+          "sendbuff is NULL", "rank 1");
+  REFUSED(ncclAllGatherConfig(x, x, SIZE_MAX / 2 + 1, ncclUint8, c, NULL, &f), ncclInvalidArgument,
+          "ncclAllGatherConfig", "does not fit");
+  REFUSED(ncclReduceScatterConfig(x, x, 1, ncclFloat, (ncclRedOp_t)77, c, NULL, &f), ncclInvalidArgument,
+          "ncclReduceScatterConfig", "77");
+  REFUSED(ncclAlltoAllConfig(x, NULL, 1, ncclFloat, c, NULL, &f), ncclInvalidArgument, "ncclAlltoAllConfig",
+          "recvbuff is NULL");
   for (int i = 0; i < 2; i++) { // nothing of that was harmful; NULL is fine for nothing
     data[i][0] = 1;
     OK(ncclAllReduce(NULL, NULL, 0, ncclFloat, ncclSum, w.comm[i], w.stream[i]));
@@ -122,6 +146,30 @@ static void refuses_bad_arguments(void **state)
 {
   (void)state;
   PROCESSES(1, 10, arguments_body, NULL);
+}
+
+static void encryption_body(int rank, void *arg)
+{
+  ncclEncryptionConfig_t f = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+  (void)rank, (void)arg;
+  OK(ncclSetEncryption(NULL));
+  OK(ncclSetEncryption(&f));
+  f.mode = NCCL_ENCRYPTION_MODE_PSK;
+  REFUSED(ncclSetEncryption(&f), ncclInvalidArgument, "psk is NULL");
+  f.psk = "0123456789012345678901234567890";
+  REFUSED(ncclSetEncryption(&f), ncclInvalidArgument, "31 characters", "32");
+  f.psk = "01234567890123456789012345678901";
+  OK(ncclSetEncryption(&f));
+  f.mode = 2;
+  REFUSED(ncclSetEncryption(&f), ncclInvalidArgument, "mode is 2");
+  f.magic = 0;
+  REFUSED(ncclSetEncryption(&f), ncclInvalidArgument, "NCCL_ENCRYPTION_CONFIG_INITIALIZER");
+}
+
+static void refuses_encryption(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, encryption_body, NULL);
 }
 
 static void operations_body(int rank, void *arg)
@@ -415,7 +463,7 @@ static void ranks_disagree_between_processes(void **state)
 }
 
 // One of four ranks makes another call than the others. Some ranks can finish theirs and go on to the next operation;
-// whoever is left behind compares what they had begun before.
+// a rank that is left behind compares what they had begun before.
 static void one_differs(int rank, void *arg)
 {
   (void)arg;
@@ -487,6 +535,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(refuses_bad_handles),
       cmocka_unit_test(refuses_bad_arguments),
+      cmocka_unit_test(refuses_encryption),
       cmocka_unit_test(refuses_bad_operations),
       cmocka_unit_test(refuses_bad_memory),
       cmocka_unit_test(errors_inside_groups),

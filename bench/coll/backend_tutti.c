@@ -1,8 +1,9 @@
 // backend_tutti.c: this library, through nccl.h: one process per rank, forked here, or one thread per rank.
 //
 //   coll_tutti [ranks] [option…]    options: sync (wait after every call), registered (buffers of ncclMemAlloc, which
-//                                   peers can map), copy (broadcast out of place; MPI_Bcast has no such thing), threads
-//                                   (all ranks in one process)
+//                                   peers can map), mapped (plain ones, which registration lets them map), copy
+//                                   (broadcast out of place; MPI_Bcast has no such thing), threads (all ranks in one
+//                                   process), encrypted (ncclSetEncryption: of use over the network)
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ typedef struct invitation {
 } invitation;
 
 static coll_library lib;
-static int nranks = 2;
+static int nranks = 2, encrypted;
 static _Thread_local ncclComm_t comm;
 static _Thread_local cudaStream_t stream;
 static _Thread_local int rank;
@@ -78,10 +79,28 @@ static void *registered_buffer(size_t bytes)
   return failed(ncclMemAlloc(&p, bytes)) ? NULL : p;
 }
 
+static ncclResult_t encrypt(void)
+{
+  ncclEncryptionConfig_t f = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+  f.mode = NCCL_ENCRYPTION_MODE_PSK;
+  f.psk = "this key protects a measurement alone";
+  return ncclSetEncryption(&f);
+}
+
+// A plain one that peers can map once it is registered (main sets the variable).
+static void *mapped_buffer(size_t bytes)
+{
+  void *p = plain_buffer(bytes), *handle;
+  return p == NULL || failed(ncclCommRegister(comm, p, bytes, &handle)) ? NULL : p;
+}
+
 static int run_rank(int number)
 {
   invitation *in = ranks_area();
   rank = number;
+  if (encrypted && failed(encrypt())) {
+    return 1;
+  }
   if (rank == 0) {
     if (failed(ncclGetUniqueId(&in->id))) {
       return 1;
@@ -113,10 +132,15 @@ int main(int argc, char **argv)
       lib.batch = 1;
     } else if (strcmp(argv[i], "registered") == 0) {
       lib.buffer = registered_buffer;
+    } else if (strcmp(argv[i], "mapped") == 0) {
+      setenv("NCCL_HOST_REGISTER_MAP", "1", 1);
+      lib.buffer = mapped_buffer;
     } else if (strcmp(argv[i], "copy") == 0) {
       lib.same_buffer = 0;
     } else if (strcmp(argv[i], "threads") == 0) {
       threads = 1;
+    } else if (strcmp(argv[i], "encrypted") == 0) {
+      encrypted = 1;
     } else {
       nranks = atoi(argv[i]);
     }

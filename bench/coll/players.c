@@ -24,8 +24,8 @@ static double now(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// A listening socket in the abstract space: it leaves nothing behind. One for each player: who comes too late for his
-// is refused.
+// A listening socket in the abstract space: it leaves nothing behind. One for each player: a player that comes too late
+// for its own is refused.
 static int listen_socket(char *name, size_t size, int number)
 {
   snprintf(name, size, "coll-bench-%d-%d", (int)getpid(), number);

@@ -2,24 +2,30 @@
 // counted(), so that callgrind is told what to count by a function's name (--toggle-collect, --dump-after) and no
 // header of its own is needed.
 //
-//   counts one|two|shm|four    one rank; two ranks of this process; the same over the memory that ranks of several
-//                              processes share; four ranks
+//   counts SET    one: one rank; two: two ranks of this process; shm: the same over the memory that ranks of several
+//                 processes share; four: four ranks; queue4, queue8: four and eight that share two cores and call one
+//                 by one, so that their calls go through queues, as plans
 //
 // One thread issues for all ranks, so nobody waits and the same instructions run every time. The library's worker would
 // look after a stream now and then, as the clock has it: it is held until all is counted. Each case is counted in
 // several parts, which are alike (as many calls as a FIFO has slots). Prints a line per part, in the order of
 // callgrind's dumps: the case's name, and how many calls of one rank were counted.
 #define _GNU_SOURCE
+#include <sched.h>
+
 #include "worker.h"
 
-enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 4, LENGTHS = 1024, MOST = LENGTHS + 2 };
+enum { WARM = 100, PARTS = 4, CALLS = 32, BURST = 8, RANKS = 8, CORES = 2, LENGTHS = 1024, MOST = LENGTHS + 2 };
 
 typedef struct world {
   int n;
+  bool queued; // calls go through queues
   ncclComm_t comm[RANKS];
   cudaStream_t stream[RANKS];
   float in[RANKS][MOST], out[RANKS][MOST];
   unsigned turn[RANKS];
+  float *memory[RANKS]; // of the windows
+  ncclWindow_t window[RANKS];
 } world;
 
 typedef ncclResult_t issue_fn(world *w, int rank);
@@ -82,9 +88,15 @@ static ncclResult_t broadcast(world *w, int r)
   return ncclBroadcast(w->in[r], w->out[r], 2, ncclFloat32, 0, w->comm[r], w->stream[r]);
 }
 
+// The root of a reduce: where calls are queued, the rank that calls first.
+static int root_of_reduce(const world *w)
+{
+  return w->queued ? w->n - 1 : 0;
+}
+
 static ncclResult_t reduce(world *w, int r)
 {
-  return ncclReduce(w->in[r], w->out[r], 2, ncclFloat32, ncclSum, 0, w->comm[r], w->stream[r]);
+  return ncclReduce(w->in[r], w->out[r], 2, ncclFloat32, ncclSum, root_of_reduce(w), w->comm[r], w->stream[r]);
 }
 
 static ncclResult_t all_to_all(world *w, int r)
@@ -121,40 +133,96 @@ static ncclResult_t send_three(world *w, int r)
   return send_to(w, r, 1 + (int)(w->turn[r]++ % 3));
 }
 
+static void open_windows(world *w)
+{
+  for (int r = 0; r < w->n; r++) {
+    must(ncclMemAlloc((void **)&w->memory[r], 4096), "ncclMemAlloc");
+    w->memory[r][0] = w->in[r][0];
+    must(ncclCommWindowRegister(w->comm[r], w->memory[r], 4096, &w->window[r], NCCL_WIN_DEFAULT),
+         "ncclCommWindowRegister");
+  }
+}
+
+// To the other rank; when all have put, each waits for its own.
+static ncclResult_t put_wait(world *w, int r)
+{
+  if (w->window[r] == NULL) {
+    open_windows(w);
+  }
+  must(ncclPutSignal(w->memory[r], 2, ncclFloat32, 1 - r, w->window[r], 2048, 0, 0, 0, w->comm[r], w->stream[r]),
+       "ncclPutSignal");
+  for (int i = 0; i < w->n && r == w->n - 1; i++) {
+    ncclWaitSignalDesc_t d = {.opCnt = 1, .peer = 1 - i, .sigIdx = 0, .ctx = 0};
+    must(ncclWaitSignal(1, &d, w->comm[i], w->stream[i]), "ncclWaitSignal");
+    w->out[i][0] = w->memory[i][512];
+  }
+  return ncclSuccess;
+}
+
 static const call_case cases[] = {
     {"all_reduce", all_reduce, 1, "one two shm"},
     {"all_reduce_burst", all_reduce, BURST, "one two shm"},
     {"all_reduce_varied", all_reduce_varied, 1, "one two shm"},
     {"all_reduce_new", all_reduce_new, 1, "one two shm"},
-    {"broadcast", broadcast, 1, "one two shm"},
-    {"reduce", reduce, 1, "two shm"},
-    {"reduce_scatter", reduce_scatter, 1, "two shm"},
-    {"all_gather", all_gather, 1, "two shm"},
-    {"all_to_all", all_to_all, 1, "two shm"},
-    {"send_recv", send_recv, 1, "one two shm"},
+    {"broadcast", broadcast, 1, "one two shm queue4 queue8"},
+    {"reduce", reduce, 1, "two shm queue4 queue8"},
+    {"reduce_scatter", reduce_scatter, 1, "two shm queue4 queue8"},
+    {"all_gather", all_gather, 1, "two shm queue4 queue8"},
+    {"all_to_all", all_to_all, 1, "two shm queue4 queue8"},
+    {"send_recv", send_recv, 1, "one two shm queue4 queue8"},
     {"all_reduce_two", all_reduce_two, 1, "one two shm"},
     {"all_reduce_kinds", all_reduce_kinds, 1, "one two shm"},
     {"send_one", send_one, 1, "four"},
     {"send_three", send_three, 1, "four"},
+    {"put_wait", put_wait, 1, "two shm"}, // the last: the others have no windows
 };
 
-// Each rank's call, together where there are several; after `burst` of them all wait.
-static void call_all(const call_case *c, world *w, int calls)
+// Moves what is queued, the ranks' streams in turn, until nothing is. A thread that waited instead would make the next
+// call wait inside.
+static void poll_all(const world *w)
 {
+  int idle = 0;
+  for (int r = 0; idle < w->n; r = (r + 1) % w->n) {
+    ncclResult_t res = tuttiStreamQuery(w->stream[r]);
+    idle = res == ncclSuccess ? idle + 1 : 0;
+    must(res == ncclInProgress ? ncclSuccess : res, "tuttiStreamQuery");
+  }
+}
+
+// Each rank's call, and what it takes until they are over, one after the other: those that others must answer go first.
+static void call_apart(const call_case *c, world *w, int calls)
+{
+  for (int i = 0; i < calls; i++) {
+    for (int r = w->n; r-- > 0;) {
+      must(c->issue(w, r), c->name);
+    }
+    poll_all(w);
+  }
+}
+
+// Each rank's call, in a group where there are several and one waits for others; after `burst` of them all wait.
+static void call_together(const call_case *c, world *w, int calls)
+{
+  bool group = w->n > 1 && c->issue != put_wait;
   for (int i = 1; i <= calls; i++) {
-    if (w->n > 1) {
+    if (group) {
       must(ncclGroupStart(), "ncclGroupStart");
     }
     for (int r = 0; r < w->n; r++) {
       must(c->issue(w, r), c->name);
     }
-    if (w->n > 1) {
+    if (group) {
       must(ncclGroupEnd(), c->name);
     }
     for (int r = 0; r < w->n && i % c->burst == 0; r++) {
       must(tuttiStreamSynchronize(w->stream[r]), c->name);
     }
   }
+}
+
+static void call_all(const call_case *c, world *w, int calls)
+{
+  (w->queued ? call_apart : call_together)(c, w, calls);
 }
 
 // Never inlined nor copied: its name is what callgrind looks for.
@@ -165,24 +233,33 @@ __attribute__((noinline)) void counted(const call_case *c, world *w, int calls)
   __asm__ volatile("" ::: "memory"); // not a tail call: the function ends after its calls
 }
 
+static float sum_of_inputs(const world *w, int element)
+{
+  float sum = 0;
+  for (int r = 0; r < w->n; r++) {
+    sum += w->in[r][element];
+  }
+  return sum;
+}
+
 // Every rank has what the case gives it: what was counted is the real thing.
 static void check(const call_case *c, const world *w)
 {
   for (int r = 0; r < w->n; r++) {
     float want = w->in[r][0];
-    if (strncmp(c->name, "all_reduce", 10) == 0 || (c->issue == reduce && r == 0)) {
-      want = w->n == 1 ? w->in[0][0] : w->in[0][0] + w->in[1][0];
+    if (strncmp(c->name, "all_reduce", 10) == 0 || (c->issue == reduce && r == root_of_reduce(w))) {
+      want = sum_of_inputs(w, 0);
     } else if (c->issue == reduce) {
       continue; // only the root has a result
     } else if (c->issue == reduce_scatter) {
-      want = w->in[0][2 * r] + w->in[1][2 * r];
+      want = sum_of_inputs(w, 2 * r);
     } else if (c->issue == send_one || c->issue == send_three) {
       want = r == 0 || (c->issue == send_one && r > 1) ? 0 : w->in[0][0];
     } else if (c->issue == broadcast || c->issue == all_gather) {
       want = w->in[0][0];
     } else if (c->issue == all_to_all) {
       want = w->in[0][2 * r];
-    } else if (c->issue == send_recv) {
+    } else if (c->issue == send_recv || c->issue == put_wait) {
       want = w->in[(r + w->n - 1) % w->n][0];
     }
     if (w->out[r][0] != want) {
@@ -206,7 +283,7 @@ static void open_world(world *w, int n)
 }
 
 // A call that its rank leaves behind: the worker begins, or it would do so later.
-static void call_apart(world *w)
+static void call_behind(world *w)
 {
   for (int r = 0; r < w->n; r++) {
     must(all_reduce(w, r), "ncclAllReduce");
@@ -224,25 +301,44 @@ static void close_world(world *w)
   }
 }
 
+// The process and its threads run on so many cores from now on, of those that it may use.
+static void keep_cores(int n)
+{
+  cpu_set_t all, few;
+  CPU_ZERO(&few);
+  if (sched_getaffinity(0, sizeof all, &all) == 0) {
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&few) < n; i++) {
+      if (CPU_ISSET(i, &all)) {
+        CPU_SET(i, &few);
+      }
+    }
+    must(sched_setaffinity(0, sizeof few, &few) == 0 ? ncclSuccess : ncclSystemError, "sched_setaffinity");
+  }
+}
+
 int main(int argc, char **argv)
 {
-  static const char *const sets[] = {"one", "two", "shm", "four"};
-  static const int ranks[] = {1, 2, 2, RANKS};
+  static const char *const sets[] = {"one", "two", "shm", "four", "queue4", "queue8"};
+  static const int ranks[] = {1, 2, 2, 4, 4, RANKS};
   const char *set = argc == 2 ? argv[1] : "";
   int k = 0;
-  while (k < 4 && strcmp(set, sets[k]) != 0) {
+  while (k < 6 && strcmp(set, sets[k]) != 0) {
     k++;
   }
-  if (k == 4) {
-    fprintf(stderr, "usage: counts one|two|shm|four\n");
+  if (k == 6) {
+    fprintf(stderr, "usage: counts one|two|shm|four|queue4|queue8\n");
     return 2;
   }
   if (strcmp(set, "shm") == 0) {
     setenv("NCCL_P2P_DISABLE", "1", 1);
   }
   static world w;
+  w.queued = strncmp(set, "queue", 5) == 0;
+  if (w.queued) {
+    keep_cores(CORES);
+  }
   open_world(&w, ranks[k]);
-  call_apart(&w);
+  call_behind(&w);
   if (await_worker(w.n > 1) < (w.n > 1)) {
     fprintf(stderr, "counts: the library's worker was not held (has its thread another name?): what is counted may "
                     "depend on the clock\n");

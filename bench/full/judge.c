@@ -1,4 +1,4 @@
-// judge.c: who is the best at a point, by how much, and how far from the limit.
+// judge.c: which library is best at a point, by how much, and how far from the limit.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

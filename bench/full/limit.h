@@ -1,7 +1,7 @@
 // limit.h: how fast a collective could be on this machine at most, from what bench/limits.c measured.
 //
 // Every byte of every rank's input is read once, every byte of every rank's output is written once, by both cores at
-// the rate that they have for a working set of that size (cold: for the largest); before that, a cache line is handed
+// the rate that they have for a working set of that size (cold: for the largest). Before that, a cache line is handed
 // over.
 #pragma once
 #include <stddef.h>

@@ -21,7 +21,7 @@ ours="exec env NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo $out/
 set --
 # A library without a network would take the run with it: the first column has to come.
 if NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo "$build/bin/all_reduce_perf" -P 2 -b 8 -e 8 -n 1 -w 0 >"$out/net_probe.txt" 2>&1; then
-  set -- "tutti=$ours" "sync=$ours sync"
+  set -- "tutti=$ours" "sync=$ours sync" "tls=$ours encrypted"
 else
   echo "net: the library does not run over the network here: left out ($(grep -m1 -o "cannot be connected.*" "$out/net_probe.txt"))"
 fi

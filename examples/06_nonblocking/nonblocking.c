@@ -1,5 +1,5 @@
 // nonblocking.c: calls that need other ranks return at once and are asked how far they are, so that a program stays in
-// charge: it can do other things, give up after a while, and abort a communicator whose peers never come.
+// charge. It can do other things, give up after a while, and abort a communicator whose peers never come.
 #include "../check.h"
 #include <time.h>
 

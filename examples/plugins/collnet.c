@@ -95,7 +95,7 @@ static ncclResult_t tired(void)
   return FAIL(ncclRemoteError, "the members of a group do not come together");
 }
 
-// A plugin for production does not let one who says nothing keep the others waiting, and wants proof of who it is.
+// A plugin for production does not let a silent peer keep the others waiting, and demands proof of a peer's identity.
 static ncclResult_t exchange_hello(connection *c, hello *h, int *tries)
 {
   void *request = NULL;

@@ -5,8 +5,8 @@
 //   NCCL_ALGO=Ring
 //
 // What is worth knowing before one writes a plugin of one's own:
-//  - It is asked instead of the process's environment, so whoever wants both asks getenv, too: here the environment
-//  wins.
+//  - It is asked instead of the process's environment, so a plugin that wants both asks getenv, too: here the
+//  environment wins.
 //  - NULL means that a variable is not set. A text has to stay as it is while other variables are asked for.
 //  - init is the first call and finalize the last, once each in a process. The first question comes from whatever
 //  thread uses the library first.

@@ -6,8 +6,8 @@
 //  - The Coll event ends when the operation is queued, not when it has run. When it runs, its channels (KernelCh) tell:
 //  the first start and the last stop
 //    count. `nChannels` says how many there will be.
-//  - Callbacks run on the thread that works: whoever waits for the operation waits for them. They come from several
-//  threads, for one communicator too.
+//  - Callbacks run on the thread that works: a thread that waits for the operation waits for them. They come from
+//  several threads, for one communicator too.
 //  - A handle is the plugin's. NULL says "not interested": children then have no parent. So a parent may always be
 //  NULL.
 //  - An event's handle is still its children's parentObj when the event has been stopped: what it points to has to stay
@@ -137,7 +137,7 @@ static ncclResult_t start(void *ctx, void **handle, ncclProfilerEventDescr_t *d)
   return ncclSuccess; // results count for nothing, but init's
 }
 
-static ncclResult_t state(void *handle, ncclProfilerEventState_v6_t what, ncclProfilerEventStateArgs_t *args)
+static ncclResult_t state(void *handle, ncclProfilerEventState_t what, ncclProfilerEventStateArgs_t *args)
 {
   operation *op = ((event *)handle)->of;
   if (what == ncclProfilerKernelChStop) {
@@ -166,7 +166,7 @@ static ncclResult_t stop(void *handle)
   return ncclSuccess;
 }
 
-const ncclProfiler_t ncclProfiler_v6 = {.name = "Example",
+const ncclProfiler_t ncclProfiler_v7 = {.name = "Example",
                                         .init = init,
                                         .startEvent = start,
                                         .stopEvent = stop,

@@ -22,7 +22,8 @@ typedef enum {
   NCCL_LOG_WARN = 2,
   NCCL_LOG_INFO = 3,
   NCCL_LOG_ABORT = 4,
-  NCCL_LOG_TRACE = 5
+  NCCL_LOG_TRACE = 5,
+  NCCL_LOG_ATTN = 6 // between WARN and INFO
 } ncclDebugLogLevel;
 
 // What a line is about; bits, NCCL_DEBUG_SUBSYS chooses.

@@ -1,5 +1,5 @@
 // nccl/profiler_common.h: what all versions of the profiler's interface share: kinds of events, their states, and the
-// life of a profiler. Names and values are NCCL's (2.30.7). Included by the headers of the versions.
+// life of a profiler. Names and values are NCCL's (2.32.3). Included by the headers of the versions.
 //
 // Life. A profiler is a table `ncclProfiler_vN` in a library; where a library has several, the newest that is known is
 // used. All communicators of a process share the library, and one mask of events. For each communicator of each rank
@@ -14,10 +14,10 @@
 //                 by all of the plugin's contexts, and may be changed at any time. An error makes the library go on
 //                 without this profiler for this communicator.
 // startEvent      any thread: the one that calls the library, one that waits for a stream, the library's own. It must
-//                 not call the library, and should not block: whoever waits for the event's operation waits for it. The
-//                 descriptor is the library's and good during the call; texts in it are constants. *eHandle (NULL
-//                 before the call): the plugin's name for the event; NULL: not interested, and nothing more is heard of
-//                 it, but its children come with parentObj NULL.
+//                 not call the library, and should not block: a thread that waits for the event's operation waits for
+//                 it. The descriptor is the library's and good during the call; texts in it are constants. *eHandle
+//                 (NULL before the call): the plugin's name for the event; NULL: not interested, and nothing more is
+//                 heard of it, but its children come with parentObj NULL.
 // recordEventState, stopEvent  as startEvent, often another thread. Each event that has a handle is stopped exactly
 //                              once, before finalize, also when its
 //                 operation fails or is aborted. The handle is not used afterwards, except as a child's parentObj.
@@ -26,7 +26,7 @@
 // A bit of the mask brings the event's ancestors with it, because they are where the children hang:
 //
 //   GroupApi - CollApi - Coll - ProxyOp - ProxyStep - NetPlugin          ProxyCtrl: no parent
-//            |                \ KernelCh
+//            |                \ KernelCh - KernelPhase
 //            - P2pApi  - P2p  - as Coll
 //            - KernelLaunch
 //
@@ -69,7 +69,8 @@ enum {
   ncclProfileKernelLaunch = 1 << 11, // operations are given to the stream (5)
   ncclProfileCeColl = 1 << 12,       // copy engine (6)
   ncclProfileCeSync = 1 << 13,
-  ncclProfileCeBatch = 1 << 14
+  ncclProfileCeBatch = 1 << 14,
+  ncclProfileKernelPhase = 1 << 15 // a part of a channel's time (7)
 };
 
 // States of events. Those of ProxyOp up to 7 were given up with version 4; nobody is told of them.
@@ -109,7 +110,9 @@ typedef enum {
   ncclProfilerCeSyncStart = 27,
   ncclProfilerCeSyncComplete = 28,
   ncclProfilerCeBatchStart = 29,
-  ncclProfilerCeBatchComplete = 30
+  ncclProfilerCeBatchComplete = 30,
+
+  ncclProfilerKernelPhaseStop = 31 // kernelCh.pTimer: when the phase ended
 } ncclProfilerEventState_t;
 
 typedef ncclProfilerEventState_t ncclProfilerEventState_v1_t;
@@ -118,5 +121,6 @@ typedef ncclProfilerEventState_t ncclProfilerEventState_v3_t;
 typedef ncclProfilerEventState_t ncclProfilerEventState_v4_t;
 typedef ncclProfilerEventState_t ncclProfilerEventState_v5_t;
 typedef ncclProfilerEventState_t ncclProfilerEventState_v6_t;
+typedef ncclProfilerEventState_t ncclProfilerEventState_v7_t;
 
 #endif

@@ -23,11 +23,12 @@ typedef struct {
   uint64_t opaque[2];
 } ncclGinRequest_t;
 
-// How ranks are connected for GIN: not, all with all, or those of one rail.
+// How ranks are connected for GIN: not, all with all, those of one rail, or those of a distance that the program names.
 typedef enum {
   NCCL_GIN_CONNECTION_NONE = 0,
   NCCL_GIN_CONNECTION_FULL = 1,
-  NCCL_GIN_CONNECTION_RAIL = 2
+  NCCL_GIN_CONNECTION_RAIL = 2,
+  NCCL_GIN_CONNECTION_CUSTOM_STRIDE = 3
 } ncclGinConnectionType_t;
 
 // What moves GIN's messages. NONE: there is no GIN.
@@ -35,8 +36,19 @@ typedef enum {
   NCCL_GIN_TYPE_NONE = 0,
   NCCL_GIN_TYPE_PROXY = 2,
   NCCL_GIN_TYPE_GDAKI = 3,
-  NCCL_GIN_TYPE_GPI = 4
+  NCCL_GIN_TYPE_GPI = 4,
+  NCCL_GIN_TYPE_EFA_GDA = 5
 } ncclGinType_t;
+
+// Which ranks of the CFT team ncclTeamCft gives: all, or those with the same place in their multicast or LSA teams.
+typedef enum { NCCL_CFT_TEAM_FLAT = 0, NCCL_CFT_TEAM_HIER_MULTIMEM = 1, NCCL_CFT_TEAM_HIER_LSA = 2 } ncclCftTeamMode_t;
+
+// What ncclDevCommRequirements_t.cftCaps asks for.
+typedef enum { NCCL_CFT_NONE = 0, NCCL_CFT = 1, NCCL_CFT_MULTIMEM = 2 } ncclCftCap_t;
+
+// Names a logical endpoint of CFT, a memory that GPUs of several machines reach.
+typedef uint32_t ncclCftLeId;
+typedef ncclCftLeId ncclCftLeId_t;
 
 // Some ranks of a communicator at equal distances, seen by one of them. World rank of member i: own world rank + (i -
 // rank) * stride.
@@ -103,6 +115,11 @@ typedef struct ncclDevCommRequirements {
   int worldGinBarrierCount;
   bool ginStrongSignalsRequired;
   bool ginVaSignalsRequired;
+  int ginCustomStride;    // from one rank to the next, with NCCL_GIN_CONNECTION_CUSTOM_STRIDE
+  ncclGinType_t ginType;  // NCCL_GIN_TYPE_NONE: any
+  bool useRuntimeVersion; // the device communicator is for code that is compiled while the program runs
+  int cftCaps;
+  int cftBarrierCount;
 } ncclDevCommRequirements_t;
 
 #define NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER              \
@@ -129,6 +146,11 @@ typedef struct ncclDevCommRequirements {
         0,                             /* world barriers */ \
         true,                          /* strong signals */ \
         true,                          /* VA signals */     \
+        1,                             /* custom stride */  \
+        NCCL_GIN_TYPE_NONE,            /* GIN type */       \
+        false,                         /* runtime vers. */  \
+        0,                             /* CFT caps */       \
+        0,                             /* CFT barriers */   \
   }
 
 // What a communicator can do. Start from NCCL_COMM_PROPERTIES_INITIALIZER.
@@ -138,20 +160,25 @@ typedef struct ncclCommProperties {
   unsigned int version; // set by the initialiser
   int rank;
   int nRanks;
-  int cudaDev;                 // the device that the rank was created on
-  int nvmlDev;                 // Tutti: the same
-  bool deviceApiSupport;       // Tutti: false, there is no device code
-  bool multimemSupport;        // Tutti: false
-  ncclGinType_t ginType;       // Tutti: NCCL_GIN_TYPE_NONE
-  int nLsaTeams;               // Tutti: the number of ranks, see ncclTeamLsa
-  bool hostRmaSupport;         // ncclPutSignal and its relatives work. Tutti: false
-  ncclGinType_t railedGinType; // Tutti: NCCL_GIN_TYPE_NONE
+  int cudaDev;                               // the device that the rank was created on
+  int nvmlDev;                               // Tutti: the same
+  bool deviceApiSupport;                     // Tutti: false, there is no device code
+  bool multimemSupport;                      // Tutti: false
+  ncclGinType_t ginType;                     // Tutti: NCCL_GIN_TYPE_NONE
+  int nLsaTeams;                             // Tutti: the number of ranks, see ncclTeamLsa
+  bool hostRmaSupport;                       // ncclPutSignal and its relatives work
+  ncclGinType_t railedGinType;               // Tutti: NCCL_GIN_TYPE_NONE
+  uint64_t commHash;                         // the communicator's identity, the same on all ranks
+  int ginMinStride;                          // Tutti: 0
+  ncclGinConnectionType_t ginConnectionType; // Tutti: NCCL_GIN_CONNECTION_NONE
+  bool ginSupport[64];                       // by ncclGinType_t. Tutti: all false
+  size_t devCommRuntimeVersionSize;          // Tutti: 0
 } ncclCommProperties_t;
 
 #define NCCL_COMM_PROPERTIES_INITIALIZER                                                                              \
   {                                                                                                                   \
     sizeof(ncclCommProperties_t), NCCL_API_MAGIC, NCCL_VERSION_CODE, 0, 0, 0, 0, false, false, NCCL_GIN_TYPE_NONE, 0, \
-        false, NCCL_GIN_TYPE_NONE                                                                                     \
+        false, NCCL_GIN_TYPE_NONE, 0, 0, NCCL_GIN_CONNECTION_NONE, {false}, 0                                         \
   }
 
 typedef struct ncclDevComm ncclDevComm_t; // comm.h
@@ -201,6 +228,22 @@ NCCL_EXTERN_C ncclResult_t pncclGetLsaDevicePointer(ncclWindow_t window, size_t 
 NCCL_EXTERN_C ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr);
 NCCL_EXTERN_C ncclResult_t pncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr);
 
+// Where an offset into a window lies among CFT's logical endpoints: of the multicast team, of a member of a CFT team,
+// of a rank of the communicator. Tutti has no such endpoints: always ncclInvalidArgument, and the outputs stay as they
+// are.
+NCCL_EXTERN_C ncclResult_t ncclGetMultimemDeviceLeInfo(ncclWindow_t window, size_t offset, ncclCftLeId *leId,
+                                                       size_t *leOffset);
+NCCL_EXTERN_C ncclResult_t pncclGetMultimemDeviceLeInfo(ncclWindow_t window, size_t offset, ncclCftLeId *leId,
+                                                        size_t *leOffset);
+NCCL_EXTERN_C ncclResult_t ncclGetCftDeviceLeInfo(ncclWindow_t window, size_t offset, int peerCft, ncclTeam_t cftTeam,
+                                                  ncclCftLeId *leId, size_t *leOffset);
+NCCL_EXTERN_C ncclResult_t pncclGetCftDeviceLeInfo(ncclWindow_t window, size_t offset, int peerCft, ncclTeam_t cftTeam,
+                                                   ncclCftLeId *leId, size_t *leOffset);
+NCCL_EXTERN_C ncclResult_t ncclGetPeerDeviceLeInfo(ncclWindow_t window, size_t offset, int peerWorld, ncclCftLeId *leId,
+                                                   size_t *leOffset);
+NCCL_EXTERN_C ncclResult_t pncclGetPeerDeviceLeInfo(ncclWindow_t window, size_t offset, int peerWorld,
+                                                    ncclCftLeId *leId, size_t *leOffset);
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Teams. A communicator that is not valid gives a team of zeros, or rank -1, and ncclGetLastError says why.
 // ---------------------------------------------------------------------------------------------------------------------
@@ -216,6 +259,20 @@ NCCL_EXTERN_C ncclTeam_t pncclTeamLsa(ncclComm_t comm);
 // The ranks with the same place in their LSA teams. Tutti: all ranks.
 NCCL_EXTERN_C ncclTeam_t ncclTeamRail(ncclComm_t comm);
 NCCL_EXTERN_C ncclTeam_t pncclTeamRail(ncclComm_t comm);
+
+#ifdef __cplusplus
+#define TUTTI_CFT_MODE ncclCftTeamMode_t mode = NCCL_CFT_TEAM_FLAT
+#else
+#define TUTTI_CFT_MODE ncclCftTeamMode_t mode
+#endif
+// The ranks whose windows this rank reaches by CFT, or some of them. Tutti: this rank alone. Zeros for a mode that does
+// not exist.
+NCCL_EXTERN_C ncclTeam_t ncclTeamCft(ncclComm_t comm, TUTTI_CFT_MODE);
+NCCL_EXTERN_C ncclTeam_t pncclTeamCft(ncclComm_t comm, TUTTI_CFT_MODE);
+
+// The ranks with one CFT multicast address. Tutti: this rank alone.
+NCCL_EXTERN_C ncclTeam_t ncclTeamCftMultimem(ncclComm_t comm);
+NCCL_EXTERN_C ncclTeam_t pncclTeamCftMultimem(ncclComm_t comm);
 
 // Member `rank` of `team`, as a rank of the communicator. `team` is one that this rank has asked for.
 NCCL_EXTERN_C int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);

@@ -21,10 +21,19 @@ enum {
   KIND_PROXY_OP = 3,
   KIND_PROXY_STEP = 4,
   KIND_KERNEL = 6,
-  KIND_NET = 7
+  KIND_NET = 7,
+  KIND_PHASE = 15
 };
 
-typedef enum { TRACK_CALLS = 1, TRACK_OPS, TRACK_CHANNEL, TRACK_PROXY, TRACK_MESSAGES, TRACK_NET } track_kind;
+typedef enum {
+  TRACK_CALLS = 1,
+  TRACK_OPS,
+  TRACK_CHANNEL,
+  TRACK_PHASES,
+  TRACK_PROXY,
+  TRACK_MESSAGES,
+  TRACK_NET
+} track_kind;
 
 typedef struct track {
   uint64_t key; // track_kind and two numbers
@@ -90,6 +99,7 @@ static void track_title(const track *t, int lane, char *out, size_t size)
   case TRACK_CALLS: n = snprintf(out, size, "calls of thread %u", b); break;
   case TRACK_OPS: n = snprintf(out, size, "operations"); break;
   case TRACK_CHANNEL: n = snprintf(out, size, "channel %u", b); break;
+  case TRACK_PHASES: n = snprintf(out, size, "phases of channel %u", b); break;
   case TRACK_PROXY: n = snprintf(out, size, "proxy: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
   case TRACK_NET: n = snprintf(out, size, "network: %s rank %u, channel %u", a & 1 ? "to" : "from", b, a >> 1); break;
   case TRACK_MESSAGES:
@@ -204,8 +214,18 @@ static void write_op(tt_context *c, const tt_op *op)
     p = tt_put(p, "\",\"proto\":\"");
     p = tt_put_text(p, op->proto);
   }
+  if (op->variant != NULL) {
+    p = tt_put(p, "\",\"variant\":\"");
+    p = tt_put_text(p, op->variant);
+  }
   p = tt_put(p, "\",\"channels\":");
   p = tt_put_u64(p, op->nchannels);
+  if (op->tag != 0) {
+    p = tt_put(p, ",\"tag\":\""); // as a text: readers of JSON have no numbers of 64 bits
+    p = tt_put_u64(p, op->tag);
+    *p++ = '"';
+  }
+  p = tt_put(p, op->symmetric ? ",\"symmetric\":1" : "");
   p = tt_put(p, ",\"ended\":");
   p = tt_put_u64(p, op->ended);
   p = tt_put(p, ",\"queued_us\":");
@@ -220,10 +240,11 @@ static void write_op(tt_context *c, const tt_op *op)
   }
 }
 
-static const char *const kind_names[] = {"Group",    "queue ",    "queue ", "messages", "message", "ProxyCtrl",
-                                         "channel ", "NetPlugin", "group",  "nccl",     "nccl",    "launch"};
-static const char *const kind_cats[] = {"queue",   "queue", "queue", "proxy", "message", "proxy",
-                                        "channel", "net",   "call",  "call",  "call",    "call"};
+static const char *const kind_names[] = {"Group",    "queue ",    "queue ",  "messages", "message", "ProxyCtrl",
+                                         "channel ", "NetPlugin", "group",   "nccl",     "nccl",    "launch",
+                                         "CeColl",   "CeSync",    "CeBatch", ""};
+static const char *const kind_cats[] = {"queue", "queue", "queue", "proxy", "message", "proxy", "channel", "net",
+                                        "call",  "call",  "call",  "call",  "call",    "call",  "call",    "phase"};
 
 static track *track_for(tt_context *c, const tt_record *r)
 {
@@ -232,6 +253,7 @@ static track *track_for(tt_context *c, const tt_record *r)
   case KIND_PROXY_OP: return track_of(c->events, TRACK_PROXY, way, (uint32_t)r->peer);
   case KIND_PROXY_STEP: return track_of(c->events, TRACK_MESSAGES, way, (uint32_t)r->peer);
   case KIND_KERNEL: return track_of(c->events, TRACK_CHANNEL, 0, r->channel);
+  case KIND_PHASE: return track_of(c->events, TRACK_PHASES, 0, r->channel);
   case KIND_NET:
     return r->peer >= 0 ? track_of(c->events, TRACK_NET, way, (uint32_t)r->peer)
                         : track_of(c->events, TRACK_CALLS, 0, r->thread);
@@ -282,14 +304,20 @@ static char *put_args(char *p, const tt_record *r)
   return tt_put(p, "}}");
 }
 
+// Has the event times of its own?
+static bool is_timed(const tt_record *r)
+{
+  return r->kind == KIND_KERNEL || r->kind == KIND_PHASE;
+}
+
 static uint64_t start_of(const tt_record *r)
 {
-  return r->kind == KIND_KERNEL && r->mark[0] != 0 ? r->mark[0] : r->start;
+  return is_timed(r) && r->mark[0] != 0 ? r->mark[0] : r->start;
 }
 
 static uint64_t stop_of(const tt_record *r)
 {
-  return r->kind == KIND_KERNEL && r->mark[1] != 0 ? r->mark[1] : r->stop;
+  return is_timed(r) && r->mark[1] != 0 ? r->mark[1] : r->stop;
 }
 
 static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
@@ -434,6 +462,9 @@ static void introduce(tt_op *op, const tt_record *r)
   op->nchannels = r->nchannels;
   op->kind = r->kind;
   op->send = r->send;
+  op->tag = r->mark[0];
+  op->variant = (const char *)(uintptr_t)r->mark[1];
+  op->symmetric = r->mark[2] != 0;
 }
 
 // Where waiting for a peer is counted. With all places taken, a peer's `first` message takes that of the peer whose

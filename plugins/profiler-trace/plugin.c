@@ -1,4 +1,6 @@
-// plugin.c: the table ncclProfiler_v6, and what the job's threads do: fill slots. See trace.h.
+// plugin.c: the tables ncclProfiler_v7 and ncclProfiler_v6, and what the job's threads do: fill slots. See trace.h.
+#include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -90,7 +92,7 @@ static tt_context *context_of(void *handle)
   return tag > 0 && tag <= TT_TRACE_CONTEXTS ? atomic_load_explicit(&process.of[tag - 1], memory_order_acquire) : NULL;
 }
 
-// For whoever may stop the event, or tells of its children before that.
+// For a thread that may stop the event, or tells of its children before that.
 static tt_record *event_of(void *handle, tt_context **context)
 {
   *context = context_of(handle);
@@ -98,7 +100,7 @@ static tt_record *event_of(void *handle, tt_context **context)
 }
 
 // Counters of both ends go up alike, also for events that find no room: numbers of messages match.
-static uint64_t count_messages(const tt_context *c, const ncclProfilerEventDescr_v6_t *d)
+static uint64_t count_messages(const tt_context *c, const ncclProfilerEventDescr_v7_t *d)
 {
   if (c->messages == NULL || d->proxyOp.channelId >= TT_TRACE_CHANNELS || d->proxyOp.peer < 0 ||
       d->proxyOp.peer >= c->nranks) {
@@ -114,7 +116,7 @@ static bool is_send(const char *func)
   return func != NULL && strcmp(func, "Send") == 0;
 }
 
-static uint64_t count_p2p(const tt_context *c, const ncclProfilerEventDescr_v6_t *d)
+static uint64_t count_p2p(const tt_context *c, const ncclProfilerEventDescr_v7_t *d)
 {
   if (c->p2ps == NULL || d->p2p.peer < 0 || d->p2p.peer >= c->nranks) {
     return 0;
@@ -123,7 +125,7 @@ static uint64_t count_p2p(const tt_context *c, const ncclProfilerEventDescr_v6_t
   return atomic_fetch_add_explicit(&c->p2ps[row], 1, memory_order_relaxed);
 }
 
-static void fill_call(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
+static void fill_call(tt_record *e, const ncclProfilerEventDescr_v7_t *d)
 {
   if (d->type == ncclProfileCollApi) {
     e->func = d->collApi.func;
@@ -138,7 +140,7 @@ static void fill_call(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
   }
 }
 
-static void fill_task(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
+static void fill_task(tt_record *e, const ncclProfilerEventDescr_v7_t *d)
 {
   if (d->type == ncclProfileColl) {
     e->func = d->coll.func;
@@ -148,19 +150,23 @@ static void fill_task(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
     e->bytes = d->coll.count * type_bytes(e->datatype);
     e->seq = d->coll.seqNumber;
     e->nchannels = d->coll.nChannels;
+    e->mark[0] = d->coll.userTag;
+    e->mark[1] = (uintptr_t)d->coll.kernelVariant;
+    e->mark[2] = d->coll.isSymColl;
     e->peer = d->coll.root;
   } else {
     e->func = d->p2p.func;
     e->datatype = d->p2p.datatype;
     e->bytes = d->p2p.count * type_bytes(e->datatype);
     e->nchannels = d->p2p.nChannels;
+    e->mark[0] = d->p2p.userTag;
     e->peer = d->p2p.peer;
     e->send = is_send(e->func);
   }
 }
 
 // What a step does not say of itself its operation knows.
-static void fill_step(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
+static void fill_step(tt_record *e, const ncclProfilerEventDescr_v7_t *d)
 {
   tt_context *c;
   const tt_record *op = event_of(d->parentObj, &c);
@@ -178,7 +184,7 @@ static void fill_step(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
 
 // What a network plugin tells is shown with the message that it is about, while that is known: the message may end, on
 // another thread, at any time.
-static void fill_net(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
+static void fill_net(tt_record *e, const ncclProfilerEventDescr_v7_t *d)
 {
   tt_context *c = context_of(d->parentObj);
   uint64_t way;
@@ -195,7 +201,7 @@ static void fill_net(tt_record *e, const ncclProfilerEventDescr_v6_t *d)
   }
 }
 
-static void fill(const tt_context *c, tt_record *e, const ncclProfilerEventDescr_v6_t *d)
+static void fill(const tt_context *c, tt_record *e, const ncclProfilerEventDescr_v7_t *d)
 {
   switch (d->type) {
   case ncclProfileColl:
@@ -214,6 +220,11 @@ static void fill(const tt_context *c, tt_record *e, const ncclProfilerEventDescr
     e->channel = d->kernelCh.channelId;
     e->mark[0] = d->kernelCh.pTimer;
     break;
+  case ncclProfileKernelPhase:
+    e->channel = d->kernelPhase.channelId;
+    e->func = d->kernelPhase.phaseName;
+    e->mark[0] = d->kernelPhase.pTimer;
+    break;
   case ncclProfileCollApi:
   case ncclProfileP2pApi:
   case ncclProfileGroupApi: fill_call(e, d); break;
@@ -222,7 +233,7 @@ static void fill(const tt_context *c, tt_record *e, const ncclProfilerEventDescr
   (void)c;
 }
 
-static ncclResult_t start_event(void *context, void **handle, ncclProfilerEventDescr_v6_t *d)
+static ncclResult_t start_event(void *context, void **handle, ncclProfilerEventDescr_v7_t *d)
 {
   tt_context *c = context;
   uint64_t seq = 0;
@@ -262,7 +273,7 @@ static ncclResult_t stop_event(void *handle)
 }
 
 // A message's times: when it was first looked at, when there was something to move, when it moved.
-static void step_state(tt_record *e, ncclProfilerEventState_v6_t state, const ncclProfilerEventStateArgs_v6_t *args)
+static void step_state(tt_record *e, ncclProfilerEventState_v7_t state, const ncclProfilerEventStateArgs_v7_t *args)
 {
   int i = state == ncclProfilerProxyStepSendPeerWait_v4 || state == ncclProfilerProxyStepRecvFlushWait ? 1
           : state == ncclProfilerProxyStepSendWait || state == ncclProfilerProxyStepRecvGPUWait        ? 2
@@ -275,14 +286,14 @@ static void step_state(tt_record *e, ncclProfilerEventState_v6_t state, const nc
   }
 }
 
-static ncclResult_t record_state(void *handle, ncclProfilerEventState_v6_t state, ncclProfilerEventStateArgs_v6_t *args)
+static ncclResult_t record_state(void *handle, ncclProfilerEventState_v7_t state, ncclProfilerEventStateArgs_v7_t *args)
 {
   tt_context *c;
   tt_record *e = event_of(handle, &c);
   if (e == NULL) {
     return ncclSuccess;
   }
-  if (state == ncclProfilerKernelChStop && args != NULL) {
+  if ((state == ncclProfilerKernelChStop || state == ncclProfilerKernelPhaseStop) && args != NULL) {
     e->mark[1] = args->kernelCh.pTimer;
   } else if (state == ncclProfilerGroupStartApiStop || state == ncclProfilerGroupEndApiStart) {
     e->mark[state == ncclProfilerGroupEndApiStart] = now();
@@ -413,9 +424,36 @@ static ncclResult_t finalize(void *context)
   return ncclSuccess;
 }
 
-__attribute__((visibility("default"))) const ncclProfiler_v6_t ncclProfiler_v6 = {.name = "trace",
+__attribute__((visibility("default"))) const ncclProfiler_v7_t ncclProfiler_v7 = {.name = "trace",
                                                                                   .init = init,
                                                                                   .startEvent = start_event,
+                                                                                  .stopEvent = stop_event,
+                                                                                  .recordEventState = record_state,
+                                                                                  .finalize = finalize};
+
+// For an NCCL that does not know version 7. Its descriptors begin as those of version 7, and end before the tag.
+static ncclResult_t start_event_v6(void *context, void **handle, ncclProfilerEventDescr_v6_t *d)
+{
+  ncclProfilerEventDescr_v7_t newer = {.type = 0};
+  static_assert(offsetof(ncclProfilerEventDescr_v7_t, coll.kernelVariant) ==
+                        sizeof(d->coll) + offsetof(ncclProfilerEventDescr_v6_t, coll) &&
+                    offsetof(ncclProfilerEventDescr_v7_t, p2p.userTag) ==
+                        sizeof(d->p2p) + offsetof(ncclProfilerEventDescr_v6_t, p2p),
+                "version 7 only appends to version 6");
+  memcpy(&newer, d, sizeof *d);
+  if (d->type == ncclProfileColl) {
+    newer.coll.userTag = 0;
+    newer.coll.kernelVariant = NULL;
+    newer.coll.isSymColl = false;
+  } else if (d->type == ncclProfileP2p) {
+    newer.p2p.userTag = 0;
+  }
+  return start_event(context, handle, &newer);
+}
+
+__attribute__((visibility("default"))) const ncclProfiler_v6_t ncclProfiler_v6 = {.name = "trace",
+                                                                                  .init = init,
+                                                                                  .startEvent = start_event_v6,
                                                                                   .stopEvent = stop_event,
                                                                                   .recordEventState = record_state,
                                                                                   .finalize = finalize};

@@ -96,7 +96,7 @@ tt_record *tt_ring_find(tt_ring *r, uint64_t number)
   return state(r, slot) == TT_SLOT_OPEN && __atomic_load_n(&e->number, __ATOMIC_RELAXED) == number ? e : NULL;
 }
 
-// Whoever sees the way of an event sees its number, too.
+// A thread that sees the way of an event sees its number, too.
 void tt_ring_set_way(tt_record *e, uint64_t way)
 {
   __atomic_store_n(&e->way, way, __ATOMIC_RELEASE);

@@ -1,8 +1,8 @@
 // ring.h: events of one communicator on their way from the threads of the job to the plugin's own. Fixed size, no lock:
-// whoever finds no room loses the event, and the loss is counted. In a ring that keeps, finished events stay until they
-// are overwritten.
+// a thread that finds no room loses its event, and the loss is counted. In a ring that keeps, finished events stay
+// until they are overwritten.
 //
-// An event lives in a slot from start to stop: its number is its name, and says which slot; a slot knows the number of
+// An event lives in a slot from start to stop. Its number is its name, and says which slot. A slot knows the number of
 // its event, so that names of events which are long gone are seen to be so.
 #pragma once
 #include <stdatomic.h>
@@ -15,7 +15,8 @@ typedef struct tt_record {
   uint64_t way;         // ProxyStep: peer, channel and direction once more, in one word; 0: none (tt_ring_way)
   uint64_t parent;      // a name; 0: none
   uint64_t start, stop; // nanoseconds of CLOCK_MONOTONIC
-  // KernelCh: the channel's own start and stop. ProxyStep: its three states. GroupApi: its two.
+  // KernelCh, KernelPhase: the channel's own start and stop. ProxyStep: its three states. GroupApi: its two. Coll, P2p:
+  // the user's tag. Coll: the name of the kernel variant, a constant of the library, NULL: unknown; is it symmetric?
   uint64_t mark[3];
   uint64_t bytes; // ProxyStep: of the message; ProxyOp: of a message at most; else count * size of the type
   uint64_t seq; // Coll: of the function; P2p: of the function and peer; ProxyStep: message of the connection; ProxyOp:
@@ -65,7 +66,7 @@ void tt_ring_stop(tt_ring *r, tt_record *e);
 void tt_ring_set_way(tt_record *e, uint64_t way);
 bool tt_ring_way(tt_ring *r, uint64_t number, uint64_t *way);
 
-// Calls `see` for each event that has finished since the last time, oldest first as far as can be told, and makes room;
-// with `again`, in a ring that keeps, for each one that was seen before and is still there. Returns how many. The
+// Calls `see` for each event that has finished since the last time, oldest first as far as can be told, and makes room.
+// With `again`, in a ring that keeps, also for each one that was seen before and is still there. Returns how many. The
 // plugin's thread alone.
 size_t tt_ring_drain(tt_ring *r, bool again, void (*see)(void *arg, const tt_record *e), void *arg);

@@ -13,7 +13,7 @@ enum {
   EVENTS_MOST = 1 << 22,
   MASK = ncclProfileColl | ncclProfileP2p | ncclProfileProxyOp | ncclProfileProxyStep | ncclProfileKernelCh |
          ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
-  MASK_MOST = (1 << 12) - 1
+  MASK_MOST = ((1 << 12) - 1) | ncclProfileKernelPhase
 };
 
 locale_t tt_trace_c_locale(void)

@@ -1,5 +1,5 @@
 // thread.c: the plugin's own thread: it alone writes. It runs as long as there are contexts, takes no signals, and
-// whoever waits for it does not wait for ever.
+// a thread that waits for it does not wait for ever.
 #define _GNU_SOURCE // dladdr1
 #include <dlfcn.h>
 #include <errno.h>
@@ -196,7 +196,8 @@ static void finish(tt_context *c)
   }
 }
 
-// Takes out the context; whoever waits for it, or nobody any more, frees it. Caller holds the lock.
+// Takes out the context. The thread that waits for it frees it, or, if it waits no more, this one. Caller holds the
+// lock.
 static void take_out(tt_context *c)
 {
   tt_context **at = &own.contexts;
@@ -407,8 +408,8 @@ bool tt_thread_add(tt_context *c, const tt_settings *s)
   return good;
 }
 
-// Events have texts of the library that `log` is of. Whoever waits no longer may unload it: so it stays, as this plugin
-// does.
+// Events have texts of the library that `log` is of. A caller that waits no longer may unload it: so it stays, as this
+// plugin does.
 static void keep_library(ncclDebugLogger_t log)
 {
   Dl_info info;

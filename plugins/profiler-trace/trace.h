@@ -13,7 +13,7 @@
 
 #include "base/trust.h"
 #include "nccl/profiler_net.h"
-#include "nccl/profiler_v6.h"
+#include "nccl/profiler.h"
 #include "ring.h"
 
 enum {
@@ -94,14 +94,14 @@ typedef struct tt_wait {
 // An operation, complete when all its channels have ended; its messages may end a little later.
 typedef struct tt_op {
   uint64_t number; // of the Coll or P2p; 0: free
-  const char *func, *algo, *proto, *datatype;
-  uint64_t bytes, seq, queued, start, stop, age;
+  const char *func, *algo, *proto, *datatype, *variant;
+  uint64_t bytes, seq, queued, start, stop, age, tag;
   uint64_t proxied; // when its first proxy operation began; 0: none has
   uint64_t waited;  // of all channels together; set when it ends
   tt_wait waits[TT_TRACE_PEERS];
   int32_t peer;
   uint32_t nchannels, ended;
-  uint8_t kind, send;
+  uint8_t kind, send, symmetric;
 } tt_op;
 
 // Counts a complete operation.

@@ -1,7 +1,6 @@
-// The ring, the statistics, and the plugin as the library calls it: through its table, with messages over a network
+// The statistics, and the plugin as the library calls it: through its table, with messages over a network
 // that exist in the calls alone.
 #include <jansson.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "json.h"
 #include "trace.h"
 
+extern const ncclProfiler_v7_t ncclProfiler_v7;
 extern const ncclProfiler_v6_t ncclProfiler_v6;
 
 static char said[8192]; // by the plugin
@@ -25,196 +25,6 @@ static void log_line(ncclDebugLogLevel level, unsigned long flags, const char *f
   va_start(ap, fmt);
   vsnprintf(said + n, sizeof said - n, fmt, ap);
   va_end(ap);
-}
-
-// ---- ring
-
-typedef struct seen {
-  uint64_t numbers[64];
-  int n;
-} seen;
-
-static void note(void *arg, const tt_record *e)
-{
-  seen *s = arg;
-  s->numbers[s->n++ % 64] = e->number;
-}
-
-static void ring_loses_what_finds_no_room(void **state)
-{
-  (void)state;
-  tt_ring r;
-  seen s = {.n = 0};
-  tt_record *e[8];
-  assert_true(tt_ring_create(&r, 5, false));
-  assert_int_equal(r.n, 8);
-  for (int i = 0; i < 8; i++) {
-    e[i] = tt_ring_start(&r);
-    assert_non_null(e[i]);
-    tt_ring_started(&r, e[i]);
-    assert_ptr_equal(tt_ring_find(&r, e[i]->number), e[i]);
-  }
-  assert_null(tt_ring_start(&r));
-  assert_int_equal(atomic_load(&r.lost), 1);
-  uint64_t old = e[3]->number;
-  tt_ring_stop(&r, e[3]);
-  assert_null(tt_ring_find(&r, old)); // has ended
-  assert_null(tt_ring_start(&r));     // and nobody has taken it away
-  tt_ring_drain(&r, false, note, &s);
-  assert_int_equal(s.n, 1);
-  assert_int_equal(s.numbers[0], old);
-  tt_record *again = tt_ring_start(&r);
-  assert_ptr_equal(again, e[3]);
-  tt_ring_started(&r, again);
-  assert_null(tt_ring_find(&r, old)); // the slot is another's now
-  tt_ring_destroy(&r);
-}
-
-static void ring_that_keeps_has_the_last(void **state)
-{
-  (void)state;
-  tt_ring r;
-  assert_true(tt_ring_create(&r, 16, true));
-  for (int i = 0; i < 100; i++) {
-    tt_record *e = tt_ring_start(&r);
-    assert_non_null(e);
-    tt_ring_started(&r, e);
-    tt_ring_stop(&r, e);
-  }
-  for (int round = 0; round < 3; round++) { // once as new ones, then as often as one likes
-    seen s = {.n = 0};
-    tt_ring_drain(&r, round > 0, note, &s);
-    assert_int_equal(s.n, 16);
-    for (int i = 0; i < 16; i++) {
-      assert_in_range(s.numbers[i], 85, 100);
-    }
-  }
-  seen s = {.n = 0};
-  tt_ring_drain(&r, false, note, &s);
-  assert_int_equal(s.n, 0); // nothing is new
-  assert_int_equal(atomic_load(&r.lost), 0);
-  assert_int_equal(atomic_load(&r.overwritten), 84);
-  tt_ring_destroy(&r);
-}
-
-static void ring_forgets_the_way_of_what_has_ended(void **state)
-{
-  (void)state;
-  tt_ring r;
-  uint64_t way = 1;
-  assert_true(tt_ring_create(&r, 8, true));
-  tt_record *e = tt_ring_start(&r);
-  uint64_t number = e->number;
-  tt_ring_set_way(e, 77);
-  assert_false(tt_ring_way(&r, number, &way)); // not yet
-  tt_ring_started(&r, e);
-  assert_true(tt_ring_way(&r, number, &way));
-  assert_int_equal(way, 77);
-  tt_ring_stop(&r, e);
-  assert_false(tt_ring_way(&r, number, &way));
-  tt_record *next = NULL;
-  for (int i = 0; i < 8; i++) {
-    next = tt_ring_start(&r);
-    tt_ring_started(&r, next);
-  }
-  assert_ptr_equal(next, e);
-  assert_false(tt_ring_way(&r, number, &way)); // the slot is another's,
-  assert_true(tt_ring_way(&r, next->number, &way));
-  assert_int_equal(way, 0); // which has none yet
-  tt_ring_destroy(&r);
-}
-
-// Slots go from one message to the next while another thread looks up the message it last heard of: its way is that
-// message's, or none.
-typedef struct traffic {
-  tt_ring ring;
-  _Atomic uint64_t last; // name of a message that has been open
-  atomic_bool ended;
-} traffic;
-
-static void *move_messages(void *arg)
-{
-  traffic *t = arg;
-  tt_record *before = NULL; // open until the next one is
-  for (int i = 0; i < 200000; i++) {
-    tt_record *e = tt_ring_start(&t->ring);
-    if (e != NULL) {
-      tt_ring_set_way(e, e->number * 3);
-      tt_ring_started(&t->ring, e);
-      atomic_store(&t->last, e->number);
-      if (before != NULL) {
-        tt_ring_stop(&t->ring, before);
-      }
-      before = e;
-    }
-  }
-  atomic_store(&t->ended, true);
-  return NULL;
-}
-
-static void ring_tells_the_way_of_no_other(void **state)
-{
-  (void)state;
-  static traffic t;
-  pthread_t mover;
-  uint64_t found = 0;
-  assert_true(tt_ring_create(&t.ring, 8, true));
-  assert_int_equal(pthread_create(&mover, NULL, move_messages, &t), 0);
-  while (!atomic_load(&t.ended)) {
-    uint64_t number = atomic_load(&t.last), way;
-    if (tt_ring_way(&t.ring, number, &way)) {
-      assert_int_equal(way, number * 3);
-      found++;
-    }
-  }
-  pthread_join(mover, NULL);
-  print_message("%llu found open\n", (unsigned long long)found);
-  tt_ring_destroy(&t.ring);
-}
-
-enum { THREADS = 4, EACH = 20000 };
-
-static void *produce(void *arg)
-{
-  tt_ring *r = arg;
-  for (int i = 0; i < EACH; i++) {
-    tt_record *e = tt_ring_start(r);
-    if (e != NULL) {
-      e->start = e->number;
-      e->stop = ~e->number;
-      tt_ring_started(r, e);
-      tt_ring_stop(r, e);
-    }
-  }
-  return NULL;
-}
-
-static void check(void *arg, const tt_record *e)
-{
-  assert_int_equal(e->start, e->number); // whole
-  assert_int_equal(e->stop, ~e->number);
-  ++*(uint64_t *)arg;
-}
-
-static void ring_of_many_threads_counts_all(void **state)
-{
-  (void)state;
-  tt_ring r;
-  pthread_t threads[THREADS];
-  uint64_t got = 0;
-  assert_true(tt_ring_create(&r, 256, false));
-  for (int i = 0; i < THREADS; i++) {
-    assert_int_equal(pthread_create(&threads[i], NULL, produce, &r), 0);
-  }
-  for (int i = 0; i < 200; i++) {
-    tt_ring_drain(&r, false, check, &got);
-  }
-  for (int i = 0; i < THREADS; i++) {
-    pthread_join(threads[i], NULL);
-  }
-  tt_ring_drain(&r, false, check, &got);
-  assert_int_equal(got + atomic_load(&r.lost), THREADS * EACH);
-  tt_ring_destroy(&r);
 }
 
 // ---- statistics
@@ -279,23 +89,23 @@ static void file_of(int rank, const char *end, char *out, size_t size)
   snprintf(out, size, "%s/tutti-trace-%016llx-r%d%s", folder, 0xabcdULL, rank, end);
 }
 
-static void *start(void *ctx, ncclProfilerEventDescr_v6_t d)
+static void *start(void *ctx, ncclProfilerEventDescr_v7_t d)
 {
   void *handle = NULL;
-  assert_int_equal(ncclProfiler_v6.startEvent(ctx, &handle, &d), ncclSuccess);
+  assert_int_equal(ncclProfiler_v7.startEvent(ctx, &handle, &d), ncclSuccess);
   return handle;
 }
 
-static void state(void *handle, ncclProfilerEventState_v6_t s, size_t bytes)
+static void state(void *handle, ncclProfilerEventState_v7_t s, size_t bytes)
 {
-  ncclProfilerEventStateArgs_v6_t args = {.proxyStep = {.transSize = bytes}};
-  ncclProfiler_v6.recordEventState(handle, s, &args);
+  ncclProfilerEventStateArgs_v7_t args = {.proxyStep = {.transSize = bytes}};
+  ncclProfiler_v7.recordEventState(handle, s, &args);
 }
 
 // One all-reduce of a rank: one channel, `steps` messages to and from the other rank.
 static void all_reduce(void *ctx, int rank, uint64_t seq, int steps)
 {
-  ncclProfilerEventDescr_v6_t coll = {.type = ncclProfileColl, .rank = rank};
+  ncclProfilerEventDescr_v7_t coll = {.type = ncclProfileColl, .rank = rank};
   coll.coll.seqNumber = seq;
   coll.coll.func = "AllReduce";
   coll.coll.count = 1000;
@@ -303,15 +113,16 @@ static void all_reduce(void *ctx, int rank, uint64_t seq, int steps)
   coll.coll.nChannels = 1;
   coll.coll.algo = "RING";
   coll.coll.proto = "SIMPLE";
+  coll.coll.userTag = seq == 7 ? UINT64_MAX : 0;
   void *op = start(ctx, coll);
-  ncclProfiler_v6.stopEvent(op);
+  ncclProfiler_v7.stopEvent(op);
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-  void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){
+  void *kernel = start(ctx, (ncclProfilerEventDescr_v7_t){
                                 .type = ncclProfileKernelCh, .parentObj = op, .rank = rank, .kernelCh = {0, ns}});
   for (int send = 0; send < 2; send++) {
-    ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp, .parentObj = op, .rank = rank};
+    ncclProfilerEventDescr_v7_t d = {.type = ncclProfileProxyOp, .parentObj = op, .rank = rank};
     d.proxyOp.pid = getpid();
     d.proxyOp.peer = 1 - rank;
     d.proxyOp.nSteps = steps;
@@ -319,24 +130,24 @@ static void all_reduce(void *ctx, int rank, uint64_t seq, int steps)
     d.proxyOp.isSend = send;
     void *proxy = start(ctx, d);
     for (int i = 0; i < steps; i++) {
-      void *step = start(ctx, (ncclProfilerEventDescr_v6_t){
+      void *step = start(ctx, (ncclProfilerEventDescr_v7_t){
                                   .type = ncclProfileProxyStep, .parentObj = proxy, .rank = rank, .proxyStep = {i}});
       state(step, send ? ncclProfilerProxyStepSendGPUWait : ncclProfilerProxyStepRecvWait, 0);
       state(step, send ? ncclProfilerProxyStepSendWait : ncclProfilerProxyStepRecvFlushWait, 2048);
-      ncclProfiler_v6.stopEvent(step);
+      ncclProfiler_v7.stopEvent(step);
     }
-    ncclProfiler_v6.stopEvent(proxy);
+    ncclProfiler_v7.stopEvent(proxy);
   }
-  ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = ns + 5000}};
-  ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
-  ncclProfiler_v6.stopEvent(kernel);
+  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = ns + 5000}};
+  ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v7.stopEvent(kernel);
 }
 
 static void *open_rank(int rank)
 {
   void *ctx = NULL;
   int mask = 0;
-  assert_int_equal(ncclProfiler_v6.init(&ctx, 0xabcd, &mask, "the \"name\"", 1, 2, rank, log_line), ncclSuccess);
+  assert_int_equal(ncclProfiler_v7.init(&ctx, 0xabcd, &mask, "the \"name\"", 1, 2, rank, log_line), ncclSuccess);
   assert_true(mask & ncclProfileKernelCh);
   return ctx;
 }
@@ -375,6 +186,16 @@ static bool has_id(const json_t *events, const char *phase, const char *id)
   return false;
 }
 
+static int count_tags(const json_t *events)
+{
+  int n = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *tag = json_object_get(json_object_get(json_array_get(events, i), "args"), "tag");
+    n += tag != NULL && strcmp(json_string_value(tag), "18446744073709551615") == 0;
+  }
+  return n;
+}
+
 static void time_lines_have_all_events_and_arrows_meet(void **state_)
 {
   (void)state_;
@@ -384,8 +205,8 @@ static void time_lines_have_all_events_and_arrows_meet(void **state_)
     all_reduce(ctx[0], 0, i, STEPS);
     all_reduce(ctx[1], 1, i, STEPS);
   }
-  ncclProfiler_v6.finalize(ctx[0]);
-  ncclProfiler_v6.finalize(ctx[1]);
+  ncclProfiler_v7.finalize(ctx[0]);
+  ncclProfiler_v7.finalize(ctx[1]);
   json_t *root[2] = {load(0, ".json"), load(1, ".json")};
   const json_t *events[2];
   for (int r = 0; r < 2; r++) {
@@ -397,6 +218,7 @@ static void time_lines_have_all_events_and_arrows_meet(void **state_)
     assert_int_equal(count(events[r], "cat", "message"), OPS * 2 * STEPS);
     assert_int_equal(count(events[r], "ph", "s"), OPS * STEPS);
     assert_int_equal(count(events[r], "ph", "f"), OPS * STEPS);
+    assert_int_equal(count_tags(events[r]), 1); // of the call that had one
     const json_t *other = json_object_get(root[r], "otherData");
     assert_int_equal(json_integer_value(json_object_get(other, "written")), OPS * (5 + 2 * STEPS));
     assert_int_equal(json_integer_value(json_object_get(other, "finished")), 1);
@@ -413,6 +235,82 @@ static void time_lines_have_all_events_and_arrows_meet(void **state_)
   json_decref(root[1]);
 }
 
+// The event of this name, which is there once.
+static const json_t *only_event(const json_t *events, const char *name)
+{
+  const json_t *found = NULL;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *e = json_array_get(events, i);
+    if (strcmp(json_string_value(json_object_get(e, "name")), name) == 0) {
+      assert_null(found);
+      found = e;
+    }
+  }
+  assert_non_null(found);
+  return found;
+}
+
+// Version 7's: variant and symmetry of an operation, the phases of its channel with times of their own.
+static void variants_and_phases_are_shown(void **state_)
+{
+  (void)state_;
+  static const char *const names[] = {"initial_sync", "compute", "final_sync"};
+  void *ctx = open_rank(0);
+  ncclProfilerEventDescr_v7_t coll = {.type = ncclProfileColl, .coll = {.func = "AllGather", .nChannels = 1}};
+  coll.coll.kernelVariant = "RING_SIMPLE";
+  coll.coll.isSymColl = true;
+  void *op = start(ctx, coll);
+  ncclProfiler_v7.stopEvent(op);
+  void *kernel =
+      start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, 1000}});
+  for (int i = 0; i < 3; i++) {
+    uint64_t began = 1000 + 2000 * (uint64_t)i;
+    ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = began + 2000}};
+    void *phase = start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelPhase,
+                                                           .parentObj = kernel,
+                                                           .kernelPhase = {0, (uint8_t)i, names[i], began}});
+    ncclProfiler_v7.recordEventState(phase, ncclProfilerKernelPhaseStop, &args);
+    ncclProfiler_v7.stopEvent(phase);
+  }
+  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = 7000}};
+  ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v7.stopEvent(kernel);
+  ncclProfiler_v7.finalize(ctx);
+  json_t *root = load(0, ".json"), *events = json_object_get(root, "traceEvents");
+  assert_int_equal(count(events, "cat", "phase"), 3);
+  for (int i = 0; i < 3; i++) {
+    const json_t *e = only_event(events, names[i]);
+    assert_true(json_number_value(json_object_get(e, "ts")) == 1 + 2 * i &&
+                json_number_value(json_object_get(e, "dur")) == 2);
+  }
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *e = json_array_get(events, i), *args_of = json_object_get(e, "args");
+    const char *cat = json_string_value(json_object_get(e, "cat"));
+    const char *variant = json_string_value(json_object_get(args_of, "variant"));
+    bool is_op = cat != NULL && strcmp(cat, "op") == 0;
+    assert_true(is_op == (variant != NULL && strcmp(variant, "RING_SIMPLE") == 0));
+    assert_true(is_op == (json_integer_value(json_object_get(args_of, "symmetric")) == 1));
+  }
+  json_decref(root);
+}
+
+// An NCCL of 2.28 to 2.30 takes version 6's table: nothing is read behind its descriptors, whose calls have no tag.
+static void an_older_library_is_followed_too(void **state_)
+{
+  (void)state_;
+  void *ctx = open_rank(0), *op, *kernel;
+  ncclProfilerEventDescr_v6_t coll = {.type = ncclProfileColl, .coll = {.func = "AllGather", .nChannels = 1}};
+  ncclProfiler_v6.startEvent(ctx, &op, &coll);
+  ncclProfiler_v6.stopEvent(op);
+  coll = (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, 1000}};
+  ncclProfiler_v6.startEvent(ctx, &kernel, &coll);
+  ncclProfiler_v6.stopEvent(kernel);
+  ncclProfiler_v6.finalize(ctx);
+  json_t *root = load(0, ".json"), *events = json_object_get(root, "traceEvents");
+  assert_true(count(events, "cat", "op") == 1 && count(events, "cat", "channel") == 1 && count_tags(events) == 0);
+  json_decref(root);
+}
+
 // A million events and a small ring: what is lost is counted, the rest is whole.
 static void nothing_is_lost_without_being_counted(void **state_)
 {
@@ -422,7 +320,7 @@ static void nothing_is_lost_without_being_counted(void **state_)
   for (uint64_t i = 0; i < OPS; i++) {
     all_reduce(ctx, 0, i, 5);
   }
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfiler_v7.finalize(ctx);
   json_t *root = load(0, ".json");
   const json_t *other = json_object_get(root, "otherData"), *events = json_object_get(root, "traceEvents");
   json_int_t ops = count(events, "cat", "op");
@@ -442,22 +340,22 @@ static void many_operations_may_be_queued(void **state_)
   static void *ops[QUEUED];
   void *ctx = open_rank(0);
   for (uint64_t i = 0; i < QUEUED; i++) {
-    ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+    ncclProfilerEventDescr_v7_t d = {.type = ncclProfileColl};
     d.coll.seqNumber = i;
     d.coll.func = "AllReduce";
     d.coll.nChannels = 1;
     ops[i] = start(ctx, d);
     assert_non_null(ops[i]);
-    ncclProfiler_v6.stopEvent(ops[i]);
+    ncclProfiler_v7.stopEvent(ops[i]);
   }
   for (uint64_t i = 0; i < QUEUED - 1; i++) {
-    void *kernel = start(ctx, (ncclProfilerEventDescr_v6_t){
+    void *kernel = start(ctx, (ncclProfilerEventDescr_v7_t){
                                   .type = ncclProfileKernelCh, .parentObj = ops[i], .kernelCh = {0, 1000 + 10 * i}});
-    ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = 1000 + 10 * i + 5}};
-    ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
-    ncclProfiler_v6.stopEvent(kernel);
+    ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = 1000 + 10 * i + 5}};
+    ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+    ncclProfiler_v7.stopEvent(kernel);
   }
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfiler_v7.finalize(ctx);
   json_t *root = load(0, ".json");
   const json_t *other = json_object_get(root, "otherData");
   assert_int_equal(json_integer_value(json_object_get(other, "lost_ring_full")), 0);
@@ -473,25 +371,25 @@ static void a_queued_operation_starts_with_its_first_channel(void **state_)
   (void)state_;
   enum { SOON = 1000 }; // nanoseconds from the proxy's end to the channel's start
   void *ctx = open_rank(0);
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+  ncclProfilerEventDescr_v7_t d = {.type = ncclProfileColl};
   d.coll.func = "AllReduce";
   d.coll.nChannels = 2;
   void *op = start(ctx, d);
-  ncclProfiler_v6.stopEvent(op);
-  d = (ncclProfilerEventDescr_v6_t){
+  ncclProfiler_v7.stopEvent(op);
+  d = (ncclProfilerEventDescr_v7_t){
       .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
-  ncclProfiler_v6.stopEvent(start(ctx, d));
+  ncclProfiler_v7.stopEvent(start(ctx, d));
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + SOON;
   for (uint8_t i = 0; i < 2; i++) {
-    d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {i, ns + 100 * i}};
+    d = (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {i, ns + 100 * i}};
     void *kernel = start(ctx, d);
-    ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = ns + 5000}};
-    ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
-    ncclProfiler_v6.stopEvent(kernel);
+    ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = ns + 5000}};
+    ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+    ncclProfiler_v7.stopEvent(kernel);
   }
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfiler_v7.finalize(ctx);
   json_t *root = load(0, ".json");
   const json_t *events = json_object_get(root, "traceEvents");
   double dur = -1;
@@ -526,34 +424,34 @@ static void nothing_is_waited_for_before_or_beyond_the_operation(void **state_)
   (void)state_;
   enum { WHILE = 2000000 }; // ns
   void *ctx = open_rank(0), *proxies[2], *steps[2];
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+  ncclProfilerEventDescr_v7_t d = {.type = ncclProfileColl};
   d.coll.func = "AllReduce";
   d.coll.nChannels = 1;
   void *op = start(ctx, d);
-  ncclProfiler_v6.stopEvent(op);
+  ncclProfiler_v7.stopEvent(op);
   for (uint8_t i = 0; i < 2; i++) {
-    d = (ncclProfilerEventDescr_v6_t){
+    d = (ncclProfilerEventDescr_v7_t){
         .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1}};
     d.proxyOp.channelId = i;
     proxies[i] = start(ctx, d);
     steps[i] = start(
-        ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
+        ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
     state(steps[i], ncclProfilerProxyStepRecvWait, 0);
   }
   uint64_t began = let_pass(WHILE);
   void *kernel =
-      start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, began}});
+      start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, began}});
   let_pass(WHILE);
   for (int i = 0; i < 2; i++) {
     state(steps[i], ncclProfilerProxyStepRecvFlushWait, 1000);
-    ncclProfiler_v6.stopEvent(steps[i]);
-    ncclProfiler_v6.stopEvent(proxies[i]);
+    ncclProfiler_v7.stopEvent(steps[i]);
+    ncclProfiler_v7.stopEvent(proxies[i]);
   }
   uint64_t ended = clock_now();
-  ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = ended}};
-  ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
-  ncclProfiler_v6.stopEvent(kernel);
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = ended}};
+  ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v7.stopEvent(kernel);
+  ncclProfiler_v7.finalize(ctx);
   char path[4096], line[256];
   double waited = -1;
   file_of(0, ".txt", path, sizeof path);
@@ -576,33 +474,33 @@ static void the_late_ones_are_counted(void **state_)
   enum { PEERS = TT_TRACE_PEERS + 1, WHILE = 2000000 };
   void *ctx = NULL, *proxies[PEERS], *steps[PEERS];
   int mask = 0;
-  assert_int_equal(ncclProfiler_v6.init(&ctx, 0xabcd, &mask, "", 1, PEERS + 1, 0, log_line), ncclSuccess);
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileColl};
+  assert_int_equal(ncclProfiler_v7.init(&ctx, 0xabcd, &mask, "", 1, PEERS + 1, 0, log_line), ncclSuccess);
+  ncclProfilerEventDescr_v7_t d = {.type = ncclProfileColl};
   d.coll.func = "AllReduce";
   d.coll.nChannels = 1;
   void *op = start(ctx, d);
-  ncclProfiler_v6.stopEvent(op);
+  ncclProfiler_v7.stopEvent(op);
   void *kernel = start(
-      ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, clock_now()}});
+      ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, clock_now()}});
   for (int i = 0; i < PEERS; i++) {
-    d = (ncclProfilerEventDescr_v6_t){
+    d = (ncclProfilerEventDescr_v7_t){
         .type = ncclProfileProxyOp, .parentObj = op, .proxyOp = {.pid = getpid(), .peer = i + 1, .nSteps = 1}};
     d.proxyOp.channelId = (uint8_t)i;
     proxies[i] = start(ctx, d);
     steps[i] = start(
-        ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
+        ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileProxyStep, .parentObj = proxies[i], .proxyStep = {0}});
     state(steps[i], ncclProfilerProxyStepRecvWait, 0);
   }
   for (int i = 0; i < PEERS; i++) {
     let_pass(i == PEERS - 1 ? WHILE : 1000);
     state(steps[i], ncclProfilerProxyStepRecvFlushWait, 1000);
-    ncclProfiler_v6.stopEvent(steps[i]);
-    ncclProfiler_v6.stopEvent(proxies[i]);
+    ncclProfiler_v7.stopEvent(steps[i]);
+    ncclProfiler_v7.stopEvent(proxies[i]);
   }
-  ncclProfilerEventStateArgs_v6_t args = {.kernelCh = {.pTimer = clock_now()}};
-  ncclProfiler_v6.recordEventState(kernel, ncclProfilerKernelChStop, &args);
-  ncclProfiler_v6.stopEvent(kernel);
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = clock_now()}};
+  ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v7.stopEvent(kernel);
+  ncclProfiler_v7.finalize(ctx);
   char path[4096], line[256];
   int most = -1;
   file_of(0, ".txt", path, sizeof path);
@@ -622,13 +520,13 @@ static void handles_of_others_do_no_harm(void **state_)
   void *ctx = open_rank(0);
   for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
     void *h = (void *)(uintptr_t)strange[i];
-    assert_int_equal(ncclProfiler_v6.stopEvent(h), ncclSuccess);
+    assert_int_equal(ncclProfiler_v7.stopEvent(h), ncclSuccess);
     state(h, ncclProfilerProxyStepSendWait, 1);
-    void *step = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = h});
-    ncclProfiler_v6.stopEvent(step);
-    ncclProfiler_v6.stopEvent(step);
+    void *step = start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileProxyStep, .parentObj = h});
+    ncclProfiler_v7.stopEvent(step);
+    ncclProfiler_v7.stopEvent(step);
   }
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfiler_v7.finalize(ctx);
   json_decref(load(0, ".json"));
 }
 
@@ -637,21 +535,21 @@ static void what_networks_tell_stands_with_its_peer(void **state_)
 {
   (void)state_;
   ncclProfilerNetSockDescr_v1_t data = {.type = ncclProfileSocket, .sock = {.length = 777}};
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp,
+  ncclProfilerEventDescr_v7_t d = {.type = ncclProfileProxyOp,
                                    .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 1, .isSend = 1}};
   void *ctx = open_rank(0), *op = start(ctx, d);
-  void *step = start(ctx, (ncclProfilerEventDescr_v6_t){.type = ncclProfileProxyStep, .parentObj = op});
-  d = (ncclProfilerEventDescr_v6_t){.type = ncclProfileNetPlugin, .parentObj = step};
+  void *step = start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileProxyStep, .parentObj = op});
+  d = (ncclProfilerEventDescr_v7_t){.type = ncclProfileNetPlugin, .parentObj = step};
   d.netPlugin.id = NCCL_PROFILER_NET_TYPE_SOCK | NCCL_PROFILER_NET_SOCKET_VER;
   d.netPlugin.data = &data;
   void *net = start(ctx, d);
-  ncclProfiler_v6.stopEvent(step);
-  ncclProfiler_v6.stopEvent(op);
-  ncclProfiler_v6.stopEvent(net);
+  ncclProfiler_v7.stopEvent(step);
+  ncclProfiler_v7.stopEvent(op);
+  ncclProfiler_v7.stopEvent(net);
   d.parentObj = NULL;
   d.netPlugin.id = 1 << 20; // of a kind that nobody knows
-  ncclProfiler_v6.stopEvent(start(ctx, d));
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfiler_v7.stopEvent(start(ctx, d));
+  ncclProfiler_v7.finalize(ctx);
   json_t *root = load(0, ".json");
   const json_t *events = json_object_get(root, "traceEvents");
   assert_int_equal(count(events, "name", "NetPlugin"), 2);
@@ -670,11 +568,11 @@ static void what_networks_tell_stands_with_its_peer(void **state_)
 static void an_operation_may_have_very_many_messages(void **state_)
 {
   (void)state_;
-  ncclProfilerEventDescr_v6_t d = {.type = ncclProfileProxyOp,
+  ncclProfilerEventDescr_v7_t d = {.type = ncclProfileProxyOp,
                                    .proxyOp = {.pid = getpid(), .peer = 1, .nSteps = 70000, .isSend = 1}};
   void *ctx = open_rank(0);
-  ncclProfiler_v6.stopEvent(start(ctx, d));
-  ncclProfiler_v6.finalize(ctx);
+  ncclProfiler_v7.stopEvent(start(ctx, d));
+  ncclProfiler_v7.finalize(ctx);
   json_t *root = load(0, ".json");
   const json_t *events = json_object_get(root, "traceEvents");
   json_int_t steps = 0;
@@ -710,7 +608,7 @@ static void strange_files_are_left_alone(void **state_)
   for (int r = 0; r < 2; r++) {
     void *ctx = open_rank(r);
     all_reduce(ctx, r, 0, 5);
-    ncclProfiler_v6.finalize(ctx);
+    ncclProfiler_v7.finalize(ctx);
   }
   assert_non_null(strstr(said, "names (hard links)"));
   assert_true(geteuid() != 0 || strstr(said, "the link belongs to user 12345") != NULL);
@@ -725,7 +623,7 @@ static void strange_files_are_left_alone(void **state_)
 static int make_folder(void **state_)
 {
   (void)state_;
-  setenv("TUTTI_TRACE_MASK", "0xfde", 1); // all that it takes without, and NetPlugin
+  setenv("TUTTI_TRACE_MASK", "0x8fde", 1); // all that it takes without, NetPlugin and KernelPhase
   setenv("TUTTI_TRACE_EVENTS", "4096", 1);
   setenv("TUTTI_TRACE_WAIT", "120", 1); // however busy the machine or its disk
   return mkdtemp(folder) == NULL || setenv("TUTTI_TRACE_DIR", folder, 1) != 0;
@@ -746,14 +644,11 @@ static int remove_folder(void **state_)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ring_loses_what_finds_no_room),
-      cmocka_unit_test(ring_that_keeps_has_the_last),
-      cmocka_unit_test(ring_forgets_the_way_of_what_has_ended),
-      cmocka_unit_test(ring_tells_the_way_of_no_other),
-      cmocka_unit_test(ring_of_many_threads_counts_all),
       cmocka_unit_test(histogram_is_true_to_two_percent),
       cmocka_unit_test(table_has_mean_and_quantiles),
+      cmocka_unit_test(an_older_library_is_followed_too),
       cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
+      cmocka_unit_test(variants_and_phases_are_shown),
       cmocka_unit_test(many_operations_may_be_queued),
       cmocka_unit_test(a_queued_operation_starts_with_its_first_channel),
       cmocka_unit_test(nothing_is_waited_for_before_or_beyond_the_operation),

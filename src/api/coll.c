@@ -1,5 +1,6 @@
 // coll.c: the nine collectives, send and receive.
 #include "api/api_priv.h"
+#include "api/coll_priv.h"
 #include "base/result.h"
 #include "comm/comm.h"
 #include "comm/decide.h"
@@ -54,7 +55,46 @@ static ncclResult_t check_task(tt_task *t, const char *what)
   return check_buffers(t, what);
 }
 
-static ncclResult_t coll_enqueue(const char *what, tt_task *t)
+// What is no argument of the call.
+static inline void begin_task(tt_task *t)
+{
+  t->events = NULL;
+  t->user_tag = 0;
+  t->place = 0;
+  t->state = (tt_program_state){.steps = {0}};
+  t->begun = t->over = false;
+  t->decision = NULL;
+}
+
+// Checks, finds the options, records the event. Of a communicator that has been entered.
+static ncclResult_t apply_wish(const char *what, tt_task *t, const tt_call_wish *wish, cudaEvent_t event)
+{
+  TT_TRY(check_task(t, what));
+  if (t->count == 0) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_comm_wish(t, what, wish));
+  tt_comm_recall(t->comm, t);
+  return event != NULL ? tt_group_record(t->comm, event, t->stream) : ncclSuccess;
+}
+
+ncclResult_t tt_coll_enqueue_config(const char *what, tt_task *t, const tt_coll_settings *settings)
+{
+  ncclResult_t res = tt_comm_begin(t->comm, what, true);
+  if (res == ncclSuccess) {
+    begin_task(t);
+    t->user_tag = settings->user_tag;
+    res = apply_wish(what, t, &settings->wish, settings->launched);
+    res = res == ncclSuccess ? tt_task_add(t) : res;
+    tt_comm_leave(t->comm);
+  }
+  if (res != ncclSuccess) {
+    tt_group_note(res);
+  }
+  return res;
+}
+
+ncclResult_t tt_coll_enqueue(const char *what, tt_task *t)
 {
   struct ncclComm *comm = t->comm;
   ncclResult_t res;
@@ -64,14 +104,10 @@ static ncclResult_t coll_enqueue(const char *what, tt_task *t)
     return res;
   }
   tt_comm_enter(comm);
-  t->events = NULL;
-  t->place = 0;
-  t->state = (tt_program_state){.steps = {0}};
-  t->begun = t->over = false;
+  begin_task(t);
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
   bool checked = (unsigned)t->op < ncclNumOps; // user-defined operations come and go
-  t->decision = NULL;
-  if (TT_LIKELY(tt_comm_usable(comm))) { // else an abort may be freeing the decisions
+  if (TT_LIKELY(tt_comm_usable(comm))) {       // else an abort may be freeing the decisions
     tt_comm_recall(comm, t);
   }
   checked = checked && t->decision != NULL && t->decision->made && buffers;
@@ -85,27 +121,12 @@ static ncclResult_t coll_enqueue(const char *what, tt_task *t)
   return res;
 }
 
-// A task of these arguments. Member by member: an initialiser would clear the whole task first. What is no argument is
-// enqueue's.
-#define TASK(name, f, src, dst, n, with, at) \
-  tt_task name;                              \
-  name.func = (f);                           \
-  name.in = (src);                           \
-  name.out = (dst);                          \
-  name.count = (n);                          \
-  name.type = datatype;                      \
-  name.op = (with);                          \
-  name.root = (at);                          \
-  name.comm = comm;                          \
-  name.stream = stream;                      \
-  name.kind = tt_task_kind((f), datatype, (with), (at))
-
 TT_TWIN(ncclReduce);
 TT_EXPORT ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                   ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCE, sendbuff, recvbuff, count, op, root);
-  return coll_enqueue("ncclReduce", &t);
+  return tt_coll_enqueue("ncclReduce", &t);
 }
 
 TT_TWIN(ncclBroadcast);
@@ -113,7 +134,7 @@ TT_EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_
                                      int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, sendbuff, recvbuff, count, ncclSum, root);
-  return coll_enqueue("ncclBroadcast", &t);
+  return tt_coll_enqueue("ncclBroadcast", &t);
 }
 
 TT_TWIN(ncclBcast);
@@ -121,7 +142,7 @@ TT_EXPORT ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dataty
                                  cudaStream_t stream)
 {
   TASK(t, TT_FUNC_BROADCAST, buff, buff, count, ncclSum, root);
-  return coll_enqueue("ncclBcast", &t);
+  return tt_coll_enqueue("ncclBcast", &t);
 }
 
 TT_TWIN(ncclAllReduce);
@@ -129,7 +150,7 @@ TT_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLREDUCE, sendbuff, recvbuff, count, op, 0);
-  return coll_enqueue("ncclAllReduce", &t);
+  return tt_coll_enqueue("ncclAllReduce", &t);
 }
 
 TT_TWIN(ncclReduceScatter);
@@ -137,7 +158,7 @@ TT_EXPORT ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, s
                                          ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_REDUCESCATTER, sendbuff, recvbuff, recvcount, op, 0);
-  return coll_enqueue("ncclReduceScatter", &t);
+  return tt_coll_enqueue("ncclReduceScatter", &t);
 }
 
 TT_TWIN(ncclAllGather);
@@ -145,7 +166,7 @@ TT_EXPORT ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_
                                      ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLGATHER, sendbuff, recvbuff, sendcount, ncclSum, 0);
-  return coll_enqueue("ncclAllGather", &t);
+  return tt_coll_enqueue("ncclAllGather", &t);
 }
 
 TT_TWIN(ncclAlltoAll);
@@ -153,7 +174,7 @@ TT_EXPORT ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t
                                     ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_ALLTOALL, sendbuff, recvbuff, count, ncclSum, 0);
-  return coll_enqueue("ncclAlltoAll", &t);
+  return tt_coll_enqueue("ncclAlltoAll", &t);
 }
 
 TT_TWIN(ncclGather);
@@ -161,7 +182,7 @@ TT_EXPORT ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t c
                                   ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_GATHER, sendbuff, recvbuff, count, ncclSum, root);
-  return coll_enqueue("ncclGather", &t);
+  return tt_coll_enqueue("ncclGather", &t);
 }
 
 TT_TWIN(ncclScatter);
@@ -169,7 +190,7 @@ TT_EXPORT ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t 
                                    int root, ncclComm_t comm, cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SCATTER, sendbuff, recvbuff, count, ncclSum, root);
-  return coll_enqueue("ncclScatter", &t);
+  return tt_coll_enqueue("ncclScatter", &t);
 }
 
 TT_TWIN(ncclSend);
@@ -177,7 +198,7 @@ TT_EXPORT ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType
                                 cudaStream_t stream)
 {
   TASK(t, TT_FUNC_SEND, sendbuff, NULL, count, ncclSum, peer);
-  return coll_enqueue("ncclSend", &t);
+  return tt_coll_enqueue("ncclSend", &t);
 }
 
 TT_TWIN(ncclRecv);
@@ -185,5 +206,5 @@ TT_EXPORT ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t dat
                                 cudaStream_t stream)
 {
   TASK(t, TT_FUNC_RECV, NULL, recvbuff, count, ncclSum, peer);
-  return coll_enqueue("ncclRecv", &t);
+  return tt_coll_enqueue("ncclRecv", &t);
 }

@@ -54,9 +54,9 @@ TT_EXPORT const char *ncclGetLastError(ncclComm_t comm)
 {
   bool alive = comm != NULL && atomic_load(&comm->magic) == TT_COMM_MAGIC;
   if (alive && tt_port_status(&comm->port) != ncclSuccess) {
-    return comm->port.error;
+    return tt_port_error(&comm->port);
   }
-  return tt_last_error();
+  return tt_last_error_explained();
 }
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // its twin is one, too

@@ -32,8 +32,28 @@ static ncclResult_t take_buffer(struct ncclComm *comm, void *buff, size_t size, 
   return tt_comm_register(comm, buff, size, false, handle);
 }
 
+// A window in memory of ncclMemAlloc, or in other device memory, begins a multiple of 4096 bytes behind the
+// allocation's start, as NCCL demands. Of other memory the allocation is not known.
+static ncclResult_t check_window_start(const struct ncclComm *comm, const char *buff)
+{
+  void *base;
+  size_t bytes;
+  if (!tt_device_row()->allocation(buff, &base, &bytes) ||
+      (size_t)(buff - (char *)base) % NCCL_WIN_REQUIRED_ALIGNMENT == 0) {
+    return ncclSuccess;
+  }
+  return tt_fail(
+      ncclInvalidArgument,
+      "ncclCommWindowRegister on rank %d: buff lies %zu bytes behind the start of its allocation; it must be "
+      "a multiple of %d",
+      comm->rank, (size_t)(buff - (char *)base), NCCL_WIN_REQUIRED_ALIGNMENT);
+}
+
 static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 {
+  if (win != NULL) {
+    *win = NULL; // also after an error, as NCCL has it
+  }
   if (buff == NULL || size == 0 || win == NULL) {
     return tt_fail(ncclInvalidArgument,
                    "ncclCommWindowRegister on rank %d: buff is %p, size is %zu, win is %p; all must be given",
@@ -43,6 +63,7 @@ static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, 
     return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x",
                    comm->rank, (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
+  TT_TRY(check_window_start(comm, buff));
   return tt_comm_register(comm, buff, size, true, (void **)win);
 }
 
@@ -73,8 +94,7 @@ TT_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
   INSIDE(comm, "ncclCommDeregister", false, tt_comm_deregister(comm, handle, false));
 }
 
-// A window is a registration: ranks reach each other's buffers without knowing of windows, so there is nothing to
-// exchange.
+// A window is a registration that peers see (comm/one_sided.h).
 TT_TWIN(ncclCommWindowRegister);
 TT_EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
 {

@@ -29,7 +29,7 @@ enum { LINE_BYTES = 4096 }; // a pipe takes this much in one piece (PIPE_BUF)
 // another thread may be reading it.
 typedef struct log_config {
   struct log_config *older;
-  tt_log_level level;
+  unsigned levels; // bit 1 << level: it is on
   unsigned mask;
   unsigned stamp_levels;
   int fd;
@@ -51,12 +51,13 @@ static int file_fd =
 static __thread int thread_device;
 
 // For the case that there is not even memory for a configuration.
-static const log_config fallback = {.level = TT_LOG_WARN, .mask = ~0u, .fd = STDOUT_FILENO, .host = "?"};
+static const log_config fallback = {
+    .levels = 1u << TT_LOG_VERSION | 1u << TT_LOG_WARN, .mask = ~0u, .fd = STDOUT_FILENO, .host = "?"};
 
 // What building a configuration complains about; said when it is in place.
 typedef struct complaints {
   int n;
-  char text[4][TT_ADVICE_BYTES];
+  char text[5][TT_ADVICE_BYTES];
 } complaints;
 
 static void __attribute__((format(printf, 2, 3))) complain(complaints *bad, const char *fmt, ...)
@@ -99,22 +100,30 @@ static unsigned read_mask(const char *list, complaints *bad)
   return mask == 0 && list[0] != '^' ? TT_INIT | TT_BOOTSTRAP | TT_ENV : mask;
 }
 
+static unsigned log_level_list(const char *variable, const char *list, complaints *bad)
+{
+  char unknown[64];
+  unsigned levels = tt_log_parse_levels(list, unknown, sizeof unknown);
+  if (unknown[0] != '\0') {
+    complain(bad, "%s: there is no level %s; use VERSION, WARN, ATTN, INFO, ABORT, TRACE or ALL", variable, unknown);
+  }
+  return levels;
+}
+
 static void read_levels(log_config *c, complaints *bad)
 {
-  const char *level = tt_param_now("NCCL_DEBUG");
-  char unknown[64];
-  c->level = TT_LOG_NONE;
-  if (level != NULL && !tt_log_parse_level(level, &c->level)) {
-    c->level = TT_LOG_WARN; // the user wants to read something: a level that shows the complaint
-    complain(bad, "NCCL_DEBUG=%.63s is no level: use NONE, VERSION, WARN, INFO, ABORT or TRACE; using WARN", level);
+  const char *name = tt_param_now("NCCL_DEBUG");
+  tt_log_level level = TT_LOG_NONE;
+  if (name != NULL && !tt_log_parse_level(name, &level)) {
+    level = TT_LOG_WARN; // the user wants to read something: a level that shows the complaint
+    complain(bad, "NCCL_DEBUG=%.63s is no level: use NONE, VERSION, WARN, ATTN, INFO, ABORT or TRACE; using WARN",
+             name);
   }
+  c->levels = tt_log_levels_to(level) |
+              log_level_list("NCCL_DEBUG_LEVELS", text_or(tt_param_now("NCCL_DEBUG_LEVELS"), ""), bad);
   c->mask = read_mask(text_or(tt_param_now("NCCL_DEBUG_SUBSYS"), ""), bad);
   c->stamp_levels =
-      tt_log_parse_levels(text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), unknown, sizeof unknown);
-  if (unknown[0] != '\0') {
-    complain(bad, "NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level %s; use VERSION, WARN, INFO, ABORT, TRACE or ALL",
-             unknown);
-  }
+      log_level_list("NCCL_DEBUG_TIMESTAMP_LEVELS", text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_LEVELS"), ""), bad);
   snprintf(c->stamp_format, sizeof c->stamp_format, "%s", text_or(tt_param_now("NCCL_DEBUG_TIMESTAMP_FORMAT"), ""));
 }
 
@@ -144,7 +153,7 @@ static void log_read_file(log_config *c, complaints *bad)
   char why[TT_TRUST_WHY];
   int fd = -1;
   c->fd = STDOUT_FILENO;
-  if (c->level <= TT_LOG_VERSION || pattern == NULL) {
+  if ((c->levels & ~(1u << TT_LOG_NONE | 1u << TT_LOG_VERSION)) == 0 || pattern == NULL) {
     return;
   }
   if (tt_log_expand(pattern, c->host, (int)getpid(), c->path, sizeof c->path)) {
@@ -175,7 +184,7 @@ static const log_config *build(complaints *bad)
   } else {
     new = &fallback;
   }
-  __atomic_store_n(&tt_log_state, (uint64_t) new->level << 32 | new->mask, __ATOMIC_RELAXED);
+  __atomic_store_n(&tt_log_state, (uint64_t) new->levels << 32 | new->mask, __ATOMIC_RELAXED);
   __atomic_store_n(&current, new, __ATOMIC_RELEASE);
   return new;
 }
@@ -276,6 +285,7 @@ static void put_level(line_buf *b, tt_log_level level, bool call, const char *fi
   struct timespec now;
   switch (level) {
   case TT_LOG_WARN: log_put(b, "%s:%d NCCL WARN ", short_file(file), line); break;
+  case TT_LOG_ATTN: log_put(b, "NCCL ATTN "); break;
   case TT_LOG_INFO: log_put(b, "NCCL INFO "); break;
   case TT_LOG_ABORT: log_put(b, "NCCL ABORT "); break;
   case TT_LOG_TRACE:
@@ -314,7 +324,7 @@ void tt_log_line_v(tt_log_level level, unsigned subsys, const char *file, int li
 {
   int saved = errno;
   const log_config *c = config_get();
-  if (level > c->level || (subsys & c->mask) == 0) {
+  if ((unsigned)level > TT_LOG_ATTN || (c->levels >> level & 1) == 0 || (subsys & c->mask) == 0) {
     errno = saved;
     return;
   }
@@ -334,11 +344,11 @@ void tt_log_version(void)
 {
   static char said;
   const log_config *c = config_get();
-  if (c->level < TT_LOG_VERSION || __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED)) {
+  if ((c->levels & 1u << TT_LOG_VERSION) == 0 || __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED)) {
     return;
   }
   // At INFO the line says where it comes from, as every other does.
-  tt_log_level level = c->level >= TT_LOG_INFO ? TT_LOG_INFO : TT_LOG_VERSION;
+  tt_log_level level = (c->levels & 1u << TT_LOG_INFO) != 0 ? TT_LOG_INFO : TT_LOG_VERSION;
   tt_log_line(level, TT_ALL, __FILE__, __LINE__, "NCCL version %d.%d.%d%s (Tutti %s)", NCCL_MAJOR, NCCL_MINOR,
               NCCL_PATCH, NCCL_SUFFIX, TUTTI_VERSION);
 }

@@ -1,4 +1,5 @@
-// log.h: NCCL_DEBUG, NCCL_DEBUG_SUBSYS, NCCL_DEBUG_FILE, NCCL_DEBUG_TIMESTAMP_FORMAT, NCCL_DEBUG_TIMESTAMP_LEVELS.
+// log.h: NCCL_DEBUG, NCCL_DEBUG_LEVELS, NCCL_DEBUG_SUBSYS, NCCL_DEBUG_FILE, NCCL_DEBUG_TIMESTAMP_FORMAT,
+// NCCL_DEBUG_TIMESTAMP_LEVELS.
 //
 // INFO volume grows with the number of objects (communicators, connections), never with messages.
 #pragma once
@@ -7,7 +8,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum { TT_LOG_NONE, TT_LOG_VERSION, TT_LOG_WARN, TT_LOG_INFO, TT_LOG_ABORT, TT_LOG_TRACE } tt_log_level;
+#include "base/util.h"
+
+// The numbers are NCCL's. ATTN stands between WARN and INFO: what deserves attention, and is no error.
+typedef enum {
+  TT_LOG_NONE,
+  TT_LOG_VERSION,
+  TT_LOG_WARN,
+  TT_LOG_INFO,
+  TT_LOG_ABORT,
+  TT_LOG_TRACE,
+  TT_LOG_ATTN
+} tt_log_level;
 
 // Subsystem bits, the values of NCCL_DEBUG_SUBSYS: the names below without TT_.
 enum {
@@ -32,15 +44,15 @@ enum {
   TT_ALL = ~0
 };
 
-// Current level and subsystem mask in one word: level << 32 | mask. Written at first use and by tt_log_reset() only;
-// read without a lock. All bits are set until the first line reads the environment.
-extern uint64_t tt_log_state;
+// Levels that are on and subsystem mask in one word: levels << 32 | mask; bit 1 << level. Written at first use and by
+// tt_log_reset() only; read without a lock. All bits are set until the first line reads the environment.
+extern TT_HIDDEN uint64_t tt_log_state;
 
 // True when a line of this level and subsystem would be written. Cheap enough for any path.
 static inline bool tt_log_on(tt_log_level level, unsigned subsys)
 {
   uint64_t s = __atomic_load_n(&tt_log_state, __ATOMIC_RELAXED);
-  return (s >> 32) >= (uint64_t)level && (s & subsys) != 0;
+  return (s >> 32 >> level & 1) != 0 && (s & subsys) != 0;
 }
 
 // Writes one line "host:pid:tid [device] NCCL LEVEL text" where the level and subsystem are on. Use the macros below.
@@ -60,7 +72,7 @@ void tt_log_reset(void);
 // Makes the log's lock usable in a forked child; what it guards is whole at any moment.
 void tt_log_forked(void);
 
-// Writes "NCCL version 2.30.7 (Tutti ...)" once in the life of the process, at level VERSION or above. Any thread.
+// Writes "NCCL version 2.32.3 (Tutti ...)" once in the life of the process, at level VERSION or above. Any thread.
 void tt_log_version(void);
 
 // Writes `size` bytes to wherever the log goes, whatever NCCL_DEBUG says. Any thread.
@@ -71,6 +83,7 @@ void tt_log_raw(const char *text, size_t size);
 void tt_log_stderr(const char *text, size_t size);
 
 #define tt_warn(...) tt_log_line(TT_LOG_WARN, TT_ALL, __FILE__, __LINE__, __VA_ARGS__)
+#define tt_attn(subsys, ...) tt_log_line(TT_LOG_ATTN, (subsys), __FILE__, __LINE__, __VA_ARGS__)
 #define tt_info(subsys, ...)                                               \
   do {                                                                     \
     if (tt_log_on(TT_LOG_INFO, (subsys)))                                  \

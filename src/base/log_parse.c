@@ -13,14 +13,12 @@ typedef struct bit_name {
   unsigned bits;
 } bit_name;
 
+// In the order in which a level includes those before it.
 static const bit_name level_names[] = {
-    {"NONE", 1u << TT_LOG_NONE},
-    {"VERSION", 1u << TT_LOG_VERSION},
-    {"WARN", 1u << TT_LOG_WARN},
-    {"INFO", 1u << TT_LOG_INFO},
-    {"ABORT", 1u << TT_LOG_ABORT},
-    {"TRACE", 1u << TT_LOG_TRACE},
-    {"ALL", ~0u},
+    {"NONE", 1u << TT_LOG_NONE},   {"VERSION", 1u << TT_LOG_VERSION},
+    {"WARN", 1u << TT_LOG_WARN},   {"ATTN", 1u << TT_LOG_ATTN},
+    {"INFO", 1u << TT_LOG_INFO},   {"ABORT", 1u << TT_LOG_ABORT},
+    {"TRACE", 1u << TT_LOG_TRACE}, {"ALL", ~0u},
 };
 
 static const bit_name subsys_names[] = {
@@ -88,6 +86,15 @@ bool tt_log_parse_level(const char *text, tt_log_level *out)
   }
   *out = (tt_log_level)__builtin_ctz(bits);
   return true;
+}
+
+unsigned tt_log_levels_to(tt_log_level level)
+{
+  unsigned bits = 0;
+  for (size_t i = 0; i < TT_COUNT(level_names) - 1 && (bits & 1u << level) == 0; i++) {
+    bits |= level_names[i].bits;
+  }
+  return bits;
 }
 
 unsigned tt_log_parse_subsys(const char *text, char *unknown, size_t size)

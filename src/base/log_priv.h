@@ -8,6 +8,9 @@
 // Level of a name ("info", any case). False, *out untouched, when there is none of that name.
 bool tt_log_parse_level(const char *text, tt_log_level *out);
 
+// Bits 1 << level of this level and those that it includes.
+unsigned tt_log_levels_to(tt_log_level level);
+
 // Bits of a comma-separated list of subsystem names in any case; ^ in front of the list means all but these. Unknown
 // names count nothing and the first of them is copied to `unknown` (size bytes, "" when there is none).
 unsigned tt_log_parse_subsys(const char *text, char *unknown, size_t size);

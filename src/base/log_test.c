@@ -37,6 +37,14 @@ static void talk(void)
   tt_trace(TT_INIT, "traced");
 }
 
+static void talk_of_all_levels(void)
+{
+  tt_warn("one");
+  tt_attn(TT_INIT, "two");
+  tt_info(TT_INIT, "three");
+  tt_trace(TT_INIT, "four");
+}
+
 static void talk_with_errno(void)
 {
   errno = EBADF;
@@ -60,7 +68,7 @@ static void levels(void **unused)
   (void)unused;
   char out[4096];
   child_run(CHILD_ENV("NCCL_DEBUG=VERSION"), talk, out, sizeof out);
-  assert_matches(out, "^NCCL version 2\\.30\\.7 \\(Tutti [0-9.]+\\)\n$");
+  assert_matches(out, "^NCCL version 2\\.32\\.3 \\(Tutti [0-9.]+\\)\n$");
   child_run(CHILD_ENV("NCCL_DEBUG=warn"), talk, out, sizeof out);
   assert_matches(out, "^NCCL version [^\n]*\n\n\\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\\] [^: ]+:[0-9]+:[0-9]+ "
                       "\\[0\\] base/log_test\\.c:[0-9]+ NCCL WARN warned 1\n$");
@@ -73,6 +81,25 @@ static void levels(void **unused)
   assert_matches(out, ":[0-9]+ \\[5\\] [0-9.]+ base/log_test\\.c:[0-9]+ NCCL TRACE traced\n");
   child_run(CHILD_ENV("NCCL_DEBUG=INFO"), talk_with_errno, out, sizeof out);
   assert_contains(out, "errno kept: 1");
+}
+
+// ATTN stands between WARN and INFO; single levels come on top.
+static void levels_of_attention(void **unused)
+{
+  (void)unused;
+  char out[4096];
+  child_run(CHILD_ENV("NCCL_DEBUG=ATTN"), talk_of_all_levels, out, sizeof out);
+  assert_matches(out, "NCCL WARN one\n\\[[0-9-]{10} [0-9:]{8}\\] [^\n]* \\[0\\] NCCL ATTN two\n$");
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN"), talk_of_all_levels, out, sizeof out);
+  assert_int_equal(count_of(out, "NCCL ATTN"), 0);
+  child_run(CHILD_ENV("NCCL_DEBUG=INFO"), talk_of_all_levels, out, sizeof out);
+  assert_int_equal(count_of(out, "NCCL ATTN"), 1);
+  child_run(CHILD_ENV("NCCL_DEBUG=WARN", "NCCL_DEBUG_LEVELS=trace"), talk_of_all_levels, out, sizeof out);
+  assert_int_equal(count_of(out, "NCCL ATTN") + count_of(out, "NCCL INFO"), 0);
+  assert_int_equal(count_of(out, "NCCL WARN") + count_of(out, "NCCL TRACE four"), 2);
+  child_run(CHILD_ENV("NCCL_DEBUG_LEVELS=ATTN"), talk_of_all_levels, out, sizeof out);
+  assert_matches(out, "NCCL ATTN two\n$");
+  assert_int_equal(count_of(out, "NCCL"), 1);
 }
 
 static void talk_for_the_job(void)
@@ -93,6 +120,7 @@ static void bad_settings_are_named(void **unused)
       {"NCCL_DEBUG_SUBSYS=INIT,COL", "NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem COL;"},
       {"NCCL_DEBUG_SUBSYS=FOO", "NCCL WARN NCCL_DEBUG_SUBSYS: there is no subsystem FOO;"},
       {"NCCL_DEBUG_TIMESTAMP_LEVELS=FOO", "NCCL WARN NCCL_DEBUG_TIMESTAMP_LEVELS: there is no level FOO;"},
+      {"NCCL_DEBUG_LEVELS=WARN,FOO", "NCCL WARN NCCL_DEBUG_LEVELS: there is no level FOO;"},
       {"NCCL_DEBUG_FILE=/nonexistent/x",
        "NCCL WARN NCCL_DEBUG_FILE: cannot open /nonexistent/x (No such file or directory)"},
   };
@@ -337,6 +365,11 @@ static void parses_lists(void **unused)
   assert_string_equal(bad, "NETWORK");
   assert_int_equal(tt_log_parse_levels("WARN,INFO", bad, sizeof bad), 1u << TT_LOG_WARN | 1u << TT_LOG_INFO);
   tt_log_level level = TT_LOG_NONE;
+  assert_int_equal(tt_log_parse_levels("attn", bad, sizeof bad), 1u << TT_LOG_ATTN);
+  assert_int_equal(tt_log_levels_to(TT_LOG_NONE), 1u << TT_LOG_NONE);
+  assert_int_equal(tt_log_levels_to(TT_LOG_ATTN),
+                   1u << TT_LOG_NONE | 1u << TT_LOG_VERSION | 1u << TT_LOG_WARN | 1u << TT_LOG_ATTN);
+  assert_int_equal(tt_log_levels_to(TT_LOG_TRACE), 0x7f);
   assert_true(tt_log_parse_level("Trace", &level));
   assert_int_equal(level, TT_LOG_TRACE);
   assert_false(tt_log_parse_level("ALL", &level));
@@ -373,6 +406,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(silent_by_default),
       cmocka_unit_test(levels),
+      cmocka_unit_test(levels_of_attention),
       cmocka_unit_test(bad_settings_are_named),
       cmocka_unit_test(the_usual_subsystems),
       cmocka_unit_test(file_and_reset),

@@ -92,7 +92,7 @@ static void nearest_names(void **unused)
       // words left out, or one too many at the end
       {"NCCL_GDR_LEVEL", "NCCL_NET_GDR_LEVEL"},
       {"NCCL_IFNAME", "NCCL_SOCKET_IFNAME"},
-      {"NCCL_DEBUG_LEVEL", "NCCL_DEBUG"},
+      {"NCCL_DEBUG_LEVEL", "NCCL_DEBUG_LEVELS"},
       {"NCCL_SOCKET_THREADS", "NCCL_SOCKET_NTHREADS"},
       {"NCCL_TUNER_FILE", "NCCL_TUNER_CONFIG_FILE"},
       {"TUTTI_TRACE_DIR_NAME", "TUTTI_TRACE_DIR"},
@@ -284,6 +284,7 @@ static bool is_free(const tt_param_row *row)
 {
   static const char *const names[] = {
       "NCCL_DEBUG",
+      "NCCL_DEBUG_LEVELS",
       "NCCL_DEBUG_SUBSYS",
       "NCCL_DEBUG_TIMESTAMP_FORMAT",
       "NCCL_DEBUG_TIMESTAMP_LEVELS", // log.c
@@ -291,6 +292,7 @@ static bool is_free(const tt_param_row *row)
       "NCCL_CONF_FILE",
       "TUTTI_COMM_ID_SECRET_FILE",
       "NCCL_HOST_FIGURES",
+      "NCCL_FLIGHT_RECORDER_FILE",
       "NCCL_TOPO_FILE", // files
       "NCCL_TOPO_DUMP_FILE",
       "NCCL_GRAPH_FILE",
@@ -299,6 +301,8 @@ static bool is_free(const tt_param_row *row)
       "NCCL_COMM_ID",
       "TUTTI_COMM_ID_SECRET",
       "NCCL_HOSTID",
+      "NCCL_RAS_ADDR",
+      "NCCL_RAS_TIMEOUT_FACTOR", // ras/server.c
       "NCCL_SOCKET_IFNAME",
       "NCCL_NET",
       "NCCL_OFI_PROVIDER", // names of things

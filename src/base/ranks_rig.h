@@ -55,8 +55,10 @@ __attribute__((noreturn)) RANKS_RIG void ranks_child(const ranks_job *job, const
     dup2(r->output[rank], STDERR_FILENO);
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ); // a rank that is killed has written its lines
   }
-  for (int i = 0; i <= rank; i++) {
-    close(r->output[i]);
+  for (int i = 0; i < r->n; i++) {
+    if (r->output[i] >= 0) {
+      close(r->output[i]);
+    }
   }
   for (const char *const *e = job->env; e != NULL && *e != NULL; e++) {
     putenv((char *)(uintptr_t)*e);
@@ -72,25 +74,34 @@ RANKS_RIG int ranks_output_file(void)
   return (int)syscall(SYS_memfd_create, "ranks", 1u);
 }
 
+// Starts the process of one rank, also in place of one that has ended.
+RANKS_RIG void ranks_start_one(ranks_set *r, const ranks_job *job, int rank)
+{
+  fflush(NULL);
+  r->output[rank] = getenv("RANKS_OUTPUT") == NULL ? ranks_output_file() : -1;
+  r->end[rank] = r->expected[rank] = 0;
+  r->pid[rank] = fork();
+  if (r->pid[rank] == 0) {
+    ranks_child(job, r, rank);
+  }
+  if (r->pid[rank] < 0) {
+    perror("ranks_start: fork");
+    abort(); // those that were started die with this process
+  }
+  setpgid(r->pid[rank], r->pid[rank]); // parent or child, whichever comes first
+  r->group[rank] = r->pid[rank];
+}
+
 // Starts the processes. Each is expected to end with status 0.
 RANKS_RIG void ranks_start(ranks_set *r, const ranks_job *job)
 {
-  const char *show = getenv("RANKS_OUTPUT");
   *r = (ranks_set){.n = job->n, .seconds = job->seconds, .limit = ranks_clock() + job->seconds};
   prctl(PR_SET_CHILD_SUBREAPER, 1); // what a rank leaves behind becomes a child of this process
-  fflush(NULL);
   for (int i = 0; i < r->n; i++) {
-    r->output[i] = show == NULL ? ranks_output_file() : -1;
-    r->pid[i] = fork();
-    if (r->pid[i] == 0) {
-      ranks_child(job, r, i);
-    }
-    if (r->pid[i] < 0) {
-      perror("ranks_start: fork");
-      abort(); // those that were started die with this process
-    }
-    setpgid(r->pid[i], r->pid[i]); // parent or child, whichever comes first
-    r->group[i] = r->pid[i];
+    r->output[i] = -1;
+  }
+  for (int i = 0; i < r->n; i++) {
+    ranks_start_one(r, job, i);
   }
 }
 
@@ -99,6 +110,20 @@ RANKS_RIG void ranks_kill(ranks_set *r, int rank)
 {
   r->expected[rank] = -SIGKILL;
   kill(r->pid[rank], SIGKILL);
+}
+
+// Kills all ranks whose end was not seen yet. They are stopped first: none hears of another's death.
+RANKS_RIG void ranks_kill_all(ranks_set *r)
+{
+  for (int pass = 0; pass < 2; pass++) {
+    for (int i = 0; i < r->n; i++) {
+      if (r->pid[i] > 0 && pass == 0) {
+        kill(r->pid[i], SIGSTOP);
+      } else if (r->pid[i] > 0) {
+        ranks_kill(r, i);
+      }
+    }
+  }
 }
 
 RANKS_RIG bool ranks_bad(const ranks_set *r, int rank)
@@ -133,6 +158,7 @@ RANKS_RIG bool ranks_reap(ranks_set *r, int rank)
   }
   if (r->output[rank] >= 0) {
     close(r->output[rank]);
+    r->output[rank] = -1;
   }
   return true;
 }

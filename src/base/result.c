@@ -15,13 +15,16 @@ enum { TEXT_BYTES = 1024 };
 // The calling thread's last error, and where it reads another thread's.
 static __thread char thread_text[TEXT_BYTES];
 static __thread char other_text[TEXT_BYTES];
+static __thread bool thread_remote;    // that error is an ncclRemoteError
+static __thread unsigned thread_roots; // process.roots then
 
 // The process's last error. Only the thread that sets `busy` from 0 to 1 may touch `text`, and every wait for it has a
 // bound. A writer that finds it taken leaves, because another thread is recording the last error at this moment. So no
 // thread can be stuck here, not even in the child of a fork that happened meanwhile.
 static struct {
   char busy;
-  char text[TEXT_BYTES];
+  char text[TEXT_BYTES], root[TEXT_BYTES];
+  unsigned roots; // so many calls of tt_last_error_root. By __atomic_…, written when `root` is
 } process;
 
 static bool process_lock(void)
@@ -32,6 +35,19 @@ static bool process_lock(void)
 static void process_unlock(void)
 {
   __atomic_store_n(&process.busy, 0, __ATOMIC_RELEASE);
+}
+
+// Makes `text` the thread's last error, and the process's.
+static void result_keep(ncclResult_t code, const char *text, bool all)
+{
+  size_t size = strlen(text) + 1;
+  memcpy(thread_text, text, size);
+  thread_remote = code == ncclRemoteError;
+  thread_roots = __atomic_load_n(&process.roots, __ATOMIC_ACQUIRE);
+  if (all && process_lock()) {
+    memcpy(process.text, text, size);
+    process_unlock();
+  }
 }
 
 ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const char *fmt, ...)
@@ -45,31 +61,35 @@ ncclResult_t tt_fail_at(ncclResult_t code, const char *file, int line, const cha
     snprintf(text, sizeof text, "%s", fmt);
   }
   va_end(args);
-  size_t size = strlen(text) + 1;
-  memcpy(thread_text, text, size);
-  if (process_lock()) {
-    memcpy(process.text, text, size);
-    process_unlock();
-  }
+  result_keep(code, text, true);
   tt_log_line(TT_LOG_WARN, TT_ALL, file, line, "%s", text);
   errno = saved;
   return code;
 }
 
-const char *tt_last_error(void)
+// A text of the process.
+static const char *result_read(const char text[TEXT_BYTES])
 {
-  if (thread_text[0] != '\0') {
-    return thread_text;
-  }
   for (int i = 0; i < 1000; i++) {
     if (process_lock()) {
-      memcpy(other_text, process.text, sizeof other_text);
+      memcpy(other_text, text, sizeof other_text);
       process_unlock();
       return other_text;
     }
     sched_yield();
   }
   return "";
+}
+
+const char *tt_last_error(void)
+{
+  return thread_text[0] != '\0' ? thread_text : result_read(process.text);
+}
+
+const char *tt_last_error_explained(void)
+{
+  bool root = thread_remote && __atomic_load_n(&process.roots, __ATOMIC_ACQUIRE) != thread_roots;
+  return root ? result_read(process.root) : tt_last_error();
 }
 
 const char *tt_result_string(ncclResult_t code)
@@ -91,5 +111,24 @@ const char *tt_result_string(ncclResult_t code)
 
 void tt_last_error_set(const char *text)
 {
-  snprintf(thread_text, sizeof thread_text, "%s", text);
+  char own[TEXT_BYTES];
+  snprintf(own, sizeof own, "%s", text); // it may be the last text
+  result_keep(ncclSuccess, own, false);
+}
+
+void tt_last_error_end(ncclResult_t code, const char *text)
+{
+  char own[TEXT_BYTES];
+  snprintf(own, sizeof own, "%s", text);
+  result_keep(code, own, true);
+}
+
+void tt_last_error_root(const char *text)
+{
+  if (process_lock()) {
+    snprintf(process.root, sizeof process.root, "%s", text);
+    memcpy(process.text, process.root, sizeof process.text);
+    __atomic_fetch_add(&process.roots, 1, __ATOMIC_RELEASE);
+    process_unlock();
+  }
 }

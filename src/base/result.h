@@ -44,3 +44,12 @@ const char *tt_result_string(ncclResult_t code);
 
 // Makes `text` the calling thread's last error (a job on another thread has failed on its behalf).
 void tt_last_error_set(const char *text);
+
+// Makes `text`, why the operations of the calling thread end with `code`, its last error and the process's.
+void tt_last_error_end(ncclResult_t code, const char *text);
+
+// A rank has died, as `text` says. It becomes the last error of the process. It explains that of each thread whose last
+// one is an ncclRemoteError so far: connections break before it is known why. Any thread.
+void tt_last_error_root(const char *text);
+// What the program is told: as tt_last_error, but of such a thread the text of tt_last_error_root.
+const char *tt_last_error_explained(void);

@@ -119,6 +119,24 @@ static void threads_do_not_mix(void **unused)
   pthread_join(t[1], NULL);
 }
 
+// A connection breaks; then it becomes known that a rank has died.
+static void a_death_explains_remote_errors(void **unused)
+{
+  (void)unused;
+  tt_fail(ncclRemoteError, "connection reset");
+  tt_last_error_root("rank 3 was killed");
+  assert_string_equal(tt_last_error_explained(), "rank 3 was killed");
+  assert_string_equal(tt_last_error(), "connection reset"); // what goes on within the library is of one communicator
+  tt_fail(ncclRemoteError, "another connection reset");     // of what happens afterwards nothing is known
+  assert_string_equal(tt_last_error_explained(), "another connection reset");
+  tt_last_error_end(ncclRemoteError, "why it ended");
+  tt_last_error_root("rank 4 was killed");
+  assert_string_equal(tt_last_error_explained(), "rank 4 was killed");
+  tt_fail(ncclInvalidArgument, "own fault");
+  tt_last_error_root("rank 5 was killed");
+  assert_string_equal(tt_last_error_explained(), "own fault");
+}
+
 static void fail_once(void)
 {
   tt_fail(ncclInvalidUsage, "what went wrong");
@@ -145,6 +163,7 @@ int main(void)
       cmocka_unit_test(long_text_is_cut),
       cmocka_unit_test(try_returns_errors_only),
       cmocka_unit_test(threads_do_not_mix),
+      cmocka_unit_test(a_death_explains_remote_errors),
   };
   unsetenv("NCCL_DEBUG");
   return cmocka_run_group_tests_name("result", tests, NULL, NULL);

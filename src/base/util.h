@@ -30,6 +30,8 @@
 #define TT_CACHE_LINE 64
 #define TT_LIKELY(x) __builtin_expect(!!(x), 1)
 #define TT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+// For the declaration of a variable that calls read: other libraries cannot replace it, so it is read without a table.
+#define TT_HIDDEN __attribute__((visibility("hidden")))
 
 // Zeroed memory for `n` objects of `size` bytes, or NULL (logged by the caller with tt_fail). Free with tt_free.
 // Tests make the k-th call fail: tt_alloc_fail_at(k).

@@ -17,7 +17,7 @@ static void log_way(const tt_bootstrap *b, const char *who, const tt_addr *own, 
                     const tt_addrs *list)
 {
   char to[TT_ADDR_TEXT], from[TT_ADDR_TEXT], name[16];
-  bool mine = list == &b->own;
+  bool mine = list == &b->door.addrs;
   const tt_addr *at = mine ? own : other;
   tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap %d/%d  %-14s %s %-27s %s %u of %u, over %-8s from %s", b->rank, b->nranks,
           who, mine ? "to" : "at", tt_addr_text(at, to), mine ? "my address " : "its address",
@@ -31,7 +31,8 @@ static void log_ways(const tt_bootstrap *b, const tt_join *j)
     const char *name;
     int rank, fd;
     const tt_addrs *list;
-  } sides[] = {{"successor", b->successor, b->next, &j->next}, {"predecessor", b->predecessor, b->prev, &b->own}};
+  } sides[] = {{"successor", b->successor, b->next, &j->next},
+               {"predecessor", b->predecessor, b->prev, &b->door.addrs}};
   tt_addr own, other;
   char who[32];
   if (!tt_log_on(TT_LOG_INFO, TT_INIT | TT_BOOTSTRAP)) {
@@ -129,7 +130,6 @@ static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
   TT_TRY(tt_join_roots(j));
   if (b->nranks > 1) {
     TT_TRY(tt_ring_form(b, &j->next));
-    TT_TRY(tt_bootstrap_barrier(b)); // shows that the whole ring stands
   }
   tt_info(TT_INIT | TT_BOOTSTRAP, "bootstrap: rank %d of %d joined in %.1f ms", b->rank, b->nranks,
           (double)(tt_now_ns() - began) / TT_NS_PER_MS);
@@ -137,36 +137,60 @@ static ncclResult_t init_ring(tt_bootstrap *b, tt_join *j)
   return ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank,
-                               const volatile uint32_t *abort_flag, tt_bootstrap **out)
+// Reads the ids, and makes the object. The caller calls end_join, also after an error.
+static ncclResult_t begin_join(const ncclUniqueId *ids, int nids, int nranks, int rank, tt_join *j)
 {
-  tt_id *parsed = NULL;
+  *j = (tt_join){.nids = nids};
   if (nranks < 1 || nranks > TT_BOOTSTRAP_MAX_RANKS) {
     return tt_fail(ncclInvalidArgument, "a communicator of %d ranks is not possible (from 1 to %d)", nranks,
                    TT_BOOTSTRAP_MAX_RANKS);
   }
-  ncclResult_t res = parse_ids(ids, &nids, nranks, &parsed);
-  if (res != ncclSuccess) {
-    tt_free(parsed);
-    return res;
-  }
+  tt_id *parsed = NULL;
+  ncclResult_t res = parse_ids(ids, &j->nids, nranks, &parsed);
+  j->ids = parsed;
+  TT_TRY(res);
   // All ids name the ring: with one of them changed it is another one.
-  size_t size = (size_t)nids * sizeof(ids[0]);
+  size_t size = (size_t)j->nids * sizeof(ids[0]);
   tt_key key = tt_key_derive(&parsed[0].key, "ring", ids, size), name = tt_key_derive(&parsed[0].key, "ids", ids, size);
-  tt_bootstrap *b = tt_bs_new(rank, nranks, &key, abort_flag);
-  res = ncclSystemError;
-  if (b != NULL) {
-    tt_join j = {.b = b, .ids = parsed, .nids = nids};
-    memcpy(&j.ids_name, name.b, sizeof(j.ids_name));
-    res = init_ring(b, &j);
-  }
-  tt_free(parsed);
+  memcpy(&j->ids_name, name.b, sizeof(j->ids_name));
+  j->b = tt_bs_new(rank, nranks, &key, NULL);
+  return j->b != NULL ? ncclSuccess : ncclSystemError;
+}
+
+static ncclResult_t end_join(const tt_join *j, ncclResult_t res, tt_bootstrap **out)
+{
+  tt_free((void *)(uintptr_t)j->ids);
   if (res != ncclSuccess) {
-    tt_bootstrap_destroy(b);
+    tt_bootstrap_destroy(j->b);
     return res;
   }
-  *out = b;
+  *out = j->b;
   return ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank,
+                               const volatile uint32_t *abort_flag, tt_bootstrap **out)
+{
+  tt_join j;
+  ncclResult_t res = begin_join(ids, nids, nranks, rank, &j);
+  if (res == ncclSuccess) {
+    j.b->abort_flag = abort_flag;
+    res = init_ring(j.b, &j);
+  }
+  return end_join(&j, res, out);
+}
+
+ncclResult_t tt_bootstrap_grow(const tt_bootstrap *parent, const ncclUniqueId *id, int nranks,
+                               const volatile uint32_t *abort_flag, tt_bootstrap **out)
+{
+  tt_join j;
+  ncclResult_t res = begin_join(id, 1, nranks, parent->rank, &j);
+  if (res == ncclSuccess) {
+    j.b->abort_flag = abort_flag;
+    tt_bootstrap_care(j.b, parent->look, parent->look_arg, false);
+    res = init_ring(j.b, &j);
+  }
+  return end_join(&j, res, out);
 }
 
 // What a rank of the parent says about itself in a split.
@@ -209,6 +233,16 @@ static tt_key child_key(const tt_bootstrap *parent, const int *members, int coun
   return tt_key_derive(&a, "members", members, (size_t)count * sizeof(members[0]));
 }
 
+ncclResult_t tt_bs_listen(const tt_bootstrap *parent, tt_greeter *door, const tt_key *key, int rank)
+{
+  tt_addrs at = parent->door.addrs;
+  for (uint32_t i = 0; i < at.n; i++) {
+    at.a[i].port = 0;
+  }
+  int e = tt_greeter_open(door, &at, key, TT_HELLO_RING, rank);
+  return e == 0 ? ncclSuccess : tt_fail(ncclSystemError, "%s: cannot listen: %s", parent->doing, tt_sock_error_text(e));
+}
+
 // Makes the child with its socket; *child stays NULL when this rank is in none.
 static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int count, uint64_t tag,
                                   tt_bootstrap **child)
@@ -223,14 +257,10 @@ static ncclResult_t prepare_child(tt_bootstrap *parent, const int *members, int 
   if (b == NULL) {
     return ncclSystemError;
   }
-  tt_addrs at = parent->own;
-  for (uint32_t i = 0; i < at.n; i++) {
-    at.a[i].port = 0;
-  }
-  int e = count > 1 ? tt_greeter_open(&b->door, &at, &b->key, TT_HELLO_RING, own) : 0;
-  if (e != 0) {
+  ncclResult_t res = count > 1 ? tt_bs_listen(parent, &b->door, &b->key, own) : ncclSuccess;
+  if (res != ncclSuccess) {
     tt_bootstrap_destroy(b);
-    return tt_fail(ncclSystemError, "%s: cannot listen: %s", parent->doing, tt_sock_error_text(e));
+    return res;
   }
   *child = b;
   return ncclSuccess;
@@ -284,6 +314,9 @@ ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int co
     return tt_fail(ncclSystemError, "%s: no memory", parent->doing);
   }
   ncclResult_t res = prepare_child(parent, members, count, tag, &child);
+  if (child != NULL) {
+    tt_bootstrap_care(child, parent->look, parent->look_arg, false);
+  }
   const volatile uint32_t *outer = parent->abort_also;
   parent->abort_also = abort_flag;
   res = exchange_cards(parent, child, res, cards);
@@ -327,7 +360,13 @@ void tt_bootstrap_destroy(tt_bootstrap *b)
     return;
   }
   tt_greeter_close(&b->door, b->owner == getpid());
+  tt_ring_leave(b);
   close_connection(b, &b->next);
   close_connection(b, &b->prev);
+  if (b->early.there) {
+    close_connection(b, &b->early.fd);
+  }
+  tt_free(b->cards);
+  tt_free(b->shrunk_with);
   tt_free(b);
 }

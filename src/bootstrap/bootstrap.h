@@ -9,6 +9,7 @@
 // polled at least every 100 ms in every wait. When it becomes non-zero the call returns ncclInternalError, without a
 // line in the log. NULL: none. It must live as long as the object.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,11 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id);
 ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, int rank,
                                const volatile uint32_t *abort_flag, tt_bootstrap **out);
 
+// The same for a rank of `parent`, whose number it keeps, with one id. It asks what the parent asks
+// (tt_bootstrap_care), so a death in the parent ends the wait, and all that have joined hear of it.
+ncclResult_t tt_bootstrap_grow(const tt_bootstrap *parent, const ncclUniqueId *id, int nranks,
+                               const volatile uint32_t *abort_flag, tt_bootstrap **out);
+
 // A smaller ring from an existing one: `members` are ranks of the parent in the order of the child's ranks; the caller
 // is one of them. Collective over the *parent* (ranks not in any child pass count = 0 and get *out = NULL). `tag`
 // distinguishes splits in time: members that pass different tags or lists are told so (ncclInvalidUsage). `abort_flag`
@@ -45,6 +51,14 @@ ncclResult_t tt_bootstrap_init(const ncclUniqueId *ids, int nids, int nranks, in
 // still answers, and its fellow members get ncclRemoteError.
 ncclResult_t tt_bootstrap_split(tt_bootstrap *parent, const int *members, int count, uint64_t tag,
                                 const volatile uint32_t *abort_flag, tt_bootstrap **out);
+
+// The same for a ring whose other ranks need not take part, and may be dead: `members`, in ascending order, alone call
+// it, all with the same list; the parent's ring is not used, and may have ended. The child's secret is new each time.
+// When it has failed it may be called again, with fewer members too. Two calls on one parent one after the other.
+// Errors: ncclRemoteError, which names the member that has gone, does not come (NCCL_BOOTSTRAP_TIMEOUT) or has given
+// up; ncclInvalidUsage, members with different lists; ncclSystemError.
+ncclResult_t tt_bootstrap_shrink(tt_bootstrap *parent, const int *members, int count,
+                                 const volatile uint32_t *abort_flag, tt_bootstrap **out);
 
 // Fills `data` (nranks blocks of `size` bytes, own block already in place) with every rank's block. Errors:
 // ncclRemoteError on every survivor, naming the rank that has gone, or from which nothing has come for
@@ -57,6 +71,29 @@ ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
 // From now on ncclCommAbort of another communicator ends the waits of `b` as well: `also` is its flag, and `what` (a
 // literal) names the call in messages. NULL and NULL: no more. The thread that uses `b`.
 void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what);
+// While a call waits, asks `look` each 100 ms: 0 or more is the number of a rank that has died, and the call fails with
+// ncclRemoteError. `own`: it is a rank of this ring, which is named to all. Rings that are made from `b` meanwhile
+// ask, too, until they get another one. NULL: none. The thread that uses `b`.
+typedef int (*tt_ring_look_fn)(void *arg);
+void tt_bootstrap_care(tt_bootstrap *b, tt_ring_look_fn look, void *arg, bool own);
+
+// How a ring has ended.
+typedef enum {
+  TT_RING_STANDS,
+  TT_RING_BUSY,   // a call uses it, and sees for itself
+  TT_RING_ENDED,  // a rank has left in order, a call has failed or was aborted
+  TT_RING_DIED,   // the process of a rank was killed, or left by _exit
+  TT_RING_LOST,   // the connection of a rank has failed: it has died, or the network has
+  TT_RING_EXITED, // the process of a rank has exited without tt_bootstrap_destroy
+} tt_ring_end;
+
+// Outside of calls: has a neighbour ended the ring? Then this rank does, too: the news goes round. *rank: the cause.
+// Any thread, until tt_bootstrap_destroy.
+tt_ring_end tt_bootstrap_look(tt_bootstrap *b, int *rank);
+// The connections of the two neighbours (-1: none): their POLLRDHUP says that there may be something to look at.
+void tt_bootstrap_connections(const tt_bootstrap *b, int fds[2]);
+// This process exits without tt_bootstrap_destroy: says so to the ring, unless a call uses it. Any thread.
+void tt_bootstrap_exit(tt_bootstrap *b);
 // Ends the ring: the neighbours are told that this rank has aborted a call. NULL, and a ring that has ended, are
 // allowed.
 void tt_bootstrap_stop(tt_bootstrap *b);

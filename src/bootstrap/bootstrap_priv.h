@@ -23,6 +23,7 @@ typedef struct tt_id {
   uint8_t secret[TT_SECRET_BYTES];
   tt_key key;     // of the secret
   unsigned flags; // TT_ID_…
+  uint32_t pid;   // of the process that made the id; 0: each process made it from NCCL_COMM_ID
 } tt_id;
 
 // Reads an id. Pure. Any 128 bytes are allowed; everything but an unharmed id of this library is ncclInvalidArgument
@@ -92,6 +93,8 @@ typedef struct tt_root_shared {
 tt_root *tt_root_new(const tt_root_shared *shared, const tt_key *key, uint64_t end_ns, void *id);
 // A rank has proved itself at the door. Takes over `fd`.
 void tt_root_take(tt_root *r, const tt_hello *h, int fd);
+// A rank has been refused at the door, because it has another encryption key: the others hear that.
+void tt_root_refuse(tt_root *r, const tt_hello *h);
 // Takes a bounded part of what has come on one connection. `line`: an owner that the set has told. Returns the `id` of
 // its root.
 void *tt_root_hear(void *line);
@@ -141,6 +144,50 @@ ncclResult_t tt_join_roots(tt_join *j);
 
 // ---- wait.c
 
+// What the ranks of a ring tell each other as soon as it stands.
+typedef struct tt_ring_card {
+  tt_addrs door;     // where the rank listens from now on
+  uint8_t nonce[16]; // makes the key of a shrunk ring differ from that of every other
+} tt_ring_card;
+
+// A neighbour that was at the next shrink before this rank was.
+typedef struct tt_early {
+  bool there; // else there is none
+  int fd;
+  tt_hello hello;
+} tt_early;
+
+// A shrink that forms a ring (shrink.c).
+typedef struct tt_shrinking {
+  tt_bootstrap *parent;
+  const int *members; // the parent's ranks, by the child's
+  int count;
+  uint32_t attempt; // the parent's `nshrinks`
+  uint64_t list;    // hash of the members
+  tt_greeter door;  // the child's own one: until its ring stands the parent's is in its place
+} tt_shrinking;
+
+// Why a rank is the cause of a ring's end, beside ncclRemoteError. They travel.
+typedef enum {
+  TT_STOP_GONE,
+  TT_STOP_LATE,
+  TT_STOP_ABORTED,
+  TT_STOP_LISTS,
+  TT_STOP_PAST,
+  TT_STOP_DIED,
+  TT_STOP_LOST,
+  TT_STOP_EXITED
+} tt_stop_reason;
+
+// How this rank's last shrink of a ring that failed was ended by another rank.
+typedef struct tt_past_end {
+  uint32_t attempt; // 0: none was
+  uint64_t list;    // as in tt_shrinking
+  int cause;        // rank of the ring that did not come to be
+  ncclResult_t code;
+  tt_stop_reason reason;
+} tt_past_end;
+
 struct tt_bootstrap {
   int rank, nranks;
   int successor, predecessor; // ranks
@@ -149,14 +196,33 @@ struct tt_bootstrap {
   uint8_t name[16];                                 // tt_bootstrap_secret
   const volatile uint32_t *abort_flag, *abort_also; // abort_also: of the child, while a split runs
   const char *what;                                 // the call that uses the ring, for messages; NULL: creation
-  tt_greeter door;                                  // open until the predecessor has come
-  tt_addrs own;        // where it was; splits listen on the same addresses. None when nranks is 1
-  int next, prev;      // connections to the successor and the predecessor, -1: none
-  ncclResult_t broken; // ncclSuccess, or what every later call returns
-  uint32_t sequence;   // collective operations so far
-  char doing[96];      // "rank 1 of 4: ...", for lines and errors
-  char awaits[128];    // "ranks 1-5 of 7": for the line; "" unknown
-  uint64_t line_ns;    // when to say so next
+  // Listens while the object lives, but is served only until the predecessor has come, and while a shrink forms its
+  // ring (shrink.c). Splits listen on the same addresses. Closed when nranks is 1.
+  tt_greeter door;
+  tt_ring_card *cards;         // by rank; NULL when nranks is 1
+  const tt_shrinking *shrinks; // while a shrink forms this ring; else NULL
+  tt_early early;              // of this ring's next shrink
+  tt_past_end past_end;        // the same
+  uint32_t nshrinks;           // that this rank has begun
+  uint32_t *shrunk_with;       // by rank: those that have that rank, too; NULL: none
+  int next, prev;              // connections to the successor and the predecessor, -1: none
+  // ncclSuccess, or what every later call returns. By __atomic_…; the next six are under `busy`
+  ncclResult_t broken;
+  tt_frame last_stop; // what the neighbours have heard then
+  tt_ring_end end;    // why,
+  int cause;          // and because of which rank
+  tt_stop_reason reason;
+  bool heard;           // from a neighbour, outside a ring operation: the next one reports it
+  uint32_t busy;        // 1 while a call, or a look from outside, uses the connections. By __atomic_…
+  tt_ring_look_fn look; // tt_bootstrap_care
+  void *look_arg;
+  bool look_own;
+  uint64_t look_ns;  // when to ask again
+  int dead;          // what it has said; -1: nothing
+  uint32_t sequence; // collective operations so far
+  char doing[96];    // "rank 1 of 4: ...", for lines and errors
+  char awaits[128];  // "ranks 1-5 of 7": for the line; "" unknown
+  uint64_t line_ns;  // when to say so next
 };
 
 // NCCL_BOOTSTRAP_TIMEOUT in nanoseconds.
@@ -166,20 +232,62 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 // ncclSuccess when the object may be used: not in a forked child, not after its ring has ended. Says, for the line
 // after 30 s of silence and for messages, what is being done.
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// Listens for the ranks of a child of `parent`, on the addresses of its door and any ports. `rank`: in the child.
+// Errors: ncclSystemError.
+ncclResult_t tt_bs_listen(const tt_bootstrap *parent, tt_greeter *door, const tt_key *key, int rank);
+// Takes the connections for a call, and gives them back.
+void tt_bs_hold(tt_bootstrap *b);
+void tt_bs_release(tt_bootstrap *b);
 // Says for the same line which ranks are waited for.
 void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // Waits until one of `want` (at most TT_BS_WANTS; revents are set) is ready, the predecessor has come (b->prev), or
-// `wake_ns` (0: none) has come. May return without any of these, so call it in a loop. Error: ncclInternalError,
-// without a line, when aborted.
+// `wake_ns` (0: none) has come. May return without any of these, so call it in a loop. Errors: ncclInternalError,
+// without a line, when aborted; ncclRemoteError when a rank has died (b->dead).
 enum { TT_BS_WANTS = 2 * TT_DIAL_POLL };
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns);
 // Steps a dial to its end, and lets the predecessor in meanwhile. *e: 0 and *fd, or the -errno of tt_dial_step,
 // quietly. Errors as tt_bs_wait.
 ncclResult_t tt_bs_dial(tt_bootstrap *b, tt_dial *d, int *fd, int *e);
 
+// ---- ring_end.c
+
+// Kinds of frames between neighbours. A BLOCK has the operation's number and the size of the block that follows. A STOP
+// has the rank that is the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
+enum { TT_FRAME_BLOCK = 0x626c6f63, TT_FRAME_STOP = 0x73746f70 };
+
+// Ends the ring: both neighbours hear which rank is the cause (`forward`: the successor, too), and then that nothing
+// more comes. Under b->busy, or while no other thread can have `b`.
+void tt_ring_stop(tt_bootstrap *b, bool forward, int cause, ncclResult_t code, tt_stop_reason reason);
+// The connection of a neighbour has said `f`, or has ended by an error or in the middle of something (a frame without
+// a kind), or was closed without a word (NULL): ends the ring, too. Returns the error.
+ncclResult_t tt_ring_neighbour_ended(tt_bootstrap *b, bool forward, int neighbour, const tt_frame *f);
+// The error of a ring that has ended: which rank is the cause.
+ncclResult_t tt_ring_error(const tt_bootstrap *b);
+// Has a neighbour said that the ring has ended, unread so far? Ends it then. Returns the error, else ncclSuccess.
+ncclResult_t tt_ring_hear(tt_bootstrap *b);
+// The ring has ended before the connection to a neighbour stood, and now it does: it hears which rank was the cause.
+void tt_ring_tell(tt_bootstrap *b, int fd);
+// Tells a connection that has knocked at the door of `b` that it comes to nothing, and closes it.
+void tt_ring_refuse(int fd, int cause, ncclResult_t code, tt_stop_reason reason);
+// The rank leaves in order.
+void tt_ring_leave(tt_bootstrap *b);
+
 // ---- ring.c
 
-// Connects to the successor, which listens at `next`, waits for the predecessor, and closes the door. nranks > 1.
-// Errors: ncclRemoteError naming the neighbour, ncclSystemError when this machine has run out of something,
-// ncclInternalError when aborted.
+// Connects to the successor, which listens at `next`, waits for the predecessor, and exchanges the cards, which shows
+// that the whole ring stands. Of the door it only uses what is there. nranks > 1. Errors: ncclRemoteError naming the
+// neighbour, ncclSystemError when this machine has run out of something, ncclInternalError when aborted; those of a
+// shrink's door.
 ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next);
+
+// ---- shrink.c
+
+// The number that messages call a rank of the ring: while a shrink forms it, the parent's. Pure.
+int tt_shrink_name(const tt_bootstrap *b, int rank);
+// And the number of ranks that goes with it. Pure.
+int tt_shrink_size(const tt_bootstrap *b);
+// The hello by which this rank of a ring that a shrink forms introduces itself to its successor. Pure.
+tt_hello tt_shrink_hello(const tt_bootstrap *b);
+// A connection has proved itself at the door: lets the predecessor in. Takes over `fd`. Errors: ncclInvalidUsage (the
+// ranks have passed different lists), ncclRemoteError (that rank has given this shrink up).
+ncclResult_t tt_shrink_judge(tt_bootstrap *b, const tt_hello *h, int fd);

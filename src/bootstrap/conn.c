@@ -5,15 +5,34 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "bootstrap/crypt.h"
 #include "os/sockuser.h"
+#include "os/tls.h"
 
 // ---- The handshake
+
+// Of judge_hello, which is known by its address.
+static const char OTHER_CRYPT[] = "a rank of this job that has not the encryption key of this process: call "
+                                  "ncclSetEncryption with one key on every rank, before ncclGetUniqueId";
 
 int tt_conn_greet(tt_conn *c, int fd)
 {
   *c = (tt_conn){.fd = fd, .stage = TT_CONN_HELLO};
   tt_greeting_make(&c->greeting);
   return tt_sock_send_whole(c->fd, &c->greeting, sizeof(c->greeting));
+}
+
+static bool has_other_crypt(const tt_hello *h)
+{
+  return (h->kind & TT_HELLO_DIFFERS) != 0;
+}
+
+// Behind the proof: TLS, if the greeting says so. 1: all is done; 0: not yet.
+static int begin_tls(tt_conn *c, bool accepting)
+{
+  c->stage = TT_CONN_TLS;
+  int e = c->greeting.crypt == 0 ? 1 : tt_crypt_start(c->fd, &c->greeting, &c->hello, accepting);
+  return e == 0 ? tt_tls_shake(c->fd) : e;
 }
 
 // NULL: so far the hello may be welcome, or, complete, is, and *key is the one that it knows.
@@ -30,13 +49,26 @@ static const char *judge_hello(const tt_conn *c, const tt_welcome *welcome, tt_k
     wrong = "a rank that wanted another socket";
   } else if (wrong == NULL && whole && key->is_public && tt_sock_is_strangers(c->fd)) {
     wrong = "a process of another user of this machine (NCCL_COMM_ID without TUTTI_COMM_ID_SECRET)";
+  } else if (wrong == NULL && whole && has_other_crypt(h)) {
+    wrong = OTHER_CRYPT;
   }
   return wrong;
+}
+
+static int accept_tls(int e, const char **why)
+{
+  if (e < 0) {
+    *why = "its TLS handshake failed: is something between the machines changing what they send?";
+  }
+  return e;
 }
 
 int tt_conn_accept(tt_conn *c, const tt_welcome *welcome, const char **why)
 {
   tt_key key;
+  if (c->stage == TT_CONN_TLS) {
+    return accept_tls(tt_tls_shake(c->fd), why);
+  }
   int e = tt_sock_pass(c->fd, &c->hello, sizeof(c->hello), &c->at, false);
   const char *wrong = judge_hello(c, welcome, &key);
   if (wrong == NULL && e == 1) {
@@ -46,14 +78,14 @@ int tt_conn_accept(tt_conn *c, const tt_welcome *welcome, const char **why)
   int sent = e == 1 ? tt_sock_send_whole(c->fd, &c->proof, sizeof(c->proof)) : 0;
   if (wrong != NULL) {
     *why = wrong;
-    return e == 1 ? -EACCES : -EPROTO;
+    return e != 1 ? -EPROTO : wrong == OTHER_CRYPT ? -ENOKEY : -EACCES;
   }
   if (e < 0) {
     *why = c->at == 0 ? "it closed without a word" : "it closed before its hello was complete";
   } else if (sent < 0) {
     *why = "it closed before the proof could be sent";
   }
-  return sent < 0 ? sent : e;
+  return sent < 0 ? sent : e == 1 ? accept_tls(begin_tls(c, true), why) : e;
 }
 
 int tt_conn_start(tt_conn *c, const tt_addr *to)
@@ -94,6 +126,9 @@ static int hear_greeting(tt_conn *c, const tt_key *key)
 static int hear_proof(tt_conn *c, const tt_key *key)
 {
   int e = tt_sock_pass(c->fd, &c->proof, sizeof(c->proof), &c->at, false);
+  if (e != 0 && has_other_crypt(&c->hello)) {
+    return -ENOKEY;
+  }
   if (e != 1) {
     return e;
   }
@@ -113,10 +148,12 @@ int tt_conn_connect(tt_conn *c, const tt_key *key, const tt_hello *hello, bool s
         return 0;
       }
       c->hello = *hello;
+      c->hello.kind |= c->greeting.crypt == tt_crypt_name(c->greeting.nonce) ? 0 : TT_HELLO_DIFFERS;
       tt_hello_seal(&c->hello, key, &c->greeting);
       break;
     case TT_CONN_HELLO: e = tt_sock_pass(c->fd, &c->hello, sizeof(c->hello), &c->at, true); break;
-    case TT_CONN_PROOF: return hear_proof(c, key);
+    case TT_CONN_PROOF: e = hear_proof(c, key); return e == 1 ? begin_tls(c, false) : e;
+    case TT_CONN_TLS: return tt_tls_shake(c->fd);
     }
     if (e == 1) {
       c->stage++;

@@ -28,8 +28,8 @@ typedef struct tt_note {
 typedef struct tt_conn {
   int fd; // -1: none
   // The connecting side goes through all stages (SILENT: greeted, it may not speak yet). The accepting side is in
-  // HELLO.
-  enum { TT_CONN_CONNECTING, TT_CONN_GREETING, TT_CONN_SILENT, TT_CONN_HELLO, TT_CONN_PROOF } stage;
+  // HELLO. Both end in TLS, its handshake, where their processes have an encryption key (crypt.h).
+  enum { TT_CONN_CONNECTING, TT_CONN_GREETING, TT_CONN_SILENT, TT_CONN_HELLO, TT_CONN_PROOF, TT_CONN_TLS } stage;
   size_t at; // bytes of the message under way
   tt_greeting greeting;
   tt_hello hello; // connecting side: sealed once it may speak
@@ -55,7 +55,8 @@ typedef struct tt_welcome {
 // The accepting side: sends the greeting. 0 or -errno.
 int tt_conn_greet(tt_conn *c, int fd);
 // Reads what has come; a complete and welcome hello is answered by the proof. 1: done; 0: not yet; < 0: this is no
-// connection of ours, and `*why` says what it was (a text; untouched otherwise). Nothing beyond the hello is read.
+// connection of ours, and `*why` says what it was (a text; untouched otherwise). -ENOKEY: a rank that knows the key,
+// but has another encryption key. Nothing beyond the hello is read, and of TLS nothing beyond its handshake.
 int tt_conn_accept(tt_conn *c, const tt_welcome *welcome, const char **why);
 // The connecting side: begins to connect. 0, c->fd is the caller's, or -errno (-EPERM: the kernel forbids it).
 int tt_conn_start(tt_conn *c, const tt_addr *to);
@@ -64,6 +65,7 @@ int tt_conn_start(tt_conn *c, const tt_addr *to);
 //   -EPROTO, -EPROTONOSUPPORT  no greeting of ours.
 //   -EACCES                    the proof is wrong, or the other end says that our hello is.
 //   -EKEYREJECTED              a public key, and another user's process of this machine.
+//   -ENOKEY                    the other end has another encryption key, or one of the two has none (crypt.h).
 //   -ECONNRESET                before the proof: the listener had no room and dropped it unread. It may be tried again.
 //   others                     the connection's error.
 int tt_conn_connect(tt_conn *c, const tt_key *key, const tt_hello *hello, bool speak);

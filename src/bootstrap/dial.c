@@ -81,8 +81,8 @@ static void dial_close(tt_dial *d)
 // family that this machine has not got says.)
 static int weight_of_error(int e)
 {
-  static const int says_more[] = {0,       -ECONNRESET,   -ECONNREFUSED, -EPROTO, -EPROTONOSUPPORT,
-                                  -EACCES, -EKEYREJECTED, -ETIMEDOUT};
+  static const int says_more[] = {0,       -ECONNRESET, -ECONNREFUSED, -EPROTO,   -EPROTONOSUPPORT,
+                                  -EACCES, -ENOKEY,     -EKEYREJECTED, -ETIMEDOUT};
   int weight = TT_COUNT(says_more) - 1;
   if (e == -EMFILE || e == -ENFILE || e == -ENOBUFS || e == -ENOMEM) {
     return weight + 1;

@@ -20,8 +20,8 @@ void tt_dial_watch(tt_dial *d, int events, void *owner);
 // 0: -errno of the failure that says most. -EMFILE and its like (tt_sock_is_shortage): this process could not try.
 // -ETIMEDOUT: an address has stayed silent until the deadline. -EACCES: the listener has another secret, or is another
 // rank. -EKEYREJECTED: the key is public, and the listener is another user's process. -EPROTONOSUPPORT: another
-// version. -EPROTO: another program. -ECONNREFUSED, -ECONNRESET, … Answers the same again after a failure; not to be
-// called again after 1.
+// version. -ENOKEY: another encryption key, or none on one side. -EPROTO: another program. -ECONNREFUSED, -ECONNRESET,
+// … Answers the same again after a failure; not to be called again after 1.
 int tt_dial_step(tt_dial *d, int *fd, tt_addr *at);
 // Writes what to poll for before the next step (room for TT_DIAL_POLL; NULL: a set watches) and returns how many.
 // `wake_ns` (0: none yet) is lowered to the time of the next step that is due in any case.

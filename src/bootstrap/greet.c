@@ -61,6 +61,7 @@ static void greet_drop(tt_greeter *g, int i, const char *why, bool quiet)
 {
   char at[TT_ADDR_TEXT], from[TT_ADDR_TEXT];
   tt_pending *p = &g->pending[i];
+  quiet |= g->quiet;
   bool *logged = quiet ? &g->quiet_logged : &g->logged;
   tt_addr to = g->addrs.a[0];
   (void)tt_sock_local(p->conn.fd, &to);
@@ -140,7 +141,7 @@ static void greet_admit_some(tt_greeter *g, uint64_t now)
 
 // Reads what pending connections have sent, the newest first, and drops those whose time is over. True: that at *at has
 // proved itself.
-static bool greet_hear(tt_greeter *g, uint64_t now, int *at)
+static bool greet_hear(tt_greeter *g, uint64_t now, int *at, tt_hello *differing)
 {
   struct pollfd fds[TT_GREET_MAX];
   tt_until at_once = {.deadline_ns = 1};
@@ -156,7 +157,11 @@ static bool greet_hear(tt_greeter *g, uint64_t now, int *at)
       return true;
     }
     if (e < 0 || now >= g->pending[i].came_ns + TT_GREET_NS) {
+      *differing = g->pending[i].conn.hello;
       greet_drop(g, i, why, e < 0 && g->pending[i].conn.at == 0);
+    }
+    if (e == -ENOKEY && g->tells_differing) {
+      return true;
     }
   }
   return false;
@@ -166,7 +171,13 @@ bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd)
 {
   uint64_t now = tt_now_ns();
   int at = -1;
-  if (g->npending > 0 && greet_hear(g, now, &at)) {
+  tt_hello differing;
+  if (g->npending > 0 && greet_hear(g, now, &at, &differing)) {
+    if (at < 0) {
+      *hello = differing;
+      *fd = -1;
+      return true;
+    }
     *hello = g->pending[at].conn.hello;
     *fd = g->pending[at].conn.fd;
     greet_forget(g, at);
@@ -176,20 +187,27 @@ bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd)
   return false;
 }
 
-void tt_greeter_close(tt_greeter *g, bool kill)
+void tt_greeter_rest(tt_greeter *g)
 {
-  if (g->strangers > 1) {
-    tt_info(TT_BOOTSTRAP, "bootstrap: dropped %u connections of strangers", g->strangers);
-  }
   for (int i = 0; i < g->npending; i++) {
     tt_sock_close(&g->pending[i].conn.fd);
   }
+  tt_free(g->pending);
+  g->pending = NULL;
+  g->npending = g->room = 0;
+}
+
+void tt_greeter_close(tt_greeter *g, bool kill)
+{
+  if (g->strangers > 1) {
+    tt_attn(TT_BOOTSTRAP, "bootstrap: dropped %u connections of strangers", g->strangers);
+  }
+  tt_greeter_rest(g);
   for (uint32_t i = 0; i < g->addrs.n; i++) {
     if (kill) {
       tt_sock_kill(g->fds[i]);
     }
     tt_sock_close(&g->fds[i]);
   }
-  tt_free(g->pending);
   *g = (tt_greeter){.npending = 0};
 }

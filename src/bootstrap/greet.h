@@ -22,9 +22,11 @@ typedef struct tt_greeter {
   tt_addrs addrs;        // where it listens; n is 0 when it does not
   int fds[TT_ADDRS_MAX]; // the same in sockets
   tt_welcome welcome;
-  unsigned strangers; // dropped so far
-  bool logged;        // the first stranger was
-  bool quiet_logged;  // the first one that closed without a word was
+  unsigned strangers;   // dropped so far
+  bool tells_differing; // tt_greeter_next also tells of ranks with another encryption key
+  bool quiet;           // strangers are said at INFO only; the caller sets it after tt_greeter_open
+  bool logged;          // the first stranger was
+  bool quiet_logged;    // the first one that closed without a word was
   int shortage; // -errno of the first connection that it could not accept (descriptors, memory), logged once; 0: none
   int npending, room;
   tt_pending *pending; // oldest first; room for `room`
@@ -38,8 +40,11 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
 // to the time of the next tt_greeter_next that is due in any case.
 size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_ns);
 // Accepts and reads what is there without waiting, in bounded time whatever comes. When a connection has proved itself,
-// writes its hello and the socket (now the caller's) and returns true; call again until false.
+// writes its hello and the socket (now the caller's) and returns true; call again until false. With tells_differing
+// also when a rank that knows the key has another encryption key: its connection is closed, and *fd is -1.
 bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd);
+// Drops what is pending, and goes on listening: those that come stay in the kernel's queue until they are heard.
+void tt_greeter_rest(tt_greeter *g);
 // Stops listening (also in forked copies when `kill` is set: only the process that opened it may do so) and drops what
 // is pending.
 void tt_greeter_close(tt_greeter *g, bool kill);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "bootstrap/crypt.h"
 #include "os/proc.h"
 #include "os/random.h"
 
@@ -108,6 +109,7 @@ void tt_greeting_make(tt_greeting *g)
   g->magic = TT_GREETING_MAGIC;
   g->version = TT_HELLO_VERSION;
   tt_random(g->nonce, sizeof(g->nonce));
+  g->crypt = tt_crypt_name(g->nonce);
 }
 
 static bool has_magic(const void *message, size_t got, uint64_t magic)

@@ -16,7 +16,7 @@
 
 #define TT_GREETING_MAGIC 0x7465657267747574ull // "tutgreet" in a little-endian dump
 #define TT_HELLO_MAGIC 0x6f6c6c6568747574ull    // "tuthello"
-#define TT_HELLO_VERSION 4
+#define TT_HELLO_VERSION 5
 
 enum { TT_SECRET_BYTES = 16, TT_NONCE_BYTES = 16 };
 
@@ -38,16 +38,19 @@ typedef struct tt_part {
 } tt_part;
 
 typedef enum {
-  TT_HELLO_JOIN = 1,   // rank to root. Sealed notes follow (conn.h)
-  TT_HELLO_RING = 4,   // rank to its successor
-  TT_HELLO_PROXY = 16, // rank to a rank's proxy service
-  TT_HELLO_NET = 32,   // connection of the socket network
+  TT_HELLO_JOIN = 1,         // rank to root. Sealed notes follow (conn.h)
+  TT_HELLO_RING = 4,         // rank to its successor
+  TT_HELLO_PROXY = 16,       // rank to a rank's proxy service
+  TT_HELLO_NET = 32,         // connection of the socket network
+  TT_HELLO_RAS = 64,         // between the RAS threads of two processes (src/ras). Sealed notes follow
+  TT_HELLO_DIFFERS = 1 << 15 // with any of them: the sender has not the encryption key that the greeting names
 } tt_hello_kind;
 
 typedef struct tt_greeting {
   uint64_t magic;
   uint16_t version;
-  uint16_t zero[3];
+  uint16_t zero;
+  uint32_t crypt; // names the listener's encryption key (crypt.h); 0: it has none
   uint8_t nonce[TT_NONCE_BYTES];
 } tt_greeting;
 static_assert(sizeof(tt_greeting) == 32, "tt_greeting is sent as it is");
@@ -60,8 +63,8 @@ typedef struct tt_hello {
   int32_t rank;    // the sender's
   int32_t to;      // the receiver's, as the sender believes; -1: root
   int32_t nranks;  // as the sender believes
-  uint64_t tag;    // JOIN: tt_key_name of the unique id's key. PROXY, NET: theirs
-  uint64_t cookie; // PROXY, NET: theirs
+  uint64_t tag;    // JOIN: tt_key_name of the unique id's key. RAS: of the communicator's. PROXY, NET: theirs
+  uint64_t cookie; // PROXY, NET: theirs. RAS: the process's
   uint8_t nonce[TT_NONCE_BYTES];
   tt_seal seal;
 } tt_hello;

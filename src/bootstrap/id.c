@@ -1,6 +1,7 @@
 // id.c: the unique id: where the root listens, and a secret. See bootstrap.h and bootstrap_priv.h.
 #include <netinet/in.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/param.h"
@@ -13,7 +14,7 @@
 #include "os/random.h"
 
 #define ID_MAGIC 0x0064697474757400ull // first byte 0, so that an id is not taken for text
-#define ID_VERSION 2
+#define ID_VERSION 3
 #define SECRET_FILE_MAX 4096
 
 typedef struct {
@@ -23,14 +24,15 @@ typedef struct {
   uint8_t more; // addresses of the root that are not among these
   uint8_t secret[TT_SECRET_BYTES];
   uint8_t addrs[TT_ADDRS_PACKED];
-  uint64_t check; // over everything above
+  uint32_t pid;   // of the process that made it, as it sees it
+  uint32_t check; // over everything above
 } id_layout;
 static_assert(sizeof(id_layout) == NCCL_UNIQUE_ID_BYTES, "an id is 128 bytes");
-static_assert(offsetof(id_layout, addrs) == 28 && offsetof(id_layout, check) == 120, "ids are sent");
+static_assert(offsetof(id_layout, addrs) == 28 && offsetof(id_layout, check) == 124, "ids are sent");
 
-static uint64_t id_check(const id_layout *l)
+static uint32_t id_check(const id_layout *l)
 {
-  return tt_hash(l, offsetof(id_layout, check), ID_MAGIC);
+  return (uint32_t)tt_hash(l, offsetof(id_layout, check), ID_MAGIC);
 }
 
 void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
@@ -42,6 +44,7 @@ void tt_bootstrap_id_write(const tt_id *in, ncclUniqueId *id)
   l.flags = (uint8_t)in->flags;
   memcpy(l.secret, in->secret, sizeof(l.secret));
   l.more = tt_addrs_pack(&in->root, l.addrs);
+  l.pid = in->pid;
   l.check = id_check(&l);
   memcpy(id, &l, sizeof(l));
 }
@@ -70,7 +73,7 @@ ncclResult_t tt_bootstrap_id_parse(const ncclUniqueId *id, tt_id *out)
                    "not an id made by ncclGetUniqueId: it was changed on its way. Send all %d bytes as they are",
                    NCCL_UNIQUE_ID_BYTES);
   }
-  tt_id says = {.flags = l.flags};
+  tt_id says = {.flags = l.flags, .pid = l.pid};
   if (!tt_addrs_unpack(l.addrs, l.more, &says.root)) {
     return tt_fail(ncclInvalidArgument, "the unique id holds no usable address");
   }
@@ -161,7 +164,7 @@ ncclResult_t tt_bootstrap_id(ncclUniqueId *id)
   const tt_params *p = tt_params_get();
   const char *fixed = p->comm_id;
   tt_id_secret secret = {.text = p->comm_id_secret, .file = p->comm_id_secret_file};
-  tt_id new = {.flags = 0};
+  tt_id new = {.pid = (uint32_t)getpid()};
   if (fixed != NULL && *fixed != '\0') {
     TT_TRY(tt_bootstrap_id_fixed(fixed, &secret, &new));
     tt_bootstrap_id_write(&new, id);

@@ -56,17 +56,22 @@ static ncclResult_t unreachable(const talk *t, const join_line *l, int e)
   char at[TT_ADDRS_TEXT];
   tt_addrs_text(&l->id->root, at);
   if (is_gone(l, e)) {
-    return tt_fail(ncclInvalidUsage,
-                   "rank %d: nobody listens at %s for this unique id: it was already used by a communicator (each "
-                   "needs a new one from ncclGetUniqueId), was not used in time (TUTTI_ID_TIMEOUT), or the process "
-                   "that made it has ended",
-                   t->b->rank, at);
+    return tt_fail(
+        ncclInvalidUsage,
+        "rank %d: nobody listens at %s for this unique id, which process %u of that machine made. Either that "
+        "process has ended: it must live until all ranks have joined, so call ncclGetUniqueId in one that "
+        "stays, such as rank 0's. Or the id was already used by a communicator (each needs a new one), or "
+        "was not used in time (TUTTI_ID_TIMEOUT)",
+        t->b->rank, at, l->id->pid);
   }
   if (e == -EKEYREJECTED) {
     return tt_fail(ncclInvalidUsage,
                    "rank %d: the listener at %s, which NCCL_COMM_ID names, is another user's process. Choose another "
                    "port, or let the ranks of several users share a secret (TUTTI_COMM_ID_SECRET)",
                    t->b->rank, at);
+  }
+  if (e == -ENOKEY) {
+    return tt_fail(ncclInvalidUsage, "rank %d cannot join at %s: %s", t->b->rank, at, tt_sock_error_text(e));
   }
   if (e == -EACCES && is_fixed(l)) {
     return tt_fail(
@@ -92,7 +97,7 @@ static ncclResult_t rest_line(const talk *t, join_line *l, int e)
   uint64_t now = tt_now_ns(), pause = tt_span_ns(p->socket_retry_sleep_msec, (uint64_t)++l->dials * TT_NS_PER_MS);
   uint64_t end = is_gone(l, e) ? t->began_ns + REFUSED_NS : t->deadline_ns;
   bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || e == -EKEYREJECTED ||
-               (e == -EACCES && is_fixed(l));
+               e == -ENOKEY || (e == -EACCES && is_fixed(l));
   l->rest_ns = now + pause;
   return final || l->dials > p->socket_retry_cnt || l->rest_ns > end ? unreachable(t, l, e) : ncclSuccess;
 }

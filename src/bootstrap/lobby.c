@@ -188,7 +188,11 @@ static void let_ranks_in(lobby *l)
   while (tt_greeter_next(&l->door, &h, &fd)) {
     id_entry *e = find_id(l, h.tag);
     if (e != NULL) {
-      tt_root_take(e->root, &h, fd);
+      if (fd >= 0) {
+        tt_root_take(e->root, &h, fd);
+      } else {
+        tt_root_refuse(e->root, &h);
+      }
       settle_id(l, e);
     } else {
       tt_sock_close(&fd);
@@ -287,6 +291,7 @@ static int listen_patiently(lobby *l, const tt_id *in)
     int e = tt_greeter_open(&l->door, &in->root, &unknown_key, TT_HELLO_JOIN, -1);
     l->door.welcome.find = key_of_hello;
     l->door.welcome.arg = l;
+    l->door.tells_differing = true;
     if (e != -EADDRINUSE || (in->flags & TT_ID_FIXED) == 0 || tt_now_ns() > give_up) {
       return e;
     }

@@ -1,8 +1,7 @@
 // ring.c: the ring of ranks, and the all-gather that runs on it.
 //
 // Each rank sends n-1 blocks to its successor: its own, then what it gets from its predecessor. A frame stands
-// before each block, so that a wrong size or a skipped call can be named. A rank that must stop sends STOP frames both
-// ways round the ring. They say which rank is the cause, so every rank names the same one. Blocks are passed on as soon
+// before each block, so that a wrong size or a skipped call can be named. Blocks are passed on as soon
 // as they are complete; under load many go in one system call.
 #include <errno.h>
 #include <string.h>
@@ -11,18 +10,12 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "bootstrap/bootstrap_priv.h"
+#include "os/random.h"
 
-// Kinds of frames. A BLOCK has the operation's number and the size of the block that follows. A STOP has the rank that
-// is the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
-enum { FRAME_BLOCK = 0x626c6f63, FRAME_STOP = 0x73746f70, STAGE = 8192, PIECES = 64 };
-
-// Why a rank is the cause, beside ncclRemoteError.
-enum { GONE, LATE, ABORTED };
-static const char *const reasons[] = {[GONE] = "has gone",
-                                      [LATE] = "has not made this call in time (NCCL_BOOTSTRAP_TIMEOUT)",
-                                      [ABORTED] = "was aborted in it, or stopped waiting"};
+enum { STAGE = 8192, PIECES = 64 };
 
 #define PATIENCE_SLICE_NS (100 * TT_NS_PER_MS)
+#define TELL_NEXT_NS (TT_NS_PER_S / 4) // for telling a successor that is about to let this rank in
 
 // An all-gather. Each direction is a stream of bytes: nranks - 1 times a frame and a block.
 typedef struct {
@@ -35,58 +28,26 @@ typedef struct {
   char stage[STAGE];  // what has just come
 } gather;
 
-static tt_frame stop_frame(int cause, ncclResult_t code, uint32_t reason)
+// May a STOP go to the successor? Not into the middle of a block.
+static bool may_forward(const gather *g)
 {
-  return (tt_frame){.kind = FRAME_STOP, .number = (uint32_t)cause, .size = (uint64_t)code | (uint64_t)reason << 32};
+  return g == NULL || g->out % (sizeof(tt_frame) + g->size) == 0;
 }
 
-// Ends the ring: both neighbours hear which rank is the cause, the successor only between two blocks, and then that
-// nothing more comes. `g`: the all-gather under way, or NULL.
-static void end_ring(tt_bootstrap *b, const gather *g, tt_frame stop)
+// Ends the ring. The successor hears of it only between two blocks. `g`: the all-gather under way, or NULL.
+static void end_ring(tt_bootstrap *b, const gather *g, int cause, tt_stop_reason reason)
 {
-  if (b->next >= 0 && (g == NULL || g->out % (sizeof(tt_frame) + g->size) == 0)) {
-    (void)tt_sock_send(b->next, &stop, sizeof(stop));
-  }
-  if (b->prev >= 0) {
-    (void)tt_sock_send(b->prev, &stop, sizeof(stop));
-  }
-  tt_sock_finish(b->next);
-  tt_sock_finish(b->prev);
-  b->broken = (ncclResult_t)(uint32_t)stop.size;
-}
-
-void tt_bootstrap_stop(tt_bootstrap *b)
-{
-  if (b != NULL && b->broken == ncclSuccess) {
-    end_ring(b, NULL, stop_frame(b->rank, ncclRemoteError, ABORTED));
-  }
-}
-
-// What a neighbour's connection says at its end: a STOP frame if there is one, else the neighbour itself is the cause.
-static ncclResult_t neighbour_ended(tt_bootstrap *b, const gather *g, int neighbour, const tt_frame *f)
-{
-  int cause = neighbour;
-  ncclResult_t code = ncclRemoteError;
-  uint32_t reason = GONE;
-  if (f->kind == FRAME_STOP) {
-    uint32_t code_said = (uint32_t)f->size, reason_said = (uint32_t)(f->size >> 32);
-    cause = (int)f->number;
-    code = code_said > 0 && code_said < ncclInProgress ? (ncclResult_t)code_said : ncclRemoteError;
-    reason = reason_said < TT_COUNT(reasons) ? reason_said : GONE;
-  }
-  end_ring(b, g, stop_frame(cause, code, reason));
-  if (code != ncclRemoteError) {
-    return tt_fail(code, "%s: stopped, because a call failed on rank %d (%s)", b->doing, cause, tt_result_string(code));
-  }
-  return tt_fail(code, "%s: rank %d %s%s", b->doing, cause, reasons[reason],
-                 cause == neighbour ? "" : " (a neighbour reported it)");
+  tt_ring_stop(b, may_forward(g), cause, ncclRemoteError, reason);
 }
 
 static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
 {
-  tt_frame f, none = {.kind = 0};
-  bool whole = tt_sock_recv(b->next, &f, sizeof(f)) == sizeof(f);
-  return neighbour_ended(b, g, b->successor, whole ? &f : &none);
+  tt_frame f;
+  ssize_t n = tt_sock_take(b->next, &f, sizeof(f), false);
+  if (n != (ssize_t)sizeof(f)) {
+    f.kind = 0;
+  }
+  return tt_ring_neighbour_ended(b, may_forward(g), b->successor, n == 0 ? NULL : &f);
 }
 
 // Bytes of one direction.
@@ -140,16 +101,17 @@ static ncclResult_t check_frame(const gather *g)
 {
   tt_bootstrap *b = g->b;
   const tt_frame *f = &g->head;
-  if (f->kind != FRAME_BLOCK) {
-    return neighbour_ended(b, g, b->predecessor, f);
+  if (f->kind != TT_FRAME_BLOCK) {
+    return tt_ring_neighbour_ended(b, may_forward(g), b->predecessor, f);
   }
   if (f->number == b->sequence && f->size == g->size) {
     return ncclSuccess;
   }
-  end_ring(b, g, stop_frame(b->rank, ncclInvalidUsage, GONE));
+  tt_ring_stop(b, may_forward(g), b->rank, ncclInvalidUsage, TT_STOP_GONE);
   return tt_fail(ncclInvalidUsage,
                  "%s: rank %d calls all-gather %u with %llu bytes, rank %d calls all-gather %u with %zu bytes",
-                 b->doing, b->predecessor, f->number, (unsigned long long)f->size, b->rank, b->sequence, g->size);
+                 b->doing, tt_shrink_name(b, b->predecessor), f->number, (unsigned long long)f->size,
+                 tt_shrink_name(b, b->rank), b->sequence, g->size);
 }
 
 // Spreads received bytes over frames and blocks.
@@ -175,12 +137,14 @@ static ncclResult_t receive_blocks(gather *g, bool *moved)
 {
   tt_bootstrap *b = g->b;
   while (g->in < stream_size(g)) {
-    ssize_t n = tt_sock_recv(b->prev, g->stage, (size_t)TT_MIN(stream_size(g) - g->in, (uint64_t)STAGE));
+    ssize_t n = tt_sock_take(b->prev, g->stage, (size_t)TT_MIN(stream_size(g) - g->in, (uint64_t)STAGE), false);
     if (n == -EAGAIN) {
       return ncclSuccess;
     }
-    if (n < 0) {
-      return neighbour_ended(b, g, b->predecessor, &(tt_frame){.kind = 0});
+    if (n <= 0) {
+      static const tt_frame part = {.kind = 0};
+      bool closed = n == 0 && g->in % (sizeof(tt_frame) + g->size) == 0;
+      return tt_ring_neighbour_ended(b, may_forward(g), b->predecessor, closed ? NULL : &part);
     }
     TT_TRY(take_bytes(g, g->stage, (size_t)n));
     *moved = true;
@@ -205,9 +169,9 @@ static ncclResult_t check_patience(gather *g, uint64_t since_ns)
     return ncclSuccess;
   }
   int late = late_rank(g);
-  end_ring(g->b, g, stop_frame(late, ncclRemoteError, LATE));
+  end_ring(g->b, g, late, TT_STOP_LATE);
   return tt_fail(ncclRemoteError, "%s: rank %d has not made this call for %llu s (NCCL_BOOTSTRAP_TIMEOUT)", g->b->doing,
-                 late, (unsigned long long)(patience_ns / TT_NS_PER_S));
+                 tt_shrink_name(g->b, late), (unsigned long long)(patience_ns / TT_NS_PER_S));
 }
 
 // The successor matters only as long as it has to get something: afterwards it may finish and leave.
@@ -218,10 +182,11 @@ static ncclResult_t wait_gather(gather *g, bool sending)
   struct pollfd want[2] = {{.fd = g->in < stream_size(g) ? b->prev : -1, .events = POLLIN},
                            {.fd = sending ? b->next : -1, .events = out}};
   uint64_t now = tt_now_ns();
-  tt_bs_awaits(b, "rank %d", late_rank(g));
+  tt_bs_awaits(b, "rank %d", tt_shrink_name(b, late_rank(g)));
   ncclResult_t res = tt_bs_wait(b, want, 2, now + PATIENCE_SLICE_NS);
   if (res != ncclSuccess) {
-    end_ring(b, g, stop_frame(b->rank, ncclRemoteError, ABORTED));
+    bool dead = b->dead >= 0 && b->look_own;
+    end_ring(b, g, dead ? b->dead : b->rank, dead ? TT_STOP_DIED : TT_STOP_ABORTED);
     return res;
   }
   if (want[0].revents == 0 && want[1].revents == 0) {
@@ -255,14 +220,17 @@ static ncclResult_t gather_blocks(tt_bootstrap *b, void *data, size_t size)
   g.data = data;
   g.size = size;
   g.waited_ns = g.in = g.out = 0;
-  g.own = (tt_frame){.kind = FRAME_BLOCK, .number = ++b->sequence, .size = size};
+  g.own = (tt_frame){.kind = TT_FRAME_BLOCK, .number = ++b->sequence, .size = size};
   return b->nranks == 1 || size == 0 ? ncclSuccess : run_gather(&g);
 }
 
 ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size)
 {
   TT_TRY(tt_bs_begin(b, "all-gather of %zu bytes", size));
-  return gather_blocks(b, data, size);
+  tt_bs_hold(b);
+  ncclResult_t res = gather_blocks(b, data, size);
+  tt_bs_release(b);
+  return res;
 }
 
 // A rank that has a byte of every rank knows that every rank is here.
@@ -273,34 +241,64 @@ ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b)
   if (bytes == NULL) {
     return tt_fail(ncclSystemError, "%s: no memory", b->doing);
   }
+  tt_bs_hold(b);
   ncclResult_t res = gather_blocks(b, bytes, 1);
+  tt_bs_release(b);
   tt_free(bytes);
   return res;
 }
 
 // ---- Forming the ring
 
+// The ring has ended while this rank connects to its successor, which may have let it in already: without a word it
+// would take this rank for dead.
+static void tell_late_next(tt_bootstrap *b, tt_dial *d)
+{
+  tt_addr at;
+  struct pollfd want[TT_DIAL_POLL];
+  uint64_t end_ns = tt_now_ns() + TELL_NEXT_NS;
+  int e;
+  while ((e = tt_dial_step(d, &b->next, &at)) == 0 && tt_now_ns() < end_ns) {
+    uint64_t wake_ns = end_ns;
+    size_t n = tt_dial_poll(d, want, &wake_ns);
+    if (tt_bs_wait(b, want, n, wake_ns) != ncclSuccess) {
+      break;
+    }
+  }
+  if (e > 0) {
+    tt_ring_tell(b, b->next);
+  }
+}
+
 static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t deadline_ns)
 {
   char at[TT_ADDRS_TEXT];
   tt_dial *d = NULL;
-  tt_hello h = {.kind = TT_HELLO_RING, .rank = b->rank, .to = b->successor, .nranks = b->nranks};
+  int rank = tt_shrink_name(b, b->successor);
+  tt_hello h = tt_shrink_hello(b);
   int e = tt_dial_start(next, &b->key, &h, deadline_ns, &d);
-  tt_bs_awaits(b, "rank %d", b->successor);
+  tt_bs_awaits(b, "rank %d", rank);
   ncclResult_t res = e == 0 ? tt_bs_dial(b, d, &b->next, &e) : ncclSuccess;
+  if (res != ncclSuccess && b->broken != ncclSuccess) {
+    tell_late_next(b, d);
+  }
   tt_dial_cancel(d);
   if (res != ncclSuccess || e == 0) {
     return res;
   }
   bool ours = tt_sock_is_shortage(e);
-  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing,
-                 b->successor, tt_addrs_text(next, at), tt_sock_error_text(e),
+  if (!ours) {
+    end_ring(b, NULL, b->successor, TT_STOP_GONE);
+  }
+  return tt_fail(ours ? ncclSystemError : ncclRemoteError, "%s: cannot connect to rank %d at %s: %s%s", b->doing, rank,
+                 tt_addrs_text(next, at), tt_sock_error_text(e),
                  ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
 }
 
 static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
 {
-  tt_bs_awaits(b, "rank %d", b->predecessor);
+  int rank = tt_shrink_name(b, b->predecessor);
+  tt_bs_awaits(b, "rank %d", rank);
   while (b->prev < 0) {
     struct pollfd want = {.fd = b->next, .events = POLLIN};
     TT_TRY(tt_bs_wait(b, &want, 1, deadline_ns));
@@ -309,10 +307,26 @@ static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
     }
     if (b->prev < 0 && tt_now_ns() >= deadline_ns) {
       return b->door.shortage != 0
-                 ? tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, b->predecessor,
+                 ? tt_fail(ncclSystemError, "%s: cannot let rank %d in: %s", b->doing, rank,
                            tt_sock_error_text(b->door.shortage))
                  : tt_fail(ncclRemoteError, "%s: rank %d has not connected in time (NCCL_BOOTSTRAP_TIMEOUT)", b->doing,
-                           b->predecessor);
+                           rank);
+    }
+  }
+  return ncclSuccess;
+}
+
+// Where each rank listens from now on; that they all say it shows that the whole ring stands.
+static ncclResult_t exchange_ring_cards(tt_bootstrap *b)
+{
+  tt_ring_card *own = &b->cards[b->rank];
+  own->door = b->shrinks != NULL ? b->shrinks->door.addrs : b->door.addrs;
+  tt_random(own->nonce, sizeof(own->nonce));
+  TT_TRY(tt_bootstrap_allgather(b, b->cards, sizeof(*own)));
+  for (int i = 0; i < b->nranks; i++) {
+    if (b->cards[i].door.n > TT_ADDRS_MAX) {
+      return tt_fail(ncclInternalError, "%s: rank %d says that it listens on %u addresses: different builds?", b->doing,
+                     tt_shrink_name(b, i), b->cards[i].door.n);
     }
   }
   return ncclSuccess;
@@ -322,15 +336,16 @@ ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
 {
   uint64_t deadline = tt_now_ns() + tt_bs_patience_ns();
   TT_TRY(tt_bs_begin(b, "forming the ring"));
+  TT_TRY(TT_NEW(b->cards, b->nranks, "%s: no memory", b->doing));
   ncclResult_t res = connect_next(b, next, deadline);
   if (res == ncclSuccess) {
     res = await_prev(b, deadline);
   }
-  if (res != ncclSuccess && b->broken == ncclSuccess) {
-    end_ring(b, NULL, stop_frame(b->rank, ncclRemoteError, GONE));
+  if (res == ncclSuccess) {
+    res = exchange_ring_cards(b);
   }
-  // From here on no thread would look after strangers.
-  b->own = b->door.addrs;
-  tt_greeter_close(&b->door, true);
+  if (res != ncclSuccess && b->broken == ncclSuccess) {
+    end_ring(b, NULL, b->rank, TT_STOP_GONE);
+  }
   return res;
 }

@@ -118,16 +118,16 @@ static int root_seat_of(const tt_root *r, int rank)
   return seat >= 0 && seat < own ? seat : r->seats.n > own && rank == rank_of_seat(r, own) ? own : -1;
 }
 
-// "3, 5-7" of the ranks that have not joined; what does not fit ends in "...".
-static void missing_text(const tt_root *r, char *buf, size_t room)
+// "3, 5-7" of the ranks that have joined this root, or have not; what does not fit ends in "...".
+static void seats_text(const tt_root *r, bool joined, char *buf, size_t room)
 {
   buf[0] = '\0';
   for (int i = 0, last; i < r->seats.n; i = last + 1) {
     last = i;
-    while (r->seats.lines[i] == NULL && last + 1 < r->seats.own && r->seats.lines[last + 1] == NULL) {
+    while (last + 1 < r->seats.own && (r->seats.lines[last + 1] != NULL) == (r->seats.lines[i] != NULL)) {
       last++;
     }
-    if (r->seats.lines[i] == NULL) {
+    if ((r->seats.lines[i] != NULL) == joined) {
       tt_list_add(buf, room, last > i ? "%d-%d" : "%d", rank_of_seat(r, i), rank_of_seat(r, last));
     }
   }
@@ -328,6 +328,17 @@ void tt_root_take(tt_root *r, const tt_hello *h, int fd)
   }
 }
 
+void tt_root_refuse(tt_root *r, const tt_hello *h)
+{
+  if (!root_failed(r) && !r->answered) {
+    r->failure.to_send = TT_CLAMP(h->nranks, 1, TT_BOOTSTRAP_MAX_RANKS) - 1; // it may be the first one that comes
+    fail_root(r, ncclInvalidUsage,
+              "rank %d has not the encryption key of the process that made the unique id: call ncclSetEncryption with "
+              "one key on every rank, before ncclGetUniqueId",
+              h->rank);
+  }
+}
+
 // Once the shares before are complete and all ranks are here, the next root may know. What it hears last, when all
 // shares are complete, is its answer.
 static void pass_shares(tt_root *r)
@@ -460,13 +471,13 @@ static void name_missing(tt_root *r)
 {
   char missing[256], text[320];
   int32_t share = r->job.share;
-  missing_text(r, missing, sizeof(missing));
+  seats_text(r, false, missing, sizeof(missing));
   if (has_all_ranks(r)) {
     snprintf(text, sizeof(text), "ranks of the other %d roots", r->job.nroots - 1);
   } else {
     snprintf(text, sizeof(text), "ranks %s of %d", missing, r->job.nranks);
   }
-  tt_info(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for %s", text);
+  tt_attn(TT_BOOTSTRAP | TT_INIT, "bootstrap root: waiting for %s", text);
   for (int i = 0; i < r->seats.n; i++) {
     tt_root_line *l = r->seats.lines[i];
     if (l != NULL && i < r->seats.own) {
@@ -480,10 +491,11 @@ static void name_missing(tt_root *r)
 
 static void time_out(tt_root *r)
 {
-  char missing[256];
+  char missing[256], joined[256];
   unsigned long long seconds = tt_bs_patience_ns() / TT_NS_PER_S;
   int shortage = r->shared->door->shortage;
-  missing_text(r, missing, sizeof(missing));
+  seats_text(r, false, missing, sizeof(missing));
+  seats_text(r, true, joined, sizeof(joined));
   if (has_all_ranks(r)) {
     fail_root(r, ncclRemoteError,
               "no sign of the roots of other unique ids within %llu s since the last of ranks %d-%d joined "
@@ -491,8 +503,9 @@ static void time_out(tt_root *r)
               seconds, r->seats.begin, r->seats.begin + r->seats.own - 1);
   } else {
     fail_root(r, ncclRemoteError,
-              "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT)%s%s",
-              missing, r->job.nranks, seconds, shortage != 0 ? ". The root could not take all that came: " : "",
+              "ranks %s of %d have not joined within %llu s since the last one did (NCCL_BOOTSTRAP_TIMEOUT); of those "
+              "that join here, ranks %s have%s%s",
+              missing, r->job.nranks, seconds, joined, shortage != 0 ? ". The root could not take all that came: " : "",
               shortage != 0 ? tt_sock_error_text(shortage) : "");
   }
 }

@@ -1,4 +1,5 @@
 // wait.c: the one place where a rank of a formed or forming ring waits, and where its predecessor comes in meanwhile.
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,6 +31,25 @@ void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const ch
   b->what = what;
 }
 
+void tt_bootstrap_care(tt_bootstrap *b, tt_ring_look_fn look, void *arg, bool own)
+{
+  b->look = look;
+  b->look_arg = arg;
+  b->look_own = own;
+}
+
+void tt_bs_hold(tt_bootstrap *b)
+{
+  while (__atomic_exchange_n(&b->busy, 1, __ATOMIC_ACQUIRE) != 0) {
+    sched_yield(); // a look from outside takes microseconds
+  }
+}
+
+void tt_bs_release(tt_bootstrap *b)
+{
+  __atomic_store_n(&b->busy, 0, __ATOMIC_RELEASE);
+}
+
 tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile uint32_t *abort_flag)
 {
   tt_bootstrap *b = tt_calloc(1, sizeof(*b));
@@ -37,7 +57,7 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
     (void)tt_fail(ncclSystemError, "no memory for the bootstrap of rank %d of %d", rank, nranks);
     return NULL;
   }
-  b->next = b->prev = -1;
+  b->next = b->prev = b->dead = b->cause = -1;
   b->rank = rank;
   b->nranks = nranks;
   b->successor = (int)(((int64_t)rank + 1) % nranks); // of a number out of range, which the root refuses: nothing
@@ -54,20 +74,24 @@ tt_bootstrap *tt_bs_new(int rank, int nranks, const tt_key *key, const volatile 
 ncclResult_t tt_bs_begin(tt_bootstrap *b, const char *fmt, ...)
 {
   va_list ap;
-  int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: %s%s", b->rank, b->nranks,
+  int used = snprintf(b->doing, sizeof(b->doing), "rank %d of %d: %s%s", tt_shrink_name(b, b->rank), tt_shrink_size(b),
                       b->what == NULL ? "" : b->what, b->what == NULL ? "" : ": ");
   va_start(ap, fmt);
   tt_vformat(b->doing + used, sizeof(b->doing) - (size_t)used, fmt, ap);
   va_end(ap);
   b->awaits[0] = '\0';
   b->line_ns = next_line_ns();
+  b->look_ns = tt_now_ns() + SLICE_NS;
+  ncclResult_t broken = __atomic_load_n(&b->broken, __ATOMIC_ACQUIRE);
   if (getpid() != b->owner) {
     return tt_fail(ncclInvalidUsage, "%s: a forked child cannot use its parent's communicator; create one in the child",
                    b->doing);
   }
-  if (b->broken != ncclSuccess) {
-    return tt_fail(b->broken,
-                   "%s: an earlier call of this kind failed or was aborted, and ended the ring of these ranks",
+  if (broken != ncclSuccess && b->heard) {
+    return tt_ring_error(b);
+  }
+  if (broken != ncclSuccess) {
+    return tt_fail(broken, "%s: an earlier call of this kind failed or was aborted, and ended the ring of these ranks",
                    b->doing);
   }
   return ncclSuccess;
@@ -81,19 +105,23 @@ void tt_bs_awaits(tt_bootstrap *b, const char *fmt, ...)
   va_end(ap);
 }
 
-// Lets in the connections that have proved themselves; the predecessor's is the only one that may.
-static void let_prev_in(tt_bootstrap *b)
+// Lets in the connections that have proved themselves; the predecessor's is the only one that may. Errors: those of a
+// shrink's door.
+static ncclResult_t let_prev_in(tt_bootstrap *b)
 {
   tt_hello h;
   int fd = -1;
   while (tt_greeter_next(&b->door, &h, &fd)) {
-    if (h.rank == b->predecessor && b->prev < 0) {
+    if (b->shrinks != NULL) {
+      TT_TRY(tt_shrink_judge(b, &h, fd));
+    } else if (h.rank == b->predecessor && b->prev < 0) {
       b->prev = fd;
     } else {
-      tt_info(TT_BOOTSTRAP, "%s: dropped a connection from rank %d, which is not the predecessor", b->doing, h.rank);
+      tt_attn(TT_BOOTSTRAP, "%s: dropped a connection from rank %d, which is not the predecessor", b->doing, h.rank);
       tt_sock_close(&fd);
     }
   }
+  return ncclSuccess;
 }
 
 static bool bs_aborted(const tt_bootstrap *b)
@@ -101,10 +129,24 @@ static bool bs_aborted(const tt_bootstrap *b)
   return tt_aborted(b->abort_flag) || tt_aborted(b->abort_also);
 }
 
+// Asks whether a rank has died, if it is time.
+static ncclResult_t bs_look(tt_bootstrap *b)
+{
+  uint64_t now = tt_now_ns();
+  if (b->look == NULL || now < b->look_ns) {
+    return ncclSuccess;
+  }
+  b->look_ns = now + SLICE_NS;
+  b->dead = b->look(b->look_arg);
+  return b->dead < 0 ? ncclSuccess
+                     : tt_fail(ncclRemoteError, "%s: rank %d%s has died", b->doing, b->dead,
+                               b->look_own ? "" : " of the parent");
+}
+
 // After a while of waiting: says so, and ends the connection to a successor that cannot be reached any more.
 static void say_line(tt_bootstrap *b)
 {
-  tt_info(TT_BOOTSTRAP, "%s: still waiting%s%s", b->doing, b->awaits[0] != '\0' ? " for " : "", b->awaits);
+  tt_attn(TT_BOOTSTRAP, "%s: still waiting%s%s", b->doing, b->awaits[0] != '\0' ? " for " : "", b->awaits);
   b->line_ns = next_line_ns();
   if (b->next >= 0 && tt_sock_lost(b->next)) {
     tt_sock_kill(b->next);
@@ -114,7 +156,7 @@ static void say_line(tt_bootstrap *b)
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
   struct pollfd fds[TT_BS_WANTS + TT_GREET_POLL];
-  bool watched = b->abort_flag != NULL || b->abort_also != NULL;
+  bool watched = b->abort_flag != NULL || b->abort_also != NULL || b->look != NULL;
   if (bs_aborted(b)) {
     return ncclInternalError;
   }
@@ -122,10 +164,11 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
   tt_wake_by(&until.deadline_ns, wake_ns);
   tt_wake_by(&until.deadline_ns, watched ? tt_now_ns() + SLICE_NS : 0);
   memcpy(fds, want, nwant * sizeof(*want));
-  size_t n = nwant + tt_greeter_poll(&b->door, fds + nwant, &until.deadline_ns);
+  bool served = b->prev < 0; // later ones are for a shrink
+  size_t n = nwant + (served ? tt_greeter_poll(&b->door, fds + nwant, &until.deadline_ns) : 0);
   (void)tt_sock_poll(fds, n, &until);
   memcpy(want, fds, nwant * sizeof(*want));
-  bool others = b->door.npending > 0;
+  bool others = served && b->door.npending > 0;
   for (size_t i = nwant; i < n; i++) {
     others |= fds[i].revents != 0;
   }
@@ -136,9 +179,9 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
     say_line(b);
   }
   if (others) {
-    let_prev_in(b);
+    TT_TRY(let_prev_in(b));
   }
-  return ncclSuccess;
+  return bs_look(b);
 }
 
 ncclResult_t tt_bs_dial(tt_bootstrap *b, tt_dial *d, int *fd, int *e)

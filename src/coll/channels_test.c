@@ -344,11 +344,14 @@ static void test_senseless_channels(void **state)
   for (int i = 0; i < count; i++) {
     tt_func any = (tt_func)__builtin_ctz(table[i].funcs);
     tt_schedule *s = NULL;
-    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = 3}, &s),
+    assert_int_equal(
+        tt_algorithm_write(&table[i], &(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = 3}, &s),
+        ncclInvalidArgument);
+    assert_int_equal(
+        tt_algorithm_write(&table[i], &(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = -1}, &s),
+        ncclInvalidArgument);
+    assert_int_equal(tt_algorithm_write(&table[i], &(tt_shape){.func = any, .nranks = 5, .channel = 1}, &s),
                      ncclInvalidArgument);
-    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .layout = l, .channel = -1}, &s),
-                     ncclInvalidArgument);
-    assert_int_equal(table[i].write(&(tt_shape){.func = any, .nranks = 5, .channel = 1}, &s), ncclInvalidArgument);
     assert_null(s);
   }
   tt_layout_destroy(l);

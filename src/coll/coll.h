@@ -33,7 +33,7 @@ typedef struct tt_shape {
   int root; // root of rooted functions; for SEND and RECV the peer (which may be the rank itself); otherwise unused
   const int *order; // ring order: order[i] = rank at place i, a permutation of 0..nranks-1, the same on every rank;
                     // NULL = identity
-  const tt_layout *layout; // who sits where, the same on every rank; its order is the ring order where it has no
+  const tt_layout *layout; // which rank sits where, the same on every rank; its order is the ring order where it has no
                            // channels, so `order` is NULL. NULL = one node
   int channel; // which of the layout's channels, for algorithms that follow them (tt_algorithm_channels); 0 for others
 } tt_shape;
@@ -59,10 +59,10 @@ typedef struct tt_algorithm {
   uint32_t funcs;   // functions it knows: bit 1 << tt_func
   uint32_t needs;   // TT_NEEDS_…
   int follows;      // TT_FOLLOWS_…
-  // Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a
-  // shape that makes no sense or a function that is not in `funcs`; ncclSystemError when out of memory.
+  // tt_algorithm_write calls it, with a shape that makes sense; one rank alone, only with SEND or RECV.
   ncclResult_t (*write)(const tt_shape *shape, tt_schedule **out);
-  bool in_network; // on several nodes the network has to reduce (collnet.c)
+  bool in_network;         // on several nodes the network has to reduce (collnet.c)
+  const char *variants[2]; // with protocol TT_SIMPLE, TT_LL, as profilers are told: "RING_SIMPLE", "RING_LL"
 } tt_algorithm;
 
 // Rows of the table: TT_ALGO_RING, ...
@@ -79,14 +79,18 @@ const tt_algorithm *tt_algorithms(int *count);
 // Row of the algorithm with this name (case does not matter), or -1.
 int tt_algorithm_find(const char *name);
 
+// Writes the schedule of shape->rank into *out (free it with tt_schedule_free). Any thread. ncclInvalidArgument for a
+// shape that makes no sense or a function that is not in `funcs`; ncclSystemError when out of memory.
+ncclResult_t tt_algorithm_write(const tt_algorithm *a, const tt_shape *shape, tt_schedule **out);
+
 // The channels over which an algorithm can run: one schedule for each, written with `channel` in the shape. 0: the
 // layout (NULL: none) has given nothing that the algorithm follows, so that there is the one schedule of nodes and
 // order, channel 0. Any thread.
 //
 // An operation shares its message out to channels, which take their turns: a rank begins the schedule of a channel, for
 // all passes of that channel's part, when it has ended all strands of the one before. Any such row of schedules over
-// the same connections is right if each of them is: what a rank that is ahead has sent stands behind what others still
-// have to read, and it has read all that they still had to send before; so those least advanced find what they would
+// the same connections is right if each of them is. What a rank that is ahead has sent stands behind what others still
+// have to read, and it has read all that they still had to send before. So those least advanced find what they would
 // find alone. tools/verify.h proves rows of schedules (`stages`).
 int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout);
 

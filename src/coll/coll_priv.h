@@ -12,10 +12,6 @@ struct tt_build;
   ncclResult_t write(const tt_shape *shape, tt_schedule **out);
 #include "coll/algorithms.def"
 
-// ncclInvalidArgument (with tt_fail) unless rank, root and nranks fit together and `funcs` holds shape->func. `name`:
-// the algorithm's.
-ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs);
-
 // The ring order and the tree of the shape's channel; NULL where none was given.
 const int *tt_shape_ring(const tt_shape *shape);
 const int *tt_shape_ups(const tt_shape *shape);
@@ -35,10 +31,6 @@ int tt_shape_index_of(const tt_shape *shape, int rank);
 int tt_shape_node_size(const tt_shape *shape, int node);
 int tt_shape_member(const tt_shape *shape, int node, int index);
 
-// The schedule of a communicator of one rank: IN -> OUT, with the reduction's scaling and division where the function
-// reduces.
-ncclResult_t tt_write_alone(const tt_shape *shape, tt_schedule **out);
-
 // Which chunk of `owner`'s input becomes which block of `reader`'s output in this function. False: `reader` needs
 // nothing of `owner`'s. Not for all-reduce. For SEND and RECV the only flow is from the sender to the receiver.
 bool tt_flow(const tt_shape *shape, int reader, int owner, uint32_t *in_block, uint32_t *out_block);
@@ -56,7 +48,7 @@ void tt_direct_sum_all(struct tt_build *b, const tt_shape *shape, unsigned flags
 // Destinations of the current step: `chunk` of every rank's output, the own one first.
 void tt_direct_to_all(struct tt_build *b, const tt_shape *shape, uint32_t chunk);
 
-// Who takes part in a recursive doubling: all ranks, or the first rank of each node for its whole node.
+// The participants of a recursive doubling: all ranks, or the first rank of each node for its whole node.
 typedef struct tt_team {
   const tt_shape *shape; // of a rank that takes part
   int count, me;         // participants; the number of this one: place or node

@@ -11,7 +11,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
 #include "base/util.h"
 
 // The rank's place on its node.
@@ -80,10 +79,6 @@ static void chain_down(tt_build *b, const place *p)
 
 ncclResult_t tt_collnet_chain_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "CollNetChain", 1u << TT_FUNC_ALLREDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   place p = collnet_place_of(shape);
   tt_build b;
   tt_build_begin(&b, shape, 1);
@@ -127,10 +122,6 @@ static void head_down(tt_build *b, const place *p)
 // followers, and one connection carries both parts and results: one strand.
 ncclResult_t tt_collnet_direct_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "CollNetDirect", 1u << TT_FUNC_ALLREDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   place p = collnet_place_of(shape);
   int heads = tt_collnet_heads(shape->layout, shape->nranks);
   tt_build b;

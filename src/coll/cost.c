@@ -141,7 +141,7 @@ static ncclResult_t write_all(const tt_cost *c, const curve *v, tt_schedule **al
 {
   tt_shape shape = {.func = v->func, .nranks = c->nranks, .layout = c->layout};
   for (; shape.rank < c->nranks; shape.rank++) {
-    TT_TRY(tt_algorithms(NULL)[v->algo].write(&shape, &all[shape.rank]));
+    TT_TRY(tt_algorithm_write(&tt_algorithms(NULL)[v->algo], &shape, &all[shape.rank]));
   }
   return ncclSuccess;
 }

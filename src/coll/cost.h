@@ -1,13 +1,13 @@
 // cost.h: how long an operation will take, and which algorithm and protocol will be the fastest.
 //
 // Nothing is known here of algorithms: their schedules are walked. All ranks' schedules run for a few passes on a
-// clock, each step taking the time that the table of costs gives it: work of a core, waiting for messages, for room,
-// for the node's network and for one of its cores. That gives the time of the first passes and how much every further
-// one adds. It is done once for each function, algorithm and protocol, for three sizes of chunk, when first asked for;
-// sizes between follow by interpolation.
+// clock, each step taking the time that the table of costs gives it. Times are work of a core, waiting for messages,
+// for room, for the node's network and for one of its cores. That gives the time of the first passes and how much every
+// further one adds. It is done once for each function, algorithm and protocol, for three sizes of chunk, when first
+// asked for; sizes between follow by interpolation.
 //
-// Where an operation runs over several channels (coll.h), the first one's schedules are walked: a machine's channels
-// are alike, and together they take as many passes as one would; channels are few enough (comm/tuning.c) that changing
+// Where an operation runs over several channels (coll.h), the first one's schedules are walked. A machine's channels
+// are alike, and together they take as many passes as one would. Channels are few enough (comm/tuning.c) that changing
 // from one to the next is a small part.
 //
 // The same numbers give the same answer on every rank: all ranks must pass equal tables and layouts.

@@ -142,7 +142,7 @@ static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
   return *l;
 }
 
-// When the actor's next step finds the reference satisfied; -1: not before somebody else has moved, who will wake it.
+// When the actor's next step finds the reference satisfied; -1: not before another actor has moved, which will wake it.
 static double satisfied(walk *w, int id, const tt_ref *ref, bool source)
 {
   bool drain = ref->kind == TT_DRAIN;

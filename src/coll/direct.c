@@ -1,15 +1,14 @@
 // direct.c: "Direct". The reader takes what it needs from the owner's memory, or gets it along with the owner's token
 // (device/host/offer.h).
 //
-// An owner says "I am here" with a token, which opens its buffers to the reader. Whoever only copies gives the token
-// back when it has read, which closes them. An all-reduce is closed by tokens, sent in steps of their own, after
+// An owner says "I am here" with a token, which opens its buffers to the reader. A rank that only copies gives the
+// token back when it has read, which closes them. An all-reduce is closed by tokens, sent in steps of their own, after
 // everything that was to be read: a step that waited for a token and for room for the answer could wait in a circle. In
-// place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input, and a
-// rank overwrites its input chunk q with q's sum only after q's token has said that the sum is complete.
+// place is safe for all-reduce: the owner of chunk r writes only its own chunk r, which it alone reads as input. A rank
+// overwrites its input chunk q with q's sum only after q's token has said that the sum is complete.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
 #include "base/util.h"
 
 #define FETCH_STRANDS 15 // of a copying rank: up to 16 ranks each peer has one
@@ -50,8 +49,8 @@ static void keep_own(tt_build *b, const tt_shape *shape)
   }
 }
 
-// Copies what this rank needs of every owner, in several strands: of those that come first in each, whoever shows up
-// first is read first. With that the owner has its token back.
+// Copies what this rank needs of every owner, in several strands: of those that come first in each, the owner that is
+// ready first is read first. With that the owner has its token back.
 static void fetch_all(tt_build *b, const tt_shape *shape)
 {
   int peers = shape->nranks - 1, strands = TT_MIN(peers, FETCH_STRANDS);
@@ -139,13 +138,9 @@ static void direct_sums(tt_build *b, const tt_shape *shape)
 
 ncclResult_t tt_direct_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Direct", (1u << TT_NFUNCS) - 1));
   bool p2p = tt_func_is_message(shape->func);
   if (p2p && shape->root == shape->rank) {
     return tt_exchange_write(shape, out); // tokens to oneself would not tell who said them
-  }
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
   }
   bool allreduce = shape->func == TT_FUNC_ALLREDUCE;
   tt_build b;

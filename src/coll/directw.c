@@ -7,8 +7,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
-
 static void directw_allreduce(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
@@ -184,10 +182,7 @@ static void directw_reduce(tt_build *b, const tt_shape *shape)
 
 ncclResult_t tt_directw_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "DirectWrite",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_BROADCAST |
-                            1u << TT_FUNC_REDUCE | 1u << TT_FUNC_REDUCESCATTER));
-  if (shape->nranks == 1 || shape->func == TT_FUNC_REDUCESCATTER) {
+  if (shape->func == TT_FUNC_REDUCESCATTER) {
     return tt_direct_write(shape, out); // nothing is written to others: the same as reading
   }
   bool split = shape->func != TT_FUNC_ALLGATHER;

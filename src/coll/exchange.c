@@ -4,8 +4,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
-
 // A send or a receive speaks to one rank: all others cost it nothing.
 static bool is_single(const tt_shape *shape)
 {
@@ -24,10 +22,10 @@ static bool is_own_copy(const tt_shape *shape, int peer)
   return peer == shape->rank && !is_single(shape);
 }
 
-// Whom this rank sends to in its i-th turn, or who sends to it in theirs: in each turn every rank sends one message and
-// receives one. With nodes of equal size the ranks of a node turn to as many different nodes as there are, their own
-// among them, so that neither the network nor memory stands idle while the other is crowded. Otherwise in distance
-// order.
+// The rank that this one sends to in its i-th turn, or the rank that sends to it in its own: in each turn every rank
+// sends one message and receives one. With nodes of equal size the ranks of a node turn to as many different nodes as
+// there are, their own among them, so that neither the network nor memory stands idle while the other is crowded.
+// Otherwise in distance order.
 static int partner(const tt_shape *shape, int i, bool send)
 {
   const tt_layout *l = shape->func == TT_FUNC_ALLTOALL ? shape->layout : NULL;
@@ -72,9 +70,6 @@ static void recv_strand(tt_build *b, const tt_shape *shape)
 
 ncclResult_t tt_exchange_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Pairwise or Linear",
-                        1u << TT_FUNC_ALLTOALL | 1u << TT_FUNC_GATHER | 1u << TT_FUNC_SCATTER | 1u << TT_FUNC_SEND |
-                            1u << TT_FUNC_RECV));
   tt_build b;
   tt_build_begin(&b, shape, 1);
   if (shape->func != TT_FUNC_RECV) {

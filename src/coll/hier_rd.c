@@ -6,8 +6,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
-
 static void follow(tt_build *b, int leader)
 {
   tt_build_step(b, TT_STEP_REDUCE, 0);
@@ -29,10 +27,6 @@ static void rd_lead(tt_build *b, const tt_team *team)
 
 ncclResult_t tt_hierrd_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "HierRD", 1u << TT_FUNC_ALLREDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   tt_team team = {
       .shape = shape, .count = tt_shape_nnodes(shape), .me = tt_shape_node_of(shape, shape->rank), .leaders = true};
   int leader = tt_shape_member(shape, team.me, 0);

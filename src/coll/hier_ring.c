@@ -7,7 +7,7 @@
 // `shares` of them, are its carriers: carrier q of a node passes to carrier q of the next. The other ranks of larger
 // nodes, the extras, only hand over and receive.
 //
-// In round t every node works on one piece, which the carriers of the node before had in round t-1: reducing, a carrier
+// In round t every node works on one piece, which the carriers of the node before had in round t-1. Reducing, a carrier
 // adds what the ranks of its node say to what comes along the ring; gathering, it hands to them what comes along. As in
 // ring.c one node of a ring takes before it gives in every round (`hold`), the others do both at once, so that one slot
 // per connection is enough. Between two ranks of a node at most one message passes in each round, and a rank sends all
@@ -15,8 +15,6 @@
 // to the next node, the ranks of this one prepare the next or hand out the last.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
-
-#include "base/result.h"
 
 typedef struct hier {
   const tt_shape *shape;
@@ -263,11 +261,6 @@ static void hier_allgather(tt_build *b, const hier *h)
 
 ncclResult_t tt_hierring_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "HierRing",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   hier h = hier_of(shape);
   tt_build b;
   tt_build_begin(&b, shape, shape->func == TT_FUNC_ALLREDUCE ? h.shares * h.nodes : 1);

@@ -41,9 +41,9 @@ typedef struct tt_layout {
 ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out);
 
 // Gives a layout channels, which are copied; those it had are forgotten. Before schedules are written for it, and by
-// whoever made it. What is wrong is named with ncclInvalidArgument, and the layout stays as it was: no channels,
-// neither rings nor trees, a ring that is no permutation of the ranks, a tree with no root, several, a circle, or a
-// rank with more than TT_LAYOUT_CHILDREN children. ncclSystemError when out of memory.
+// its creator. What is wrong is named with ncclInvalidArgument, and the layout stays as it was: no channels, neither
+// rings nor trees, a ring that is no permutation of the ranks, a tree with no root, several, a circle, or a rank with
+// more than TT_LAYOUT_CHILDREN children. ncclSystemError when out of memory.
 ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channels);
 
 // Frees the layout. NULL is allowed.

@@ -1,10 +1,8 @@
 // oneshot.c: "Oneshot". Everybody sends its whole input to everybody who needs it (reduce-scatter: the part that is for
-// them); one hop. For the smallest messages, and where cores are short: nobody waits twice. Who only sends, as a
-// broadcast's root, runs ahead as far as there are slots.
+// them); one hop. For the smallest messages, and where cores are short: nobody waits twice. A rank that only sends,
+// such as a broadcast's root, runs ahead as far as there are slots.
 #include "coll/build.h"
 #include "coll/coll_priv.h"
-
-#include "base/result.h"
 
 // Own input to every other rank and into `keep`, scaled where the function reduces.
 static void send_to_all(tt_build *b, const tt_shape *shape, uint32_t id, tt_ref keep)
@@ -81,12 +79,6 @@ static void oneshot_reducescatter(tt_build *b, const tt_shape *shape)
 
 ncclResult_t tt_oneshot_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Oneshot",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_REDUCESCATTER |
-                            1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   tt_build b;
   tt_build_begin(&b, shape, 1);
   tt_build_strand(&b);

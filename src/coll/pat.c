@@ -9,8 +9,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
-
 typedef struct pat {
   const tt_shape *shape;
   int n, place;
@@ -82,10 +80,6 @@ static void pat_reducescatter(tt_build *b, const pat *p)
 
 ncclResult_t tt_pat_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "PAT", 1u << TT_FUNC_ALLGATHER | 1u << TT_FUNC_REDUCESCATTER));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   pat p = {.shape = shape, .n = shape->nranks, .place = tt_shape_place_of(shape, shape->rank)};
   tt_build b;
   tt_build_begin(&b, shape, 1);

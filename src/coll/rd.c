@@ -10,8 +10,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
-
 typedef struct doubling {
   int players; // largest power of two <= participants
   int extra;   // pairs: participants 2i (player) and 2i + 1, i < extra
@@ -112,10 +110,6 @@ void tt_team_allreduce(tt_build *b, const tt_team *team)
 
 ncclResult_t tt_rd_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "RD", 1u << TT_FUNC_ALLREDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   tt_team team = {.shape = shape, .count = shape->nranks, .me = tt_shape_place_of(shape, shape->rank)};
   tt_build b;
   tt_build_begin(&b, shape, 1);

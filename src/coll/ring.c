@@ -9,7 +9,6 @@
 #include "coll/build.h"
 #include "coll/coll_priv.h"
 
-#include "base/result.h"
 #include "base/util.h"
 
 typedef struct ring {
@@ -187,12 +186,6 @@ static void chain_reduce(tt_build *b, const tt_shape *shape)
 
 ncclResult_t tt_ring_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Ring",
-                        1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_REDUCESCATTER | 1u << TT_FUNC_ALLGATHER |
-                            1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   ring r = ring_of(shape);
   tt_build b;
   tt_build_begin(&b, shape, shape->func == TT_FUNC_ALLREDUCE ? shape->nranks : 1);

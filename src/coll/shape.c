@@ -1,7 +1,4 @@
-// shape.c: arithmetic of shapes: blocks, places in the ring order, who needs which chunk of whom.
-#include "base/result.h"
-#include "base/util.h"
-#include "coll/build.h"
+// shape.c: arithmetic of shapes: blocks, places in the ring order, which chunk each rank needs of each other one.
 #include "coll/coll_priv.h"
 
 static bool is_root(const tt_shape *shape)
@@ -31,34 +28,6 @@ int tt_func_out_blocks(const tt_shape *shape)
   case TT_FUNC_SEND: return 0;
   default: return 1;
   }
-}
-
-static bool has_root(tt_func f)
-{
-  return f != TT_FUNC_ALLGATHER && f != TT_FUNC_REDUCESCATTER && f != TT_FUNC_ALLREDUCE && f != TT_FUNC_ALLTOALL;
-}
-
-ncclResult_t tt_shape_check(const tt_shape *shape, const char *name, uint32_t funcs)
-{
-  if ((unsigned)shape->func >= TT_NFUNCS || !(funcs >> shape->func & 1)) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s does not know the function %s", name, tt_func_name(shape->func));
-  }
-  if (shape->nranks < 1 || shape->rank < 0 || shape->rank >= shape->nranks) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s: rank %d of %d ranks", name, shape->rank, shape->nranks);
-  }
-  if (has_root(shape->func) && (shape->root < 0 || shape->root >= shape->nranks)) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s, %s: root or peer %d is not one of %d ranks", name,
-                   tt_func_name(shape->func), shape->root, shape->nranks);
-  }
-  if (shape->layout && (shape->order || shape->layout->nranks != shape->nranks)) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s: %d ranks, but a layout of %d%s", name, shape->nranks,
-                   shape->layout->nranks, shape->order ? " and a ring order beside it" : "");
-  }
-  int channels = shape->layout ? shape->layout->channels.count : 1;
-  if (shape->channel < 0 || shape->channel >= channels) {
-    return tt_fail(ncclInvalidArgument, "algorithm %s: channel %d of %d", name, shape->channel, channels);
-  }
-  return ncclSuccess;
 }
 
 static const int *order_of(const tt_shape *shape)
@@ -122,17 +91,6 @@ int tt_shape_place_of(const tt_shape *shape, int rank)
     }
   }
   return 0;
-}
-
-ncclResult_t tt_write_alone(const tt_shape *shape, tt_schedule **out)
-{
-  tt_build b;
-  tt_build_begin(&b, shape, 1);
-  tt_build_strand(&b);
-  tt_build_step(&b, tt_func_reduces(shape->func) ? TT_STEP_REDUCE | TT_STEP_FINAL : 0, 0);
-  tt_build_from(&b, tt_ref_in(0));
-  tt_build_to(&b, tt_ref_out(0));
-  return tt_build_end(&b, out);
 }
 
 static bool flows(const tt_shape *shape, int reader, int owner)

@@ -6,8 +6,6 @@
 #include "coll/coll_priv.h"
 #include "coll/tree_branch.h"
 
-#include "base/result.h"
-
 static void from_children(tt_build *b, const tt_branch *t)
 {
   for (int i = 0; i < t->nchild; i++) {
@@ -85,10 +83,6 @@ static void tree_reduce(tt_build *b, const tt_branch *t)
 
 ncclResult_t tt_tree_write(const tt_shape *shape, tt_schedule **out)
 {
-  TT_TRY(tt_shape_check(shape, "Tree", 1u << TT_FUNC_ALLREDUCE | 1u << TT_FUNC_BROADCAST | 1u << TT_FUNC_REDUCE));
-  if (shape->nranks == 1) {
-    return tt_write_alone(shape, out);
-  }
   tt_forest forest = tt_forest_of(shape);
   tt_build b;
   tt_build_begin(&b, shape, forest.ntrees);

@@ -1,4 +1,4 @@
-// tree_branch.h: who is whose parent in the one or two trees that "Tree" uses, as ranks.
+// tree_branch.h: the parent of each rank in the one or two trees that "Tree" uses, as ranks.
 //
 // Without a layout, or with one rank per node, these are the trees of tree_shape.h over all ranks. With several ranks
 // on a node they are trees over the nodes: in each tree one rank of a node, its head, talks to other nodes, and the
@@ -11,7 +11,7 @@
 //                different heads.
 //
 // A channel that gives a tree has that one alone. Functions with a root turn it round: on the way from the function's
-// root to the tree's, whoever was below is above.
+// root to the tree's, the child becomes the parent.
 #pragma once
 #include <stdbool.h>
 

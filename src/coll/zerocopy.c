@@ -6,7 +6,7 @@
 
 enum { NOBODY = -1, SEVERAL = -2 };
 
-// Who uses an output chunk: one strand, and then at which of its steps first and last, or several.
+// The users of an output chunk: one strand, and then at which of its steps first and last, or several.
 typedef struct chunk_use {
   int toucher, first_touch; // reads and writes
   int writer, last_write;

@@ -10,6 +10,7 @@
 #include "os/clock.h"
 #include "topo/graph.h"
 
+#define DROP_TRIES 1000  // looks at the streams before plans that have not begun are left to them
 #define EXPEL_YIELDS 100 // looks at a call that another thread is in, before sleeping in between
 #define EXPEL_SLEEP_NS 50000ull
 
@@ -41,12 +42,18 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
         what, __atomic_load_n(&comm->rank, __ATOMIC_RELAXED));
   }
   ncclResult_t status = tt_port_status(&comm->port);
+  if (TT_UNLIKELY(status != ncclSuccess && atomic_load(&comm->revoked))) {
+    return tt_fail(ncclInvalidUsage, "%s on rank %d: the communicator was revoked by ncclCommRevoke", what, comm->rank);
+  }
   if (TT_UNLIKELY(status != ncclSuccess)) {
-    return tt_fail(status, "%s on rank %d: the communicator has failed before: %s", what, comm->rank, comm->port.error);
+    return tt_fail(status, "%s on rank %d: the communicator has failed before: %s", what, comm->rank,
+                   tt_port_error(&comm->port));
   }
   if (TT_UNLIKELY(state != TT_COMM_READY)) {
     return tt_fail(ncclInvalidUsage, "%s on rank %d: the communicator %s", what, comm->rank,
-                   state == TT_COMM_FINALIZED ? "has been finalized" : "was never initialised");
+                   state == TT_COMM_FINALIZED   ? "has been finalized"
+                   : state == TT_COMM_SUSPENDED ? "is suspended: call ncclCommResume first"
+                                                : "was never initialised");
   }
   return ncclSuccess;
 }
@@ -72,8 +79,28 @@ ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable)
   return res;
 }
 
+void tt_comm_watch(struct ncclComm *comm)
+{
+  uint64_t every_ns = (uint64_t)TT_CLAMP(tt_params_get()->peer_check_ms, 1, 3600000) * TT_NS_PER_MS;
+  atomic_fetch_add(&comm->lookers, 1);
+  // Those that free it make the handle a dead one first.
+  if (atomic_load(&comm->magic) == TT_COMM_MAGIC && atomic_load(&comm->async) == ncclSuccess &&
+      atomic_load(&comm->state) == TT_COMM_READY && tt_port_status(&comm->port) == ncclSuccess) {
+    tt_port_watch_idle(&comm->port, every_ns);
+  }
+  atomic_fetch_sub(&comm->lookers, 1);
+}
+
+void tt_comm_await_lookers(struct ncclComm *comm)
+{
+  while (atomic_load(&comm->lookers) != 0) {
+    sched_yield();
+  }
+}
+
 void tt_comm_expel(struct ncclComm *comm)
 {
+  tt_comm_await_lookers(comm);
   tt_barrier_rare();
   comm->port.row->wake(); // threads inside that wait for plans look again
   for (int i = 0; atomic_load_explicit(&comm->launcher, memory_order_acquire) != 0; i++) {
@@ -101,6 +128,8 @@ static size_t config_end(unsigned version)
       {NCCL_VERSION(2, 29, 0), offsetof(ncclConfig_t, graphUsageMode)},
       {NCCL_VERSION(2, 30, 0), offsetof(ncclConfig_t, maxP2pPeers)},
       {NCCL_VERSION(2, 30, 5), offsetof(ncclConfig_t, graphStreamOrdering)},
+      {NCCL_VERSION(2, 31, 0), offsetof(ncclConfig_t, launchOrderImplicit)},
+      {NCCL_VERSION(2, 32, 0), offsetof(ncclConfig_t, nvlsHostMode)},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     if (version < rows[i].before) {
@@ -155,13 +184,18 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
 {
   const tt_params *p = tt_params_get();
   ncclConfig_t all = NCCL_CONFIG_INITIALIZER, *c = &all;
-  tt_config r = {.blocking = 1, .min_ctas = 1, .max_ctas = TT_GRAPH_MAX_CHANNELS, .traffic_class = TT_NET_ANY_CLASS};
+  tt_config r = {.blocking = 1,
+                 .min_ctas = 1,
+                 .max_ctas = TT_GRAPH_MAX_CHANNELS,
+                 .traffic_class = TT_NET_ANY_CLASS,
+                 .rma_contexts = 1,
+                 .rma_signals = 1};
   if (user != NULL) {
     TT_TRY(take_config(user, c));
   }
   if (parent != NULL) {
     r = parent->config;
-    r.split_share = 0;
+    r.split_share = r.shrink_share = 0;
   }
   const config_row rows[] = {
       {CONFIG_OR(minCTAs, min_ctas, "NCCL_MIN_CTAS"), 1, INT_MAX, &r.min_ctas},
@@ -172,27 +206,37 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
       {CONFIG(trafficClass), 0, INT_MAX, &r.traffic_class},
       {CONFIG(cgaClusterSize), 0, 8, NULL},
       {CONFIG(CTAPolicy), 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, NULL},
-      {CONFIG(shrinkShare), 0, 1, NULL},
+      {CONFIG(shrinkShare), 0, 1, &r.shrink_share},
       {CONFIG(nvlsCTAs), 1, INT_MAX, NULL},
       {CONFIG(nChannelsPerNetPeer), 1, TT_GRAPH_MAX_CHANNELS, NULL},
       {CONFIG(nvlinkCentricSched), 0, 1, NULL},
       {CONFIG(graphUsageMode), 0, 2, NULL},
-      {CONFIG(numRmaCtx), 0, INT_MAX, NULL},
+      {CONFIG(numRmaCtx), 0, INT_MAX, &r.rma_contexts},
       {CONFIG(maxP2pPeers), 1, INT_MAX, NULL},
       {CONFIG(graphStreamOrdering), 0, 1, NULL},
+      {CONFIG(launchOrderImplicit), 0, 1, NULL},
+      {CONFIG(numRmaSig), 0, INT_MAX, &r.rma_signals},
+      {CONFIG_OR(rmaEagerInit, rma_eager_init, "NCCL_RMA_EAGER_INIT"), 0, 1, &r.rma_eager},
+      {CONFIG(hostCftMode), ncclHostCftEnable, ncclHostCftFallback, NULL},
+      {CONFIG(nvlsHostMode), 0, ncclNvlsHostModeDisable, NULL},
   };
   for (size_t i = 0; i < TT_COUNT(rows); i++) {
     TT_TRY(config_number(&rows[i]));
   }
-  if (r.min_ctas > r.max_ctas) {
+  bool both = rows[0].value != NCCL_CONFIG_UNDEF_INT && rows[1].value != NCCL_CONFIG_UNDEF_INT;
+  if (both && r.min_ctas > r.max_ctas) {
     return tt_fail(ncclInvalidArgument, "%s is %d and %s is %d: the least is more than the most", rows[0].name,
                    r.min_ctas, rows[1].name, r.max_ctas);
   }
   if (tt_param_is_set(collnet_enable)) {
     r.collnet_enable = p->collnet_enable != 0;
   }
-  r.min_ctas = TT_MIN(r.min_ctas, TT_GRAPH_MAX_CHANNELS);
   r.max_ctas = TT_MIN(r.max_ctas, TT_GRAPH_MAX_CHANNELS);
+  r.min_ctas = TT_MIN(r.min_ctas, TT_GRAPH_MAX_CHANNELS);
+  if (rows[0].value == NCCL_CONFIG_UNDEF_INT) { // the one that is not set gives way
+    r.min_ctas = TT_MIN(r.min_ctas, r.max_ctas);
+  }
+  r.max_ctas = TT_MAX(r.max_ctas, r.min_ctas);
   if (c->commName != NULL) {
     snprintf(r.name, sizeof r.name, "%s", c->commName);
   }
@@ -209,7 +253,8 @@ void tt_comm_log_memory(const struct ncclComm *comm)
   size_t n = (size_t)comm->nranks, local = (size_t)comm->machine.local_ranks, remote = n - local;
   size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local);
   // Header, pages rounded up, windows.
-  size_t shared = local > 1 ? 8192 + local * sizeof(tt_rank_page) + local * local * window : 0;
+  size_t shared =
+      local > 1 ? 8192 + local * (sizeof(tt_rank_page) + tt_board_bytes((int)local)) + local * local * window : 0;
   size_t own = sizeof *comm +
                n * (sizeof *comm->peers + sizeof *comm->wiring.ranks + sizeof *comm->port.links +
                     2 * sizeof *comm->plans.flows) +
@@ -245,12 +290,22 @@ ncclResult_t tt_comm_exchange(const struct ncclComm *comm, const void *mine, siz
 static bool quiet(void *arg)
 {
   const struct ncclComm *c = arg;
-  if (__atomic_load_n(&c->port.abort_flag, __ATOMIC_ACQUIRE)) {
-    return true; // the thread that aborts sees to the rest
+  if (__atomic_load_n(&c->port.abort_flag, __ATOMIC_ACQUIRE) || tt_port_status(&c->port) != ncclSuccess) {
+    return true;
   }
-  bool sent =
-      c->port.mover == NULL || tt_port_status(&c->port) != ncclSuccess || c->port.mover->idle(c->port.mover_self);
+  bool sent = c->port.mover == NULL || c->port.mover->idle(c->port.mover_self);
   return tt_comm_outstanding(c) == 0 && sent; // what others still need must have left this process
+}
+
+void tt_comm_drop_plans(struct ncclComm *comm)
+{
+  for (int i = 0; i < DROP_TRIES && tt_comm_outstanding(comm) != 0; i++) {
+    comm->port.row->progress();
+    sched_yield();
+  }
+  if (tt_comm_outstanding(comm) != 0) { // another thread may be in one
+    comm->port.row->settle();
+  }
 }
 
 ncclResult_t tt_comm_flush(struct ncclComm *comm)
@@ -259,6 +314,9 @@ ncclResult_t tt_comm_flush(struct ncclComm *comm)
   comm->port.row->await(quiet, comm);
   atomic_fetch_and(&comm->plans.recycled, ~TT_FLUSHING);
   ncclResult_t status = tt_port_status(&comm->port);
+  if (status != ncclSuccess) {
+    tt_comm_drop_plans(comm);
+  }
   // The port may not have been stopped yet.
   bool aborted = __atomic_load_n(&comm->port.abort_flag, __ATOMIC_ACQUIRE) != 0;
   return status == ncclSuccess && aborted

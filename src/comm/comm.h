@@ -18,9 +18,11 @@
 #include "nccl.h"
 #include "os/barrier.h"
 #include "plugin/profiler/profiler.h"
+#include "ras/ras.h"
 #include "transport/transport.h"
 
 struct tt_cached;
+struct tt_call_options;
 struct tt_comm_collnet;
 struct tt_decision;
 struct tt_job;
@@ -30,15 +32,17 @@ struct tt_userop;
 
 // ncclConfig_t after defaults and environment.
 typedef struct tt_config {
-  int blocking, split_share;
+  int blocking, split_share, shrink_share;
   int min_ctas, max_ctas;
   char name[64];
   char net_name[64];
   int traffic_class; // TT_NET_ANY_CLASS: not set
   int collnet_enable;
+  int rma_contexts, rma_signals; // of one-sided operations; signals: of each context
+  int rma_eager;
 } tt_config;
 
-enum { TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN };
+enum { TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN, TT_COMM_SUSPENDED };
 
 // What a communicator holds, by its user. The parts are members by value, so that the struct stays one allocation.
 
@@ -47,6 +51,14 @@ typedef struct tt_comm_profiling {
   tt_profilers *profilers; // NULL: there are none
   bool counted;            // tt_profilers_open has been called, tt_profilers_close has not: one user of their libraries
 } tt_comm_profiling;
+
+// Of the flight recorder in the port (flight.c).
+typedef struct tt_comm_recorder {
+  struct ncclComm *next; // of the process's
+  bool inherits;         // `job_rank` is the parent's
+  int job_rank;
+  tt_moment opened;
+} tt_comm_recorder;
 
 // The way to ranks without memory in common. Made and freed by the init steps; not changed in between.
 typedef struct tt_comm_network {
@@ -76,6 +88,12 @@ typedef struct tt_comm_schedule_cache {
   int *newest_row;            // [2 * peer + send]; NULL: nothing goes over the network yet
 } tt_comm_schedule_cache;
 
+// What reports of the RAS thread show of the rank (ras.c). Joined and left by the init steps.
+typedef struct tt_comm_ras {
+  tt_ras_entry *entry; // NULL: there is no RAS thread
+  bool held;           // tt_ras_hold has been called, tt_ras_release has not
+} tt_comm_ras;
+
 enum { TT_DECISION_SETS = 64, TT_DECISION_WAYS = 4 };
 
 // Decisions by operation, TT_DECISION_WAYS in each set that exists. A full set gives up a decision that was not used
@@ -84,6 +102,8 @@ typedef struct tt_comm_decisions {
   struct tt_decision *sets[TT_DECISION_SETS];
   unsigned hand;                      // where a place for the next one is looked for
   tt_program *retired, *last_retired; // programs of decisions that have gone (decide.c), the oldest first
+  struct tt_call_options *options;    // that calls have had, by number (options.h)
+  int noptions, options_room;
 } tt_comm_decisions;
 
 // How calls fared that waited inside for their peers where cores are short (inline.c). The launching thread's.
@@ -96,17 +116,35 @@ typedef struct tt_comm_attempts {
 typedef struct tt_comm_plans {
   uint64_t issued;             // plans made
   uint64_t finished;           // of these: complete before their launch returned
+  uint64_t batches;            // of one-sided operations, made
   tt_plan *spare;              // ready for the next launch
   tt_lane **flows;             // launch.c's, two for each peer
   _Atomic(tt_plan *) returned; // plans that are complete, put here by the thread that completed them
-  _Atomic uint64_t recycled;   // plans completed later; TT_FLUSHING is set while a thread waits for them
+  _Atomic uint64_t recycled;   // plans completed later, and batches; TT_FLUSHING is set while a thread waits for them
 } tt_comm_plans;
 
-// Collectives launched. The launching thread's.
+// Collectives launched. The launching thread's; the RAS thread reads them, so they are written by tt_comm_count.
 typedef struct tt_comm_counts {
   uint32_t sequence;
   uint64_t calls[TT_NFUNCS]; // per function
 } tt_comm_counts;
+
+// Communicators that share with each other (family.h). Under the lock of family.c.
+typedef struct tt_comm_family {
+  struct ncclComm *parent, *first, *next; // first: of its children; next: of its parent's
+} tt_comm_family;
+
+// For the next growth (ncclCommGrow). The launching thread's.
+typedef struct tt_comm_growth {
+  ncclUniqueId id;
+  bool made; // this rank has made the id, and no growth has used it
+} tt_comm_growth;
+
+// Adds one.
+static inline void tt_comm_count(uint64_t *n)
+{
+  __atomic_store_n(n, *n + 1, __ATOMIC_RELAXED);
+}
 
 // Communicators split off. `n`: the launching thread's; `turns` has its own lock (turns.h).
 typedef struct tt_comm_splits {
@@ -123,6 +161,9 @@ typedef struct tt_comm_userops {
 // Registered buffers and their handles (register.c). The launching thread's; freed with the communicator.
 typedef struct tt_comm_registrations {
   tt_span *buffers, *handles;
+  tt_span *windows;        // the buffers among them that are windows
+  uint64_t windows_opened; // so far
+  uint64_t moved_bytes;    // of registrations, moved to where peers can map them (tt_device_ops.map)
 } tt_comm_registrations;
 
 // group.c's, while a group with several communicators is launched. The launching thread's.
@@ -139,11 +180,13 @@ struct ncclComm {
   int rank, nranks, device;
   uint64_t hash;              // names the communicator in logs; the same on all ranks
   _Atomic uintptr_t launcher; // the thread that is in a call just now (tt_comm_enter); 0: none
+  _Atomic int lookers;        // threads that look after the peers just now (tt_comm_watch)
   // What the init steps make, in this order; each step's undo frees its own. Not changed in between, except the port
   // (rules: device/link.h).
   tt_config config;
   tt_bootstrap *boot;
-  tt_peer *peers;    // by rank
+  tt_peer *peers; // by rank
+  tt_comm_ras ras;
   tt_layout *layout; // nodes: ranks that have memory in common
   tt_segment *segment;
   tt_comm_machine machine;
@@ -151,6 +194,7 @@ struct ncclComm {
   tt_comm_network network;
   tt_wiring wiring;
   tt_port port;
+  tt_comm_recorder recorder;
   struct tt_topology *topology; // the machines and the channels on them (topology.h)
   struct tt_tuning *tuning;
   bool tuned; // a tuner plugin is asked for each collective
@@ -164,9 +208,15 @@ struct ncclComm {
   tt_reuse reuse; // of results that may still be in a cache
   tt_comm_userops userops;
   tt_comm_registrations registered;
+  tt_rma *rma; // one-sided operations (one_sided.h); NULL: there are none yet. The launching thread's
   tt_comm_group group;
-  struct tt_job *job; // a non-blocking job that is still running; joined by the next one
-  tt_deferred grave;  // while an aborted communicator waits to be freed: the worker's
+  uint64_t suspended_bytes; // given back by a suspension (suspend.h)
+  tt_comm_growth growth;
+  tt_comm_family family;
+  _Atomic bool revoked; // by ncclCommRevoke: its port is stopped. Any thread
+  _Atomic bool ending;  // a thread is in ncclCommDestroy or ncclCommAbort: it frees, others wait for it. Any thread
+  struct tt_job *job;   // a non-blocking job that is still running; joined by the next one
+  tt_deferred grave;    // while an aborted communicator waits to be freed: the worker's
 };
 
 #define TT_FLUSHING (1ull << 63)
@@ -177,10 +227,10 @@ static inline uint32_t tt_comm_next(const struct ncclComm *c)
   return c->counts.sequence + 1 != 0 ? c->counts.sequence + 1 : 1;
 }
 
-// Plans that are not complete. The launching thread's, or when nothing is launched any more.
+// Plans and batches that are not complete. The launching thread's, or when nothing is launched any more.
 static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 {
-  return c->plans.issued - c->plans.finished -
+  return c->plans.issued + c->plans.batches - c->plans.finished -
          (atomic_load_explicit(&c->plans.recycled, memory_order_acquire) & ~TT_FLUSHING);
 }
 #define TT_COMM_MAGIC 0x7475747469636f6dull
@@ -191,8 +241,12 @@ void tt_comm_log_memory(const struct ncclComm *comm);
 // has in `mine` (`size` bytes, the same on all ranks), by rank; tt_free's. On an error it is NULL: ncclSystemError (no
 // memory), those of the bootstrap.
 ncclResult_t tt_comm_exchange(const struct ncclComm *comm, const void *mine, size_t size, void *all);
-// Waits until every operation of the communicator is complete (or it has failed). Helps.
+// Waits until every operation of the communicator is complete, or the communicator has failed, or is being aborted; the
+// result says which. Helps.
 ncclResult_t tt_comm_flush(struct ncclComm *comm);
+// The port is stopped. Afterwards no operation of the communicator touches a user's buffer; those that have not begun
+// may still stand in streams, behind work of others. Waits for no peer.
+void tt_comm_drop_plans(struct ncclComm *comm);
 
 // Is it a handle of a communicator that lives, made by this process?
 static inline bool tt_comm_lives(const struct ncclComm *c)
@@ -243,6 +297,11 @@ static inline void tt_comm_leave(struct ncclComm *c)
 ncclResult_t tt_comm_dead(const struct ncclComm *comm, const char *what);
 // Checks the handle and enters: the caller leaves. On an error it has not entered.
 ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable);
+// Has a rank died? Looks each NCCL_PEER_CHECK_MS at most, and then stops the port. For queries, which may come from any
+// thread.
+void tt_comm_watch(struct ncclComm *comm);
+// Waits until no thread is in there; the handle is dead. Takes microseconds.
+void tt_comm_await_lookers(struct ncclComm *comm);
 // For the abort, when the handle is dead and the port stopped: waits until no thread is inside.
 void tt_comm_expel(struct ncclComm *comm);
 

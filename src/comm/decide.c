@@ -4,6 +4,7 @@
 #include "base/result.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
+#include "comm/options.h"
 #include "comm/redop.h"
 #include "comm/schedules.h"
 #include "comm/task.h"
@@ -15,7 +16,7 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
   int op = 6; // "none" in messages
   c->in = t->in;
   c->out = t->out;
-  c->in_mem = c->out_mem = 0;
+  c->in_mem = c->out_mem = (tt_mappable){.handle = 0};
   c->scalar = NULL;
   c->tmp = NULL;
   c->event = t->events;
@@ -41,6 +42,15 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
   }
 }
 
+void tt_call_mark(const tt_task *t, const tt_choice *d, tt_call *call)
+{
+  const tt_call_options *o = tt_task_options(t);
+  if (t->comm->tuned || (o != NULL && ((o->algos.ll | o->algos.simple) != 0 || o->max_channels > 0))) {
+    uint64_t parts[] = {(uint64_t)d->algo, (uint64_t)d->proto, d->chunk, (uint64_t)d->channels};
+    call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(parts, sizeof parts, 12), d->decided);
+  }
+}
+
 // --- programs
 
 // The decision has gone. Plans that have been made may still run its program: it is freed when they are complete.
@@ -60,11 +70,11 @@ static void retire_program(struct ncclComm *comm, tt_program *p)
 static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
 {
   tt_call c = {.in = NULL};
-  if (comm->port.shortcut == NULL || d->choice.channels > 1 || d->choice.networked || comm->tuned ||
-      (unsigned)t->op >= ncclNumOps) {
+  if (comm->port.shortcut == NULL || d->choice.channels > 1 || d->choice.networked || (unsigned)t->op >= ncclNumOps) {
     return;
   }
   tt_call_fill(t, 0, &c);
+  tt_call_mark(t, &d->choice, &c);
   d->program = tt_program_compile(&comm->port, d->cached->sched, &c, tt_chunk_elements(&d->choice, c.esize),
                                   tt_choice_fifo(&d->choice));
   if (d->program != NULL && tt_func_is_message(t->func)) { // a rank that sends mostly receives as well
@@ -131,6 +141,10 @@ static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *c
   tt_choice c;
   TT_TRY(asks ? tt_tuning_choose_task(comm, t, ops, &c)
               : tt_tuning_choose(comm, t->func, bytes, t->root, d->in_network, &c));
+  const tt_call_options *o = tt_task_options(t);
+  if (o != NULL) {
+    TT_TRY(tt_options_choose(t, o, d->in_network, &c));
+  }
   if (!d->made || !same_choice(&d->choice, &c)) {
     forget_decision(comm, d);
     d->choice = c;
@@ -140,6 +154,9 @@ static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *c
     compile(comm, t, d);
   }
   d->choice.decided = c.decided;
+  if (asks && d->program != NULL) {
+    d->program->call.sig_count = tt_sig_count_decide(d->program->call.sig_count, c.decided);
+  }
   return ncclSuccess;
 }
 
@@ -177,4 +194,7 @@ void tt_comm_free_decisions(struct ncclComm *comm)
     tt_free(p);
   }
   comm->decisions.retired = NULL;
+  tt_free(comm->decisions.options);
+  comm->decisions.options = NULL;
+  comm->decisions.noptions = comm->decisions.options_room = 0;
 }

@@ -56,3 +56,6 @@ void tt_comm_free_decisions(struct ncclComm *comm);
 // What a call passes to the executor, but for scratch and memory of peers. Functions that only copy count in bytes, so
 // that both sides cut messages alike whatever their types. `seq`: the operation's number; 0: a message.
 void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c);
+// Where a tuner plugin or the call's options decide, lets the choice travel with the call's messages: ranks that have
+// chosen differently notice.
+void tt_call_mark(const tt_task *t, const tt_choice *d, tt_call *call);

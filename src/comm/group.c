@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "comm/inline.h"
 #include "comm/launch.h"
+#include "comm/one_sided.h"
 #include "comm/profile.h"
 #include "comm/task.h"
 #include "os/library.h"
@@ -39,12 +40,22 @@ typedef struct job_set {
   tt_job *failed; // the first one to fail
 } job_set;
 
+// An event that is to be recorded when the group's operations start.
+typedef struct group_event {
+  struct ncclComm *comm;
+  cudaEvent_t event;
+  cudaStream_t stream;
+} group_event;
+
 typedef struct group {
   int depth;
   ncclResult_t error; // first failure inside the group
   tt_task *tasks;
   size_t ntasks, room;
   tt_job *jobs, **jobs_end;
+  group_event *launched; // `nlaunched` of them; NULL: none
+  int nlaunched, launched_room;
+  struct tt_rma_call *rma, **rma_end; // one-sided operations, in their order
   tt_group_events events;
 } group;
 
@@ -157,6 +168,70 @@ ncclResult_t tt_task_add(tt_task *task)
     return tt_comm_launch(task->comm, task, 1, TT_INLINE_LOOKS);
   }
   return group_append(g, task);
+}
+
+ncclResult_t tt_group_record(struct ncclComm *comm, cudaEvent_t event, cudaStream_t stream)
+{
+  group *g = my_group();
+  if (g->depth == 0) {
+    return comm->port.row->record_event(event, stream, comm->device);
+  }
+  for (int i = 0; i < g->nlaunched; i++) {
+    if (g->launched[i].comm == comm) {
+      return tt_fail(ncclInvalidUsage, "rank %d: a second launchCompletionEvent of this communicator in one group",
+                     comm->rank);
+    }
+  }
+  if (!tt_grow(&g->launched, g->nlaunched, 1, &g->launched_room, sizeof *g->launched)) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for a launchCompletionEvent", comm->rank);
+  }
+  g->launched[g->nlaunched++] = (group_event){.comm = comm, .event = event, .stream = stream};
+  return ncclSuccess;
+}
+
+void tt_group_add_rma(struct tt_rma_call *call)
+{
+  group *g = my_group();
+  if (g->rma == NULL) {
+    g->rma_end = &g->rma;
+  }
+  *g->rma_end = call;
+  g->rma_end = &call->next;
+}
+
+// Launches the group's one-sided operations, or drops them.
+static __attribute__((noinline)) ncclResult_t end_rma(group *g, bool launch)
+{
+  struct tt_rma_call *calls = g->rma;
+  g->rma = NULL;
+  if (launch) {
+    return tt_rma_launch(calls);
+  }
+  tt_rma_drop(calls);
+  return ncclSuccess;
+}
+
+static void drop_launched(group *g)
+{
+  tt_free(g->launched);
+  g->launched = NULL;
+  g->nlaunched = g->launched_room = 0;
+}
+
+// Records the group's events, whose communicators may have gone since.
+static __attribute__((noinline)) ncclResult_t record_launched(group *g)
+{
+  ncclResult_t res = ncclSuccess;
+  for (int i = 0; i < g->nlaunched && res == ncclSuccess; i++) {
+    struct ncclComm *comm = g->launched[i].comm;
+    res = tt_comm_begin(comm, "ncclGroupEnd", true);
+    if (res == ncclSuccess) {
+      res = comm->port.row->record_event(g->launched[i].event, g->launched[i].stream, comm->device);
+      tt_comm_leave(comm);
+    }
+  }
+  drop_launched(g);
+  return res;
 }
 
 // Ends a job: its argument goes, then the job itself.
@@ -464,10 +539,13 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
 {
   last_tasks last;
   TT_TRY(group_enter_comms(tasks, n));
-  ncclResult_t res = tt_comm_run_together(tasks, n);
-  bool failed = res != ncclSuccess;
-  group_tasks_by_comm(tasks, n, &last);
-  for (size_t done = 0, mine; done < n && !failed; done += mine) {
+  bool over;
+  ncclResult_t res = tt_comm_run_together(tasks, n, &over);
+  over |= res != ncclSuccess;
+  if (!over) {
+    group_tasks_by_comm(tasks, n, &last);
+  }
+  for (size_t done = 0, mine; done < n && !over; done += mine) {
     struct ncclComm *comm = tasks[done].comm;
     mine = comm->group.tasks;
     unsigned looks = *last_of(&last, comm) >= done + mine ? 0 : TT_INLINE_LOOKS;
@@ -537,10 +615,28 @@ static void group_cancel(void)
     drop_job(j, false);
   }
   end_events(g, g->ntasks);
+  drop_launched(g);
+  end_rma(g, false);
   g->jobs = NULL;
   g->ntasks = 0;
   g->error = ncclSuccess;
   g->depth = 0;
+}
+
+// A communicator that is suspended or resumed at the group's end can run nothing then.
+static ncclResult_t check_alone(const group *g)
+{
+  for (const tt_job *j = g->jobs; j != NULL; j = j->next) {
+    for (size_t i = 0; j->d.alone && i < g->ntasks; i++) {
+      if (g->tasks[i].comm == j->d.comm) {
+        return tt_fail(
+            ncclInvalidUsage,
+            "ncclGroupEnd on rank %d: the group suspends or resumes a communicator, and has operations of it",
+            j->d.comm->rank);
+      }
+    }
+  }
+  return ncclSuccess;
 }
 
 ncclResult_t tt_group_end(void)
@@ -553,6 +649,9 @@ ncclResult_t tt_group_end(void)
     return ncclSuccess;
   }
   ncclResult_t res = g->error;
+  if (TT_UNLIKELY(g->jobs != NULL) && res == ncclSuccess) {
+    res = check_alone(g);
+  }
   tt_job *jobs = g->jobs;
   size_t n = g->ntasks;
   if (TT_UNLIKELY(g->events.profilers != NULL)) {
@@ -567,8 +666,15 @@ ncclResult_t tt_group_end(void)
   if (TT_UNLIKELY(jobs != NULL)) {
     res = run_jobs(jobs);
   }
-  ncclResult_t r = n > 0 && (res == ncclSuccess || res == ncclInProgress) ? launch_tasks(g->tasks, n) : ncclSuccess;
+  ncclResult_t r = TT_UNLIKELY(g->launched != NULL) ? record_launched(g) : ncclSuccess;
+  if (n > 0 && r == ncclSuccess && (res == ncclSuccess || res == ncclInProgress)) {
+    r = launch_tasks(g->tasks, n);
+  }
   end_events(g, n);
+  if (TT_UNLIKELY(g->rma != NULL)) {
+    ncclResult_t last = end_rma(g, r == ncclSuccess && (res == ncclSuccess || res == ncclInProgress));
+    r = r == ncclSuccess ? last : r;
+  }
   return r != ncclSuccess ? r : res;
 }
 

@@ -2,11 +2,21 @@
 #pragma once
 #include "comm/task.h"
 
+struct tt_rma_call;
+
 // A job that needs other ranks: init, split, finalize (group.c runs them).
 typedef struct tt_job tt_job;
 
 // Adds an operation to the open group, or launches it at once when there is none.
 ncclResult_t tt_task_add(tt_task *task);
+
+// Records the event on the stream of a communicator's operation when the operation starts: at once outside of a group,
+// else at the group's end, before anything is launched. Errors: ncclInvalidUsage (the group has an event of this
+// communicator), ncclSystemError, those of tt_device_ops.record_event.
+ncclResult_t tt_group_record(struct ncclComm *comm, cudaEvent_t event, cudaStream_t stream);
+
+// Adds a one-sided operation (one_sided.h), which is the heap's, to the open group.
+void tt_group_add_rma(struct tt_rma_call *call);
 
 // Opens a group of the calling thread, or one more level of the open one.
 // tt_group_end closes a level; the outermost one runs the jobs and launches the operations that were collected. Errors:
@@ -33,6 +43,7 @@ typedef struct tt_job_desc {
   void *arg;
   const void *serial;    // NULL: none
   struct ncclComm *comm; // whose async state shows the job's progress; NULL: none
+  bool alone;            // the group may have no operations of `comm`
   bool nonblocking;
   bool detached; // with nonblocking: no thread joins it, nothing shows its progress
 } tt_job_desc;

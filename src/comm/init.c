@@ -9,9 +9,12 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/text.h"
+#include "bootstrap/crypt.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
+#include "comm/flight.h"
 #include "comm/ranks.h"
+#include "comm/ras.h"
 #include "comm/topology.h"
 #include "comm/tuning.h"
 #include "net/plugin/plugin.h"
@@ -73,11 +76,14 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .proto = init_hash_text(p->proto),
                   .direct_threshold = p->host_direct_threshold,
                   .net_chunk = p->p2p_net_chunksize,
+                  .rma_contexts = (uint16_t)TT_MIN(c->config.rma_contexts, UINT16_MAX),
+                  .rma_signals = (uint16_t)TT_MIN(c->config.rma_signals, UINT16_MAX),
                   .at.p2p_disable = tt_transport_p2p_off(),
                   .at.shm_disable = p->shm_disable != 0,
                   .geometry = tt_geometry_default(),
                   .figures = tt_figures_own()->figures};
   c->port.row->identify(c->device, &me->where);
+  snprintf(me->host, sizeof me->host, "%s", tt_proc_host_name());
   tt_topology_describe(c, me);
   me->probe = c->port.row->probe();
 }
@@ -116,6 +122,8 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
                           : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
                           : a->at.p2p_disable != b->at.p2p_disable     ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
                           : a->at.shm_disable != b->at.shm_disable     ? "NCCL_SHM_DISABLE"
+                          : a->rma_contexts != b->rma_contexts         ? "ncclConfig_t.numRmaCtx"
+                          : a->rma_signals != b->rma_signals           ? "ncclConfig_t.numRmaSig"
                           : sees                                       ? tt_topology_differs(c, i)
                                                                        : NULL;
     if (differs != NULL) {
@@ -141,14 +149,18 @@ static ncclResult_t peers_step(init *in)
   struct ncclComm *c = in->comm;
   tt_peer me;
   describe_self(c, &me);
+  me.job_rank = c->recorder.inherits ? c->recorder.job_rank : tt_comm_flight_rank(c);
   if (c->rank == 0) {
     TT_TRY(tt_tuning_limits(&me.figures, &me.limits));
   }
   if (!me.at.shm_disable && c->nranks > 1) { // else no memory is shared between processes
     TT_TRY(tt_fdbox_open(me.mailbox));
   }
+  tt_comm_ras_hold(c, &me);
   TT_TRY(tt_comm_exchange(c, &me, sizeof me, &c->peers));
-  return c->nranks == 1 ? ncclSuccess : compare_peers(c);
+  TT_TRY(c->nranks == 1 ? ncclSuccess : compare_peers(c));
+  tt_comm_ras_join(c);
+  return ncclSuccess;
 }
 
 static bool init_same_process(const tt_peer *a, const tt_peer *b)
@@ -226,6 +238,8 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
                     .mailboxes = boxes,
                     .secret = tt_bootstrap_secret(c->boot),
                     .leader = -1,
+                    .hash = c->hash,
+                    .nranks = c->nranks,
                     .geometry = c->peers[0].geometry};
   for (int i = 0; i < c->nranks; i++) {
     const tt_peer *p = &c->peers[i];
@@ -307,16 +321,20 @@ static tt_endpoint *endpoints_of(const struct ncclComm *c)
   return all;
 }
 
-// The ranks of this machine. NULL: no memory. The caller frees it.
+// All ranks. NULL: no memory. The caller frees it.
 static tt_neighbor *neighbors_of(const struct ncclComm *c)
 {
   tt_neighbor *all = tt_calloc((size_t)c->nranks, sizeof *all);
   for (int i = 0; all != NULL && i < c->nranks; i++) {
-    int place = tt_segment_place(c->segment, i);
-    if (place >= 0) {
-      bool seen = c->peers[i].pid_space != 0 && c->peers[i].pid_space == c->peers[c->rank].pid_space;
-      all[i] = (tt_neighbor){.page = tt_segment_page(c->segment, place), .pid = seen ? c->peers[i].at.proc.pid : 0};
-    }
+    tt_peer *peer = &c->peers[i];
+    int place = c->segment != NULL ? tt_segment_place(c->segment, i) : -1;
+    bool seen = place >= 0 && peer->pid_space != 0 && peer->pid_space == c->peers[c->rank].pid_space;
+    peer->host[sizeof peer->host - 1] = '\0';
+    all[i] = (tt_neighbor){.page = place >= 0 ? tt_segment_page(c->segment, place) : NULL,
+                           .pid = seen ? peer->at.proc.pid : 0,
+                           .number = peer->at.proc.pid,
+                           .cookie = peer->at.proc.cookie,
+                           .host = peer->host};
   }
   return all;
 }
@@ -337,11 +355,12 @@ static ncclResult_t port_step(init *in)
   p->device = c->device;
   p->crowded = c->machine.crowded;
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
-  p->neighbors = c->segment != NULL ? neighbors_of(c) : NULL;
+  p->life = c->segment != NULL ? tt_segment_life(c->segment) : -1;
+  p->neighbors = c->nranks > 1 ? neighbors_of(c) : NULL;
   p->links = tt_calloc((size_t)c->nranks + TT_COLLNET_HEADS, sizeof *p->links);
   c->plans.flows = tt_calloc(2 * (size_t)c->nranks, sizeof *c->plans.flows);
-  bool near = c->segment == NULL || p->neighbors != NULL;
-  if (!near || p->links == NULL || c->plans.flows == NULL || c->wiring.ranks == NULL) {
+  bool alone = c->nranks == 1;
+  if ((!alone && p->neighbors == NULL) || p->links == NULL || c->plans.flows == NULL || c->wiring.ranks == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for the connections to %d ranks", c->rank, c->nranks);
   }
   const tt_port_env env = {.ranks = c->machine.ranks_on_cores,
@@ -349,6 +368,12 @@ static ncclResult_t port_step(init *in)
                            .reads = c->machine.local_ranks > 1 && !c->machine.all_local};
   TT_TRY(p->row->open(p, &env));
   atomic_store_explicit(&p->page->state, TT_RANK_RUNNING, memory_order_release);
+  return ncclSuccess;
+}
+
+static ncclResult_t recorder_step(init *in)
+{
+  tt_comm_flight_open(in->comm);
   return ncclSuccess;
 }
 
@@ -385,6 +410,10 @@ static ncclResult_t choice_step(init *in)
   if (!c->network.needed) {
     tt_net_close(c->network.ops);
     c->network.ops = NULL;
+  } else if (tt_crypt_is_on() && !c->network.ops->encrypts) {
+    tt_advise("ncclSetEncryption gave a key, but network %s does not encrypt: what it sends between machines can be "
+              "read and changed on the way. Only NCCL_NET=Socket encrypts",
+              c->network.ops->name);
   }
   return ncclSuccess;
 }
@@ -456,6 +485,7 @@ static ncclResult_t network_step(init *in)
                       .hash = c->hash,
                       .key = net_key(c),
                       .port = &c->port,
+                      .ring = c->boot,
                       .net = c->network.ops,
                       .node = c->layout->node_of[c->rank],
                       .place = c->layout->index_of[c->rank],
@@ -652,6 +682,7 @@ static const init_step steps[] = {
     {"layout", layout_step, layout_undo},
     {"segment", segment_step, segment_undo},
     {"port", port_step, port_undo},
+    {"flight recorder", recorder_step, tt_comm_flight_close},
     {"choice of a network", choice_step, choice_undo},
     {"topology", topology_step, topology_undo},
     {"profilers", profilers_step, profilers_undo},
@@ -665,6 +696,7 @@ static const init_step steps[] = {
 
 static void undo(struct ncclComm *comm, int from)
 {
+  tt_comm_ras_leave(comm); // it reads what the steps have made
   for (int i = from; i >= 0; i--) {
     if (steps[i].undo != NULL) {
       steps[i].undo(comm);
@@ -709,33 +741,6 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
   tt_comm_log_memory(comm);
   atomic_store(&comm->state, TT_COMM_READY);
   return ncclSuccess;
-}
-
-ncclResult_t tt_comm_split(struct ncclComm *c, const tt_init_args *args)
-{
-  struct ncclComm *parent = args->parent;
-  int n = parent->nranks, me = parent->rank, place = 0, count = 0;
-  const tt_split_choice mine = {.color = args->color, .key = args->key, .rank = me};
-  tt_split_choice *all = NULL;
-  int *members;
-  ncclResult_t res = ncclSuccess;
-  TT_TRY(TT_NEW(members, n, "ncclCommSplit on rank %d: no memory for %d ranks", me, n));
-  tt_bootstrap_watch(parent->boot, &c->port.abort_flag, "ncclCommSplit");
-  TT_TRY_GOTO(tt_comm_exchange(parent, &mine, sizeof mine, &all), res);
-  if (args->color != NCCL_SPLIT_NOCOLOR) {
-    count = tt_ranks_members(all, n, me, members, &place);
-  }
-  // The ring of the child is made over the parent's, so ranks of no group take part too.
-  TT_TRY_GOTO(tt_bootstrap_split(parent->boot, members, count, ++parent->splits.n, &c->port.abort_flag, &c->boot), res);
-  if (count > 0) {
-    tt_init_args child = {.nranks = count, .rank = place, .device = parent->device};
-    res = tt_comm_init(c, &child);
-  }
-fail:
-  tt_bootstrap_watch(parent->boot, NULL, NULL);
-  tt_free(all);
-  tt_free(members);
-  return res;
 }
 
 void tt_comm_take_down(struct ncclComm *comm)

@@ -1,4 +1,4 @@
-// init.h: creates, splits and ends communicators: a table of steps {name, run, undo} (init.c), memory of handles
+// init.h: creates and ends communicators: a table of steps {name, run, undo} (init.c), memory of handles
 // (pool.c).
 #pragma once
 #include "device/device.h"
@@ -7,20 +7,31 @@
 // Makes a zeroed communicator of a rank on such a device, at an address that was never used for one, state
 // TT_COMM_STARTING. Errors: ncclSystemError.
 ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out);
-// Runs the init steps; on failure undoes them in reverse order. `parent` NULL: by unique id.
+
+// How a communicator comes to life.
+typedef enum {
+  TT_BY_ID,
+  TT_BY_SPLIT,
+  TT_BY_SHRINK,
+  TT_BY_GROW, // an existing rank; a new one comes by the id
+} tt_origin;
+
 typedef struct tt_init_args {
+  tt_origin origin;
   ncclUniqueId id;
   const ncclUniqueId *ids; // nids > 1: all of them, in place of id; they live as long as the job
   int nids;
   int nranks, rank, device;
-  struct ncclComm *parent;
-  int color, key;
+  struct ncclComm *parent; // NULL: by unique id
+  int color, key;          // of a split
+  const int *members;      // of a shrink: the parent's ranks that survive, in ascending order
+  int nmembers;            // 0: it is no shrink
+  bool has_id;             // in a grow: this rank brings the id
 } tt_init_args;
+// Runs the init steps; on failure undoes them in reverse order.
 ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args);
 // Writes rank, number of ranks and device into a new communicator. tt_comm_init does it where it was not done before.
 void tt_comm_name(struct ncclComm *comm, const tt_init_args *args);
-// As a member of a split: decides with the parent's other ranks. With NCCL_SPLIT_NOCOLOR `comm` stays as it was.
-ncclResult_t tt_comm_split(struct ncclComm *comm, const tt_init_args *args);
 
 // Tells peers that still wait for this rank that it is gone. After a failure they have learned it already.
 void tt_comm_announce_gone(struct ncclComm *comm);

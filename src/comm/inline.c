@@ -20,7 +20,7 @@ static inline bool nothing_queued(const struct ncclComm *comm, cudaStream_t stre
          atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 
-// May the task be run now, before everything that is queued later? Asked after is_free: between the two the
+// May the collective be run now, before everything that is queued later? Asked after is_free: between the two the
 // communicator may be stopped.
 static inline bool may_run_inline(const tt_task *t)
 {
@@ -63,33 +63,37 @@ static inline bool may_yield(const struct ncclComm *comm, tt_func func)
          (func != TT_FUNC_ALLREDUCE || !comm->machine.all_local || comm->machine.per_core >= MANY_PER_CORE);
 }
 
-// Runs what can be run of a task that has a program. Returns whether nothing is left. `silent`: peers that sleep are
-// told by the caller.
-static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool silent)
+// Runs what can be run of a task that has a program. Returns whether nothing is left. `message`: it is one; peers that
+// sleep are told by the caller, which has read the clock.
+static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool message, uint64_t now)
 {
   struct ncclComm *comm = t->comm;
   tt_decision *d = t->decision;
-  const tt_program *p = d->program;
-  bool numbered = t->func < TT_FUNC_SEND;
-  uint32_t seq = !numbered ? 0 : tt_comm_next(comm);
-  tt_program_call c = {.buffers = {(char *)t->in, t->out, p->scratch},
-                       .sig = p->sig | (uint64_t)seq << 32,
-                       .sig_count = p->sig_count,
-                       .silent = silent};
-  tt_page_show(comm->port.page, c.sig, c.sig_count);
+  tt_program *p = d->program;
+  uint32_t seq = message ? 0 : tt_comm_next(comm);
+  uint64_t sig = p->sig | (uint64_t)seq << 32;
+  tt_page_show_at(comm->port.page, message ? 0 : tt_shown_at_number(seq), sig, p->call.sig_count);
+  p->call.buffers[TT_IN] = (char *)t->in;
+  p->call.buffers[TT_OUT] = t->out;
+  p->call.sig = sig;
+  p->call.silent = message;
   t->begun = d->used = true;
-  t->over = tt_program_run(&comm->port, p, &c, looks, &t->state);
-  if (t->over && numbered) {
-    comm->counts.sequence = seq;
-    comm->counts.calls[t->func]++;
+  t->over = tt_program_run(&comm->port, p, &p->call, looks, &t->state);
+  if (!t->over) {
+    return false;
   }
-  return t->over;
+  if (!message) {
+    __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
+    tt_comm_count(&comm->counts.calls[t->func]);
+  }
+  tt_flight_add(&comm->port.flight, t->kind, t->count, t->stream, comm->counts.sequence, message ? now : tt_ticks());
+  return true;
 }
 
 static bool run_again(void *arg)
 {
   tt_task *t = arg;
-  return run_program_of(t, looks_per_yield(t->comm), false);
+  return run_program_of(t, looks_per_yield(t->comm), false, 0);
 }
 
 bool tt_comm_run(tt_task *t, unsigned looks)
@@ -98,7 +102,7 @@ bool tt_comm_run(tt_task *t, unsigned looks)
   if (tt_task_program(t) == NULL || !(t->begun || (nothing_queued(comm, t->stream) && may_run_inline(t)))) {
     return false;
   }
-  return run_program_of(t, comm->machine.crowded ? 0 : looks, false) ||
+  return run_program_of(t, comm->machine.crowded ? 0 : looks, false, 0) ||
          (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_yield(comm, t->func) &&
           run_yielding(comm, t->stream, run_again, t));
 }
@@ -106,20 +110,21 @@ bool tt_comm_run(tt_task *t, unsigned looks)
 // The task's program, which is decided if it is new. NULL: it has none; *res: or that has failed.
 static __attribute__((noinline)) const tt_program *new_program(tt_task *t, ncclResult_t *res)
 {
-  if (t->count > 0 && !t->comm->tuned && !tt_task_is_decided(t)) {
+  if (t->count > 0 && !tt_task_is_decided(t)) {
     *res = tt_comm_decide(t->comm, t, 0);
   }
   return tt_task_program(t);
 }
 
-// Have they programs, different communicators, and streams that do not order each other? *res: deciding one that is new
-// has failed.
+// Have they programs without asking a tuner, different communicators, and streams that do not order each other? *res:
+// deciding one that is new has failed.
 static bool are_apart(tt_task *tasks, size_t n, ncclResult_t *res)
 {
   const void *queues[TOGETHER];
   for (size_t i = 0; i < n; i++) {
     tt_task *t = &tasks[i];
-    if (t->func >= TT_FUNC_SEND || (TT_UNLIKELY(tt_task_program(t) == NULL) && new_program(t, res) == NULL)) {
+    if (t->func >= TT_FUNC_SEND || t->comm->tuned ||
+        (TT_UNLIKELY(tt_task_program(t) == NULL) && new_program(t, res) == NULL)) {
       return false;
     }
     queues[i] = t->comm->port.shortcut->queue(t->stream, t->comm->device);
@@ -135,11 +140,12 @@ static bool are_apart(tt_task *tasks, size_t n, ncclResult_t *res)
   return true;
 }
 
-ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n)
+ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n, bool *all)
 {
   ncclResult_t res = ncclSuccess;
+  size_t left = n;
   bool moved = n <= TOGETHER && tasks->comm != tasks[n - 1].comm && are_apart(tasks, n, &res);
-  for (size_t left = n; moved && left > 0;) {
+  while (moved && left > 0) {
     moved = false;
     for (tt_task *t = tasks; t < tasks + n; t++) {
       tt_program_state before = t->state;
@@ -150,6 +156,7 @@ ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n)
       }
     }
   }
+  *all = left == 0;
   return res;
 }
 
@@ -162,6 +169,7 @@ enum { RINGS_MESSAGES = 8, RINGS_BYTES = 4096 };
 typedef struct pending_rings {
   const tt_program *programs[RINGS_MESSAGES]; // of messages in a row that are alike once
   int nprograms, messages;
+  uint64_t now; // when the messages were begun, by tt_ticks
 } pending_rings;
 
 static void ring_pending(struct ncclComm *comm, pending_rings *u)
@@ -177,7 +185,7 @@ static inline bool run_message(tt_task *t, unsigned looks, pending_rings *u)
 {
   const tt_program *q = t->decision->program;
   tt_program_state before = t->state;
-  bool over = run_program_of(t, looks, true), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
+  bool over = run_program_of(t, looks, true, u->now), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
   if (moved && (u->nprograms == 0 || u->programs[u->nprograms - 1] != q)) {
     u->programs[u->nprograms++] = q;
   }
@@ -194,7 +202,8 @@ static int run_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsig
   int left = 0;
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func == func && t->count > 0 && !t->over) {
-      may = may && tt_task_program(t) != NULL && may_run_inline(t) && run_message(t, looks, u);
+      may = may && tt_task_program(t) != NULL && tt_port_status(&t->comm->port) == ncclSuccess &&
+            run_message(t, looks, u);
       left += !may;
     }
   }
@@ -205,6 +214,7 @@ static int run_direction(tt_task *tasks, size_t n, tt_func func, bool may, unsig
 typedef struct messages {
   tt_task *tasks;
   size_t n;
+  unsigned directions; // 1 << TT_FUNC_SEND, 1 << TT_FUNC_RECV: there are such
   bool may;
   unsigned looks;
   int left;
@@ -215,8 +225,14 @@ static bool run_messages(void *arg)
   messages *m = arg;
   pending_rings u;
   u.nprograms = u.messages = 0;
-  m->left = run_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u); // first, because peers wait for them
-  m->left += run_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
+  u.now = m->may ? tt_ticks() : 0;
+  m->left = 0;
+  if (m->directions & 1u << TT_FUNC_SEND) { // first, because peers wait for them
+    m->left += run_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u);
+  }
+  if (m->directions & 1u << TT_FUNC_RECV) {
+    m->left += run_direction(m->tasks, m->n, TT_FUNC_RECV, m->may, m->looks, &u);
+  }
   ring_pending(m->tasks->comm, &u);
   return m->left == 0;
 }
@@ -225,10 +241,12 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
 {
   struct ncclComm *comm = tasks->comm;
   const tt_task *first = NULL;
+  unsigned directions = 0;
   bool alike = true; // on one stream, and profilers watch none
   for (tt_task *t = tasks; t < tasks + n; t++) {
     if (t->func >= TT_FUNC_SEND && t->count > 0) {
       first = first == NULL ? t : first;
+      directions |= 1u << t->func;
       alike = alike && t->stream == first->stream && t->events == NULL;
       if (TT_UNLIKELY(!tt_task_is_decided(t))) {
         // Before any is run: a program that goes for another one's has no peer to be told of.
@@ -236,7 +254,7 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
       }
     }
   }
-  messages m = {.tasks = tasks, .n = n, .looks = comm->machine.crowded ? 0 : looks};
+  messages m = {.tasks = tasks, .n = n, .directions = directions, .looks = comm->machine.crowded ? 0 : looks};
   m.may = first != NULL && alike && comm->port.shortcut != NULL && nothing_queued(comm, first->stream);
   if (!run_messages(&m) && m.may && looks > 0 && may_yield(comm, TT_FUNC_SEND)) {
     m.looks = looks_per_yield(comm);

@@ -10,8 +10,8 @@
 // thread.
 bool tt_comm_run(tt_task *t, unsigned looks);
 // The same for tasks of one group, if they are of different communicators on different streams: they may wait for each
-// other. Errors: those of tt_comm_decide; then none has begun.
-ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n);
+// other. *all: nothing is left of any. Errors: those of tt_comm_decide; then none has begun.
+ncclResult_t tt_comm_run_together(tt_task *tasks, size_t n, bool *all);
 // The messages among a communicator's tasks of one group: decides them, then, if all are on one stream, runs each as
 // above, in the order of their directions. `looks` may be 0. *left: how many are not over. Errors: those of
 // tt_comm_decide; then none has begun.

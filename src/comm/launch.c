@@ -9,6 +9,7 @@
 #include "comm/comm.h"
 #include "comm/decide.h"
 #include "comm/inline.h"
+#include "comm/options.h"
 #include "comm/profile.h"
 #include "comm/schedules.h"
 #include "comm/task.h"
@@ -98,10 +99,11 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
   }
   p->ticket = comm->plans.issued++;
   p->work.takes_us = 0;
+  p->stall_error_ms = 0;
   p->watch = NULL;
   p->started = false;
   p->stage_bytes = 0;
-  p->ncalls = p->nlanes = 0;
+  p->ncalls = p->nlanes = p->recorded = 0;
   p->turns = NULL;
   p->turns_end = &p->turns;
   *out = p;
@@ -294,8 +296,8 @@ static __attribute__((noinline)) ncclResult_t add_channels(struct ncclComm *comm
   return ncclSuccess;
 }
 
-// What a call needs whose schedule is interpreted.
-static void prepare_schedule(struct ncclComm *comm, const tt_plan *p, const tt_task *t, tt_call *c)
+// What a call needs that has no program.
+static void prepare_call(struct ncclComm *comm, const tt_plan *p, const tt_task *t, tt_call *c)
 {
   const tt_decision *d = t->decision;
   const tt_schedule *s = d->cached->sched;
@@ -311,23 +313,15 @@ static void prepare_schedule(struct ncclComm *comm, const tt_plan *p, const tt_t
   }
 }
 
-// Adds the lanes of an operation that has been decided: they run what is left of its program, or interpret the
-// schedule. Those of one `flow` (NULL: no message) run one after the other.
-static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_task *t, tt_lane **flow)
+// Adds the lanes of an operation without a program: they resolve their steps themselves.
+static __attribute__((noinline)) ncclResult_t add_resolving(struct ncclComm *comm, tt_plan *p, tt_call *c,
+                                                            const tt_task *t, tt_lane **flow)
 {
   const tt_decision *d = t->decision;
-  for (int i = 0; d->program != NULL && i < d->program->nstrands; i++) {
-    tt_lane *l = &p->lanes[p->nlanes++];
-    tt_lane_resume(l, d->program, i, c, t->state.steps[i]);
-    launch_add_lane(p, l, flow);
-  }
-  if (d->program != NULL) {
-    return ncclSuccess;
-  }
   if (TT_UNLIKELY(t->begun)) { // another one's decision took its place, and there was no memory for its program
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
   }
-  prepare_schedule(comm, p, t, c);
+  prepare_call(comm, p, t, c);
   if (TT_UNLIKELY(d->choice.channels > 1)) {
     return add_channels(comm, p, c, d);
   }
@@ -341,6 +335,22 @@ static ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, con
   return launch_add_part(comm, p, c, &part);
 }
 
+// Adds the lanes of an operation that has been decided: they run what is left of its program, if it has one. Those of
+// one `flow` (NULL: no message) run one after the other.
+static inline ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_task *t, tt_lane **flow)
+{
+  const tt_program *q = t->decision->program;
+  if (q == NULL) {
+    return add_resolving(comm, p, c, t, flow);
+  }
+  for (int i = 0; i < q->nstrands; i++) {
+    tt_lane *l = &p->lanes[p->nlanes++];
+    tt_lane_resume(l, q, i, c, t->state.steps[i]);
+    launch_add_lane(p, l, flow);
+  }
+  return ncclSuccess;
+}
+
 size_t tt_task_bytes(const tt_task *t)
 {
   tt_func f = t->func;
@@ -349,11 +359,11 @@ size_t tt_task_bytes(const tt_task *t)
   return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
 }
 
-// What was chosen goes with the messages, in case another rank's plugin chooses something else.
-static void mark_choice(tt_call *call, const tt_choice *c)
+// The flight recorder has the operation from now on, as one of the plan's.
+static void launch_record(struct ncclComm *comm, tt_plan *p, const tt_task *t, uint64_t now)
 {
-  uint64_t parts[] = {(uint64_t)c->algo, (uint64_t)c->proto, c->chunk, (uint64_t)c->channels};
-  call->sig_count = tt_sig_count_mark(call->sig_count, tt_hash(parts, sizeof parts, 12), c->decided);
+  uint64_t n = tt_flight_queue(&comm->port.flight, t->kind, t->count, t->stream, comm->counts.sequence, now);
+  p->record = p->recorded++ == 0 ? n : p->record;
 }
 
 // Adds an operation to the plan's last call. `flow`: as in add_lanes. `l` NULL: profilers are not told.
@@ -392,8 +402,22 @@ static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events
   return ncclSuccess;
 }
 
-// Launches a collective that tt_comm_run has not run, or not to its end. One that is decided only now is run first, if
-// it can be.
+// What the call's options say of its plan.
+static void apply_options(tt_plan *p, const tt_task *t, tt_call *c)
+{
+  const tt_call_options *o = tt_task_options(t);
+  tt_call_mark(t, &t->decision->choice, c);
+  p->stall_error_ms = o != NULL ? o->stall_error_ms : 0;
+}
+
+// The task's decision. One that has begun has it, unless another one's took its place.
+static inline ncclResult_t launch_decide(struct ncclComm *comm, tt_task *t, size_t ops)
+{
+  return t->begun && tt_task_is_decided(t) ? ncclSuccess : tt_comm_decide(comm, t, ops);
+}
+
+// Launches a collective that tt_comm_run has not run, or not to its end. One that is decided only now, as all are which
+// a tuner is asked about, is run first, if it can be.
 static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm *comm, tt_task *t, size_t ops,
                                                                 unsigned looks)
 {
@@ -403,18 +427,19 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   tt_plan *p;
   // A wrong one is found before anything is sent.
   TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream));
-  TT_TRY(tt_comm_decide(comm, t, ops));
-  if (!decided && tt_comm_run(t, looks)) {
+  TT_TRY(launch_decide(comm, t, ops));
+  if ((!decided || comm->tuned) && tt_comm_run(t, looks)) {
     return ncclSuccess;
   }
   const tt_decision *d = t->decision;
-  uint32_t seq = comm->counts.sequence = tt_comm_next(comm);
+  uint32_t seq = tt_comm_next(comm);
+  __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
   TT_TRY(plan_get(comm, 1, d->lanes, staged ? tt_task_bytes(t) : (size_t)d->ntmp * d->choice.chunk, &p));
   tt_call *c = &p->calls[p->ncalls++];
   tt_call_fill(t, seq, c);
-  comm->counts.calls[t->func]++;
-  if (TT_UNLIKELY(comm->tuned)) {
-    mark_choice(c, &d->choice);
+  tt_comm_count(&comm->counts.calls[t->func]);
+  if (TT_UNLIKELY(comm->tuned || tt_kind_options(t->kind) != 0)) {
+    apply_options(p, t, c);
   }
   c->tmp = p->scratch;
   if (staged) {
@@ -422,6 +447,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
     p->stage_bytes = tt_task_bytes(t);
     c->in = p->scratch;
   }
+  launch_record(comm, p, t, tt_ticks());
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
   }
@@ -460,10 +486,12 @@ static bool is_open_message(const tt_task *t)
 
 static ncclResult_t add_messages(struct ncclComm *comm, tt_plan *p, tt_task *tasks, size_t n, tt_launch_events *l)
 {
+  const uint64_t now = tt_ticks();
   for (size_t i = 0; i < n; i++) {
     if (is_open_message(&tasks[i])) {
-      TT_TRY(tt_comm_decide(comm, &tasks[i], 0));
+      TT_TRY(launch_decide(comm, &tasks[i], 0));
       tt_call_fill(&tasks[i], 0, &p->calls[p->ncalls++]);
+      launch_record(comm, p, &tasks[i], now);
       TT_TRY(add_operation(comm, p, &tasks[i], flow_of(comm, &tasks[i]), l));
     }
   }
@@ -507,21 +535,28 @@ static size_t count_collectives(const tt_task *tasks, size_t n)
   return collectives;
 }
 
+// Launches a collective, unless it is over. `collectives`: of the group; not looked at where no tuner is asked.
+static __attribute__((noinline)) ncclResult_t launch_task(struct ncclComm *comm, tt_task *t, size_t collectives,
+                                                          unsigned looks)
+{
+  if (t->count == 0 || t->over || (!t->begun && !comm->tuned && TT_LIKELY(tt_comm_run(t, looks)))) {
+    return ncclSuccess;
+  }
+  ncclResult_t res = launch_collective(comm, t, collectives, looks);
+  return TT_LIKELY(res == ncclSuccess) ? res : tt_comm_run_failed(comm, t, 1, res);
+}
+
 // Launches the collectives among the tasks. Returns at the first failure; *messages: are there any?
 static inline ncclResult_t launch_collectives(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks,
                                               bool *messages)
 {
-  size_t collectives = 0; // 0: not counted
+  size_t collectives = comm->tuned ? count_collectives(tasks, n) : 0;
   for (size_t i = 0; i < n; i++) {
     tt_task *t = &tasks[i];
     if (tt_func_is_message(t->func)) {
       *messages |= is_open_message(t);
-    } else if (t->count > 0 && !t->over && (t->begun || !tt_comm_run(t, looks))) {
-      collectives = comm->tuned && collectives == 0 ? count_collectives(tasks, n) : collectives;
-      ncclResult_t res = launch_collective(comm, t, collectives, looks);
-      if (TT_UNLIKELY(res != ncclSuccess)) {
-        return tt_comm_run_failed(comm, t, 1, res);
-      }
+    } else {
+      TT_TRY(launch_task(comm, t, collectives, looks));
     }
   }
   return ncclSuccess;
@@ -553,5 +588,9 @@ static __attribute__((noinline)) ncclResult_t launch_or_capture(struct ncclComm 
 
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
-  return tt_capturing() ? launch_or_capture(comm, tasks, n, looks) : launch_plan(comm, tasks, n, looks);
+  if (tt_capturing()) {
+    return launch_or_capture(comm, tasks, n, looks);
+  }
+  return n == 1 && !tt_func_is_message(tasks->func) ? launch_task(comm, tasks, 1, looks)
+                                                    : launch_plan(comm, tasks, n, looks);
 }

@@ -7,12 +7,13 @@
 #include "base/result.h"
 #include "comm/comm.h"
 #include "comm/decide.h"
+#include "comm/family.h"
 #include "comm/init.h"
 #include "comm/launch.h"
+#include "comm/one_sided.h"
 #include "comm/register.h"
 #include "comm/schedules.h"
 
-#define ABORT_TRIES 1000 // looks at the streams before an aborted communicator is left to the worker
 // 2 MiB of address space, which the C library maps: no page is touched before its place is taken.
 #define BLOCK_PLACES 256
 
@@ -43,11 +44,19 @@ static size_t place_size(void)
   return TT_ROUND_UP(sizeof(struct ncclComm), page_size());
 }
 
-// A zeroed place; NULL: no memory. Communicators begin at different cache lines of their pages, lest all use the same
-// sets of a cache.
-static struct ncclComm *pool_take_place(void)
+// The place with this number, which is in the block. Communicators begin at different cache lines of their pages, lest
+// all use the same sets of a cache.
+static struct ncclComm *place_at(block *b, unsigned number)
 {
   size_t size = place_size(), lines = (size - sizeof(struct ncclComm)) / TT_CACHE_LINE + 1;
+  uintptr_t first = TT_ROUND_UP((uintptr_t)b->places, page_size());
+  return (struct ncclComm *)(first + number % BLOCK_PLACES * size + number % lines * TT_CACHE_LINE);
+}
+
+// A zeroed place; NULL: no memory.
+static struct ncclComm *pool_take_place(void)
+{
+  size_t size = place_size();
   if (used % BLOCK_PLACES == 0) {
     block *b = tt_calloc(1, sizeof *b + (BLOCK_PLACES + 1) * size);
     if (b == NULL) {
@@ -56,10 +65,7 @@ static struct ncclComm *pool_take_place(void)
     b->before = newest;
     newest = b;
   }
-  uintptr_t first = TT_ROUND_UP((uintptr_t)newest->places, page_size());
-  uintptr_t place = first + used % BLOCK_PLACES * size + used % lines * TT_CACHE_LINE;
-  used++;
-  return (struct ncclComm *)place;
+  return place_at(newest, used++);
 }
 
 // Locked memory cannot be given back, and stays.
@@ -67,6 +73,37 @@ static void leave_place(struct ncclComm *comm)
 {
   uintptr_t place = (uintptr_t)comm / page_size() * page_size();
   (void)madvise((void *)place, place_size(), MADV_DONTNEED);
+}
+
+// The process exits, and its communicators have not been destroyed: their peers shall see that it was not killed.
+// Other threads may still use them, or end them.
+static void mark_exit(struct ncclComm *c)
+{
+  if (atomic_load(&c->magic) != TT_COMM_MAGIC) {
+    return; // its memory stays untouched
+  }
+  atomic_fetch_add(&c->lookers, 1);
+  if (atomic_load(&c->magic) == TT_COMM_MAGIC && c->generation == tt_proc_generation &&
+      atomic_load(&c->state) == TT_COMM_READY) {
+    atomic_store_explicit(&c->port.page->exits, 1, memory_order_release);
+    tt_bootstrap_exit(c->boot);
+  }
+  atomic_fetch_sub(&c->lookers, 1);
+}
+
+__attribute__((destructor)) static void pool_at_exit(void)
+{
+  if (pthread_mutex_trylock(&pool_lock) != 0) {
+    return;
+  }
+  unsigned i = used;
+  for (block *b = newest; b != NULL; b = b->before) {
+    do {
+      i--;
+      mark_exit(place_at(b, i));
+    } while (i % BLOCK_PLACES != 0);
+  }
+  pthread_mutex_unlock(&pool_lock);
 }
 
 ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out)
@@ -100,21 +137,15 @@ static bool bury(tt_deferred *d)
 
 void tt_comm_free_aborted(struct ncclComm *comm)
 {
-  const tt_device_ops *row = comm->port.row;
   atomic_store(&comm->magic, 0);
+  tt_family_leave(comm);
   tt_comm_expel(comm);
-  for (int i = 0; i < ABORT_TRIES && tt_comm_outstanding(comm) != 0; i++) {
-    row->progress();
-    sched_yield();
-  }
-  if (tt_comm_outstanding(comm) !=
-      0) { // another thread may still be in one: its buffers are the user's as soon as this returns
-    row->settle();
-  }
+  tt_comm_drop_plans(comm); // the buffers are the user's as soon as this returns
   if (tt_comm_outstanding(comm) !=
       0) { // plans behind work of others in streams, which have not begun; or a thread is just taking one back
     comm->grave.run = bury;
-    row->defer(&comm->grave);
+    atomic_store(&comm->ending, false);
+    comm->port.row->defer(&comm->grave);
   } else {
     tt_comm_free(comm);
   }
@@ -123,16 +154,20 @@ void tt_comm_free_aborted(struct ncclComm *comm)
 void tt_comm_free(struct ncclComm *comm)
 {
   atomic_store(&comm->magic, 0);
+  tt_family_leave(comm);
+  tt_comm_await_lookers(comm);
   tt_comm_announce_gone(comm);
   while (tt_comm_outstanding(comm) != 0) {
     comm->port.row->progress();
     sched_yield(); // plans that a helper is completing right now
   }
+  tt_rma_free(comm);
   tt_comm_free_plans(comm);
   tt_comm_free_decisions(comm);
   tt_comm_free_schedules(comm);
   tt_comm_take_down(comm);
   tt_comm_free_registrations(comm);
   tt_free(comm->userops.ops);
+  atomic_store(&comm->ending, false);
   leave_place(comm);
 }

@@ -11,8 +11,8 @@
 
 typedef struct channel_event {
   tt_stamp stamp;
-  tt_prof_event event;
-  bool reported; // its start
+  tt_prof_event event; // its KernelCh
+  bool reported;       // its start
 } channel_event;
 
 struct tt_task_events {
@@ -73,6 +73,7 @@ static void start_call(const tt_task *t, tt_task_events *e, bool captured)
     d.p2pApi.datatype = tt_type_name((int)t->type);
     d.p2pApi.stream = t->stream;
     d.p2pApi.graphCaptured = captured;
+    d.p2pApi.userTag = t->user_tag;
   } else {
     d.collApi.func = tt_func_name(t->func);
     d.collApi.count = t->count;
@@ -80,6 +81,7 @@ static void start_call(const tt_task *t, tt_task_events *e, bool captured)
     d.collApi.root = t->root;
     d.collApi.stream = t->stream;
     d.collApi.graphCaptured = captured;
+    d.collApi.userTag = t->user_tag;
   }
   tt_profilers_start(e->profilers, &d, &e->group, NULL, &e->api);
 }
@@ -163,6 +165,7 @@ static void start_plan_group(tt_launch_events *l, const tt_task_events *e)
 
 static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_decision *d)
 {
+  const tt_algorithm *a = &tt_algorithms(NULL)[d->choice.algo];
   tt_prof_descr descr = {.type = ncclProfileColl,
                          .coll = {.seqNumber = l->comm->counts.calls[t->func] - 1,
                                   .func = tt_func_name(t->func),
@@ -173,8 +176,10 @@ static void start_coll(const tt_launch_events *l, const tt_task *t, const tt_dec
                                   .datatype = tt_type_name((int)t->type),
                                   .nChannels = (uint8_t)d->choice.channels,
                                   .nWarps = 1,
-                                  .algo = tt_algorithms(NULL)[d->choice.algo].id,
-                                  .proto = proto_text(d->choice.proto)}};
+                                  .algo = a->id,
+                                  .proto = proto_text(d->choice.proto),
+                                  .kernelVariant = a->variants[d->choice.proto == TT_LL],
+                                  .userTag = t->user_tag}};
   tt_profilers_start(l->comm->profiling.profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }
 
@@ -187,7 +192,8 @@ static void start_p2p(const tt_launch_events *l, const tt_task *t)
                                  .count = t->count,
                                  .datatype = tt_type_name((int)t->type),
                                  .peer = t->root,
-                                 .nChannels = 1}};
+                                 .nChannels = 1,
+                                 .userTag = t->user_tag}};
   tt_profilers_start(l->comm->profiling.profilers, &descr, &t->events->api, &l->group, &t->events->op);
 }
 
@@ -217,11 +223,13 @@ void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_d
 {
   tt_task_events *e = c->event;
   const tt_cached *cached = d->cached;
+  bool phases = e != NULL && tt_profilers_want(e->profilers, ncclProfileKernelPhase);
   for (int i = first, channel = 0, strand = 0; i < l->plan->nlanes; i++) {
     tt_lane *lane = &l->plan->lanes[i];
     lane->stamp = e != NULL && e->channels != NULL ? &e->channels[channel].stamp : NULL;
     if (lane->stamp != NULL) {
       lane->stamp->lanes += !lane->done;
+      lane->stamp->phases = phases;
       lane->stamp->owner = c->event;
     }
     lane->reported = NULL;
@@ -277,12 +285,37 @@ static void start_channels(tt_task_events *e)
   }
 }
 
+static void tell_phase(tt_task_events *e, const channel_event *c, const tt_prof_descr *phase, uint64_t stop)
+{
+  const tt_prof_args args = {.kernelCh = {.pTimer = stop}};
+  tt_prof_descr d = *phase;
+  tt_prof_event event;
+  tt_profilers_start(e->profilers, &d, &c->event, NULL, &event);
+  tt_profilers_state(e->profilers, &event, ncclProfilerKernelPhaseStop, &args);
+  tt_profilers_stop(e->profilers, &event);
+}
+
+// NCCL's phases, as far as a channel has had them, when it is over. In between it waits and computes in turns.
+static void tell_phases(tt_task_events *e, const channel_event *c, uint8_t channel)
+{
+  static const char *const names[] = {"initial_sync", "compute", "final_sync"};
+  const tt_stamp *s = &c->stamp;
+  const uint64_t times[] = {s->start, s->first, s->last, s->stop};
+  for (int i = 0; i < 3 && s->phases && times[i] != 0; i++) {
+    const tt_prof_descr d = {
+        .type = ncclProfileKernelPhase,
+        .kernelPhase = {.channelId = channel, .phaseId = (uint8_t)i, .phaseName = names[i], .pTimer = times[i]}};
+    tell_phase(e, c, &d, times[i + 1] != 0 ? times[i + 1] : s->stop);
+  }
+}
+
 static void stop_channels(tt_task_events *e)
 {
   for (int i = 0; i < e->nchannels; i++) {
     channel_event *c = &e->channels[i];
     const tt_prof_args args = {.kernelCh = {.pTimer = c->stamp.stop}};
     if (c->reported) {
+      tell_phases(e, c, (uint8_t)(e->channel + i));
       tt_profilers_state(e->profilers, &c->event, ncclProfilerKernelChStop, &args);
       tt_profilers_stop(e->profilers, &c->event);
     }
@@ -314,6 +347,7 @@ static void stamp_idle(tt_task_events *e, bool started)
     if (s->start == 0 && s->lanes == 0) {
       s->start = first != 0 ? first : tt_now_ns();
       s->stop = last != 0 ? last : s->start;
+      s->phases = false;
     }
   }
 }

@@ -229,22 +229,14 @@ static void message_ends(tt_shm_events *e, row *r)
   }
 }
 
-// How far is the step?
-static stage stage_of(const tt_port *port, const tt_lane *l, const tt_step *step)
+// How far is the lane's next step?
+static stage shm_stage_of(const tt_port *port, tt_lane *l)
 {
-  const tt_ref *r = l->sched->refs + step->src;
-  for (int i = 0; i < step->nsrc; i++) {
-    if (!tt_lane_source_ready(port, l, &r[i])) {
-      return STARTED;
-    }
+  switch (tt_lane_lack_of(port, l)) {
+  case TT_LACKS_SOURCE: return STARTED;
+  case TT_LACKS_ROOM: return THERE;
+  default: return MOVING;
   }
-  r = l->sched->refs + step->dst;
-  for (int i = 0; i < step->ndst; i++) {
-    if (!tt_lane_has_room(port, l, step, &r[i])) {
-      return THERE;
-    }
-  }
-  return MOVING;
 }
 
 static row *shm_row_of(const reported_lane *t, int peer, bool send)
@@ -316,7 +308,7 @@ void tt_shm_step(const tt_plan *p, tt_lane *l, const tt_step *step, size_t bytes
   if (!e->begun) {
     shm_events_begin(e);
   }
-  sources.stage = destinations.stage = taken ? MOVING : stage_of(p->port, l, step);
+  sources.stage = destinations.stage = taken ? MOVING : shm_stage_of(p->port, l);
   tell_side(p->port, l, &sources);
   tell_side(p->port, l, &destinations);
 }

@@ -8,7 +8,7 @@
 #include "transport/transport.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 480
+#define TT_PEER_BYTES 544
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   tt_endpoint at;
@@ -21,12 +21,14 @@ typedef struct tt_peer {
   int32_t cpus;       // how many they are; once all ranks are known: how many the ranks of its machine have together
   int32_t version;    // NCCL_VERSION_CODE
   // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
-  uint64_t algo, proto;     // hashes of NCCL_ALGO and NCCL_PROTO
-  int64_t direct_threshold; // NCCL_HOST_DIRECT_THRESHOLD
-  int64_t net_chunk;        // NCCL_P2P_NET_CHUNKSIZE
-  tt_figures figures;       // rank 0's hold for all
-  tt_limits limits;         // that follow from them, as rank 0 has worked them out; else zeros
-  tt_geometry geometry;     // the same
+  uint64_t algo, proto;               // hashes of NCCL_ALGO and NCCL_PROTO
+  int64_t direct_threshold;           // NCCL_HOST_DIRECT_THRESHOLD
+  int64_t net_chunk;                  // NCCL_P2P_NET_CHUNKSIZE
+  tt_figures figures;                 // rank 0's hold for all
+  tt_limits limits;                   // that follow from them, as rank 0 has worked them out; else zeros
+  tt_geometry geometry;               // the same
+  int32_t job_rank;                   // among all ranks of the job (flight.h)
+  uint16_t rma_contexts, rma_signals; // ncclConfig_t.numRmaCtx, numRmaSig: all ranks must agree; 65535: or more
   // What the topology step makes channels from (comm/topology.h).
   uint32_t sees;                       // 0: a plain host, and nothing else is asked for
   int32_t numa;                        // NUMA node, -1: not known
@@ -35,7 +37,9 @@ typedef struct tt_peer {
   int16_t min_ctas, max_ctas;          // rank 0's hold for all
   uint16_t settings[TT_PEER_SETTINGS]; // hashes of variables; those of the node's first rank hold
   uint64_t view;                       // hash of what says what its machine is like
+  tt_addr ras;                         // where its process's RAS thread listens; family 0: nowhere
   char mailbox[TT_FDBOX_NAME];
+  char host[32]; // name of its machine, as far as there is room; ends with 0
 } tt_peer;
 _Static_assert(sizeof(tt_peer) == TT_PEER_BYTES &&
                    offsetof(tt_peer, view) == offsetof(tt_peer, settings) + 2 * TT_PEER_SETTINGS,

@@ -3,15 +3,20 @@
 
 #include <pthread.h>
 
+#include "base/param.h"
 #include "base/result.h"
 #include "comm/comm.h"
+#include "comm/one_sided.h"
 #include "os/proc.h"
 
 // One buffer the user has registered. Its handle is its address.
 typedef struct registration {
   tt_span buffer, handle; // in the communicator's sets
   tt_span in_process;     // a window's: the handle, in the process's set
+  tt_span as_window;      // a window's: the buffer, in the communicator's set
   bool is_window;         // by ncclCommWindowRegister
+  tt_moved *moved;        // what of it has moved to where peers can map it; NULL: nothing
+  size_t moved_bytes;
   tt_window window;
 } registration;
 
@@ -56,6 +61,30 @@ static registration *find_registration(const struct ncclComm *comm, const void *
   return s == NULL ? NULL : TT_SPAN_OWNER(s, registration, handle);
 }
 
+static void leave_network(struct ncclComm *comm, const registration *r)
+{
+  if (comm->network.proxy != NULL) {
+    tt_proxy_deregister(comm->network.proxy, (void *)r->buffer.start, r->buffer.size);
+  }
+}
+
+// Has peers in other processes map the buffer: of windows what the device has allocated, and where the user wants it
+// all.
+static void map_for_peers(const struct ncclComm *comm, registration *r)
+{
+  const tt_comm_machine *m = &comm->machine;
+  bool ordinary = tt_params_get()->host_register_map, maps = r->is_window ? comm->wiring.can_copy : m->can_read;
+  if (m->shares && !m->all_local && maps && (r->is_window || ordinary)) {
+    r->moved = comm->port.row->map((void *)r->buffer.start, r->buffer.size, ordinary, &r->moved_bytes);
+  }
+}
+
+static void registration_free(const struct ncclComm *comm, registration *r)
+{
+  comm->port.row->unmap(r->moved);
+  tt_free(r);
+}
+
 ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle)
 {
   registration *r;
@@ -63,18 +92,28 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
   *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size},
                       .handle = {.start = (uintptr_t)r, .size = 1},
                       .in_process = {.start = (uintptr_t)r, .size = 1},
+                      .as_window = {.start = (uintptr_t)buff, .size = size},
                       .is_window = window,
-                      .window = {.base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks}};
+                      .window = {.comm = comm, .base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks}};
+  map_for_peers(comm, r);
   ncclResult_t res = comm->network.proxy == NULL ? ncclSuccess : tt_proxy_register(comm->network.proxy, buff, size);
   if (res != ncclSuccess) {
-    tt_free(r);
+    registration_free(comm, r);
+    return res;
+  }
+  res = window ? tt_rma_open_window(comm, &r->window) : ncclSuccess;
+  if (res != ncclSuccess) {
+    leave_network(comm, r);
+    registration_free(comm, r);
     return res;
   }
   tt_spans_add(&comm->registered.buffers, &r->buffer);
   tt_spans_add(&comm->registered.handles, &r->handle);
   if (window) {
+    tt_spans_add(&comm->registered.windows, &r->as_window);
     window_add(r);
   }
+  comm->registered.moved_bytes += r->moved_bytes;
   *handle = r;
   return ncclSuccess;
 }
@@ -84,9 +123,11 @@ static void drop_registration(struct ncclComm *comm, registration *r)
   tt_spans_remove(&comm->registered.buffers, &r->buffer);
   tt_spans_remove(&comm->registered.handles, &r->handle);
   if (r->is_window) {
+    tt_spans_remove(&comm->registered.windows, &r->as_window);
     window_drop(r);
   }
-  tt_free(r);
+  comm->registered.moved_bytes -= r->moved_bytes;
+  registration_free(comm, r);
 }
 
 // The registration with this handle, for a function of windows or of the others. The error names the function that
@@ -117,8 +158,9 @@ ncclResult_t tt_comm_deregister(struct ncclComm *comm, void *handle, bool window
 {
   registration *r = NULL;
   TT_TRY(take_handle(comm, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", handle, window, &r));
-  if (comm->network.proxy != NULL) {
-    tt_proxy_deregister(comm->network.proxy, (void *)r->buffer.start, r->buffer.size);
+  leave_network(comm, r);
+  if (window) {
+    tt_rma_close_window(comm, &r->window);
   }
   drop_registration(comm, r);
   return ncclSuccess;
@@ -134,6 +176,19 @@ ncclResult_t tt_comm_window(const struct ncclComm *comm, const void *handle, voi
   registration *r = NULL;
   TT_TRY(take_handle(comm, "ncclWinGetUserPtr", handle, true, &r));
   *buff = (void *)r->buffer.start;
+  return ncclSuccess;
+}
+
+bool tt_comm_in_window(const struct ncclComm *comm, const void *buff, size_t size)
+{
+  return tt_spans_holder(comm->registered.windows, (uintptr_t)buff, TT_MAX(size, 1)) != NULL;
+}
+
+ncclResult_t tt_comm_window_number(const struct ncclComm *comm, const char *what, const void *handle, uint64_t *number)
+{
+  registration *r = NULL;
+  TT_TRY(take_handle(comm, what, handle, true, &r));
+  *number = r->window.number;
   return ncclSuccess;
 }
 

@@ -262,7 +262,7 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
     return tt_fail(ncclSystemError, "rank %d: no memory for a schedule of %s", comm->rank, tt_func_name(func));
   }
   *c = (tt_cached){.func = func, .algo = algo, .root = root, .channel = channel};
-  ncclResult_t res = a->write(&shape, &c->sched);
+  ncclResult_t res = tt_algorithm_write(a, &shape, &c->sched);
   bool lent = res == ncclSuccess && borrow(comm, c);
   if (res == ncclSuccess && !lent) {
     res = connect_peers(comm, c->sched);

@@ -15,9 +15,9 @@ struct tt_task_events;
 typedef struct tt_task {
   tt_func func;
   ncclDataType_t type;
-  const void *in;
+  const void *in; // apart from `out`: the two are written one by one, and a load of both at once would wait for that
+  size_t count;   // elements of one block, of `type`
   void *out;
-  size_t count; // elements of one block, of `type`
   ncclRedOp_t op;
   int root; // root, or peer of SEND and RECV
   struct ncclComm *comm;
@@ -25,6 +25,7 @@ typedef struct tt_task {
   const void *device_scalar;     // of a user's `op` at the call (tt_op_take): at the launch its handle may be gone
   uint64_t scalar;               // the same
   struct tt_task_events *events; // of profilers; NULL: none (profile.h)
+  uint64_t user_tag;             // ncclCollConfig_t.userProfilerTag; 0: none
   uint32_t place;                // group.c's: where it belongs in the group
   tt_program_state state;        // which steps tt_comm_run has run
   bool begun, over;              // it has been called; all of them
@@ -40,6 +41,20 @@ static inline uint64_t tt_task_kind(tt_func func, ncclDataType_t type, ncclRedOp
   return (uint64_t)func | (uint64_t)TT_MIN((unsigned)type, UINT8_MAX) << 8 |
          (uint64_t)TT_MIN((unsigned)op, (unsigned)ncclNumOps) << 16 |
          (uint64_t)(uint32_t)root << 32; // user-defined operations come and go, and are decided alike
+}
+
+// A kind also has the number of the call's options (options.h); 0: none.
+enum { TT_KIND_OPTIONS_SHIFT = 24, TT_KIND_OPTIONS_MOST = 255 };
+
+static inline unsigned tt_kind_options(uint64_t kind)
+{
+  return (unsigned)(kind >> TT_KIND_OPTIONS_SHIFT) & TT_KIND_OPTIONS_MOST;
+}
+
+static inline uint64_t tt_kind_with_options(uint64_t kind, unsigned number)
+{
+  return (kind & ~((uint64_t)TT_KIND_OPTIONS_MOST << TT_KIND_OPTIONS_SHIFT)) | (uint64_t)number
+                                                                                   << TT_KIND_OPTIONS_SHIFT;
 }
 
 // Bytes of an operation's larger buffer, as the perf programs show them (launch.c).

@@ -487,3 +487,60 @@ ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t byte
   *us = cost.us;
   return ncclSuccess;
 }
+
+void tt_tuning_restrict(const struct ncclComm *comm, tt_func func, bool in_network, tt_selection *s)
+{
+  const tt_algorithm *table = tt_algorithms(NULL);
+  uint32_t usable = 0, through_fifos = 0, protos = comm->tuning->filter.protos[func];
+  for (int i = 0; i < TT_NALGOS; i++) {
+    usable |= tt_tuning_usable(comm, func, i, in_network) ? 1u << i : 0;
+    through_fifos |= table[i].needs == 0 ? 1u << i : 0;
+  }
+  s->ll &= (protos & TT_PROTO_LL) != 0 ? usable : 0;
+  s->simple &= (protos & TT_PROTO_SIMPLE) != 0 ? usable : protos != 0 ? usable & ~through_fifos : 0;
+}
+
+// The first rule of algorithms that holds and is in the set, else the set's first row.
+static int select_by_rule(const tt_func_rules *rules, size_t bytes, uint32_t set)
+{
+  for (const tt_size_range *r = rules->ranges; r < rules->ranges + rules->nalgos; r++) {
+    if (in_range(r, bytes) && (set >> r->result & 1) != 0) {
+      return r->result;
+    }
+  }
+  return __builtin_ctz(set);
+}
+
+// The cheaper of both protocols' best. out->algo stays -1 where the model has nothing to say.
+static ncclResult_t select_by_model(const struct ncclComm *comm, tt_func func, size_t bytes, const tt_selection *s,
+                                    tt_cost_choice *out)
+{
+  tt_cost_choice c;
+  *out = (tt_cost_choice){.algo = -1};
+  for (int i = 0; comm->tuning->cost != NULL && i < 2; i++) {
+    TT_TRY(tt_cost_best(comm->tuning->cost, func, bytes, i == 0 ? s->simple : s->ll,
+                        i == 0 ? TT_PROTO_SIMPLE : TT_PROTO_LL, &c));
+    *out = c.algo >= 0 && (out->algo < 0 || c.us < out->us) ? c : *out;
+  }
+  return ncclSuccess;
+}
+
+ncclResult_t tt_tuning_select(const struct ncclComm *comm, tt_func func, size_t bytes, const tt_selection *s,
+                              tt_choice *out)
+{
+  const tt_func_rules *rules;
+  tt_cost_choice best;
+  TT_TRY(rules_of(comm, func, comm->network.needed, &rules));
+  TT_TRY(select_by_model(comm, func, bytes, s, &best));
+  tt_proto wanted = pick_proto(rules, bytes);
+  bool ll = best.algo >= 0 ? best.proto == TT_LL : wanted != TT_SIMPLE;
+  tt_choice c = {.algo = best.algo};
+  if (best.algo < 0) {
+    c.algo = select_by_rule(rules, bytes, s->ll | s->simple);
+    ll = (s->simple >> c.algo & 1) == 0 || (ll && (s->ll >> c.algo & 1) != 0);
+  }
+  c.proto = !ll ? TT_SIMPLE : wanted == TT_TINY ? TT_TINY : TT_LL;
+  TT_TRY(tt_tuning_take(comm, func, bytes, &c));
+  *out = c;
+  return ncclSuccess;
+}

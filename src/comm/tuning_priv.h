@@ -2,6 +2,7 @@
 #pragma once
 #include "coll/crossing.h"
 #include "coll/select.h"
+#include "coll/selection.h"
 #include "comm/tuning.h"
 #include "comm/tuning_table.h"
 #include "plugin/tuner.h"
@@ -55,6 +56,12 @@ bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row, bool i
 // Completes a collective's choice: c->algo is given, so is c->proto (of no account where the algorithm uses direct
 // access). Errors: ncclSystemError.
 ncclResult_t tt_tuning_take(const struct ncclComm *comm, tt_func func, size_t bytes, tt_choice *c);
+
+// Takes out of the selection what the communicator cannot use, and what NCCL_ALGO and NCCL_PROTO do not allow.
+void tt_tuning_restrict(const struct ncclComm *comm, tt_func func, bool in_network, tt_selection *s);
+// Chooses out of such a selection, which is not empty. Errors: ncclSystemError, those of the cost model.
+ncclResult_t tt_tuning_select(const struct ncclComm *comm, tt_func func, size_t bytes, const tt_selection *s,
+                              tt_choice *out);
 
 // The longest chunk of this choice.
 size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_choice *c);

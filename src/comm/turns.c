@@ -14,12 +14,12 @@ void tt_turns_init(tt_turns *l)
   pthread_mutex_init(&l->lock, NULL);
 }
 
-bool tt_turns_add(tt_turns *l, tt_turn *t, volatile uint32_t *abort_flag)
+bool tt_turns_add(tt_turns *l, tt_turn *t, volatile uint32_t *abort_flag, bool ringless)
 {
   pthread_mutex_lock(&l->lock);
   bool good = !l->aborted;
   if (good) {
-    *t = (tt_turn){.place = l->end, .abort_flag = abort_flag, .cut = l->cut};
+    *t = (tt_turn){.place = l->end, .abort_flag = abort_flag, .cut = l->cut, .ringless = ringless};
     *l->end = t;
     l->end = &t->next;
     atomic_fetch_add(&l->waiting, 1);
@@ -42,14 +42,14 @@ ncclResult_t tt_turns_await(tt_turns *l, tt_turn *t)
   for (;;) {
     pthread_mutex_lock(&l->lock);
     bool aborted = tt_aborted(t->abort_flag), cut = t->cut, first = l->first == t;
-    if (aborted && !first) {
+    if (aborted && !first && !t->ringless) {
       cut_from(l, t);
     }
     pthread_mutex_unlock(&l->lock);
     if (aborted && !first) {
       return ncclInternalError;
     }
-    if (cut) {
+    if (cut && !t->ringless) {
       return tt_fail(ncclRemoteError,
                      "ncclCommSplit: an earlier split of this communicator was aborted before its turn");
     }
@@ -72,13 +72,27 @@ void tt_turns_leave(tt_turns *l, tt_turn *t, tt_bootstrap *ring)
   pthread_mutex_unlock(&l->lock);
 }
 
+// Under the lock.
+static void stop_turns(tt_turns *l)
+{
+  for (tt_turn *t = l->first; t != NULL; t = t->next) {
+    t->stopped = true;
+    __atomic_store_n(t->abort_flag, 1, __ATOMIC_RELEASE);
+  }
+}
+
+void tt_turns_stop(tt_turns *l)
+{
+  pthread_mutex_lock(&l->lock);
+  stop_turns(l);
+  pthread_mutex_unlock(&l->lock);
+}
+
 void tt_turns_abort(tt_turns *l)
 {
   pthread_mutex_lock(&l->lock);
   l->aborted = true;
-  for (tt_turn *t = l->first; t != NULL; t = t->next) {
-    __atomic_store_n(t->abort_flag, 1, __ATOMIC_RELEASE);
-  }
+  stop_turns(l);
   pthread_mutex_unlock(&l->lock);
 }
 

@@ -7,8 +7,11 @@
 // Members, unless they say otherwise: any thread; they never wait for a peer. Errors are recorded with tt_fail.
 #pragma once
 #include "device/lane.h"
+#include "device/one_sided.h"
+#include "device/verdict.h"
 
 typedef struct tt_stream tt_stream; // a stream, as its row knows it
+typedef struct tt_moved tt_moved;   // memory whose pages have moved, too
 
 // The device that a rank is on, as ranks tell each other. Part of a bootstrap message: fixed layout.
 typedef struct tt_device_id {
@@ -59,6 +62,7 @@ typedef struct tt_shortcut_ops {
   // The stream's queue, if no other stream is ordered with it by itself: two calls are apart if their queues differ.
   // NULL: it has none, or is captured.
   const void *(*queue)(cudaStream_t stream, int device);
+  bool (*run_rma)(tt_rma *rma, tt_rma_op *op); // tt_rma_run
 } tt_shortcut_ops;
 
 // The buffers of a large call; those that have no bytes do not count.
@@ -82,10 +86,18 @@ typedef struct tt_device_ops {
   // --- memory that peers can map (ncclMemAlloc)
   ncclResult_t (*alloc)(size_t size, void **ptr);
   ncclResult_t (*free)(void *ptr); // ncclInvalidArgument: it is not from `alloc`
-  // Handle of the allocation that holds [ptr, ptr + size), for tokens; 0: none does.
-  uint32_t (*find)(const void *ptr, size_t size);
-  // That whole allocation. False: none holds the range.
+  // Memory that peers can map and that holds [ptr, ptr + size), or some of it.
+  tt_mappable (*find)(const void *ptr, size_t size);
+  // The whole allocation of `alloc` that holds the range. False: none does.
   bool (*range)(const void *ptr, size_t size, void **base, size_t *bytes);
+  // Has peers map [ptr, ptr + size), which `alloc` has not made, as far as that can be had. What the device has
+  // allocated is shared as a whole, until it is freed; other memory only if `ordinary` is set: its whole pages move, in
+  // place, and no thread writes there meanwhile. Returns what `unmap` undoes, and of how many bytes; NULL: there is
+  // nothing to undo.
+  tt_moved *(*map)(void *ptr, size_t size, bool ordinary, size_t *bytes);
+  void (*unmap)(tt_moved *moved);
+  // The allocation of device memory, from `alloc` or not, that holds the byte. False: none does.
+  bool (*allocation)(const void *ptr, void **base, size_t *bytes);
   // From now on fn is called with each allocation that is freed: nothing finds it any more, and its memory is still
   // there. One such function per process.
   void (*on_free)(void (*fn)(void *base, size_t size));
@@ -102,6 +114,10 @@ typedef struct tt_device_ops {
   ncclResult_t (*get)(cudaStream_t handle, int device, const char *what, tt_stream **out);
   // What is submitted to `later` from now on runs after what has been submitted to `earlier`. Errors: ncclSystemError.
   ncclResult_t (*order)(tt_stream *earlier, tt_stream *later);
+  // Records the event on the stream, captured or not: it is complete when what has been submitted before is. Errors:
+  // ncclInvalidArgument (no stream of this kind of device, an event that other processes share), ncclInvalidUsage
+  // (breaks a rule of captures), ncclSystemError.
+  ncclResult_t (*record_event)(cudaEvent_t event, cudaStream_t stream, int device);
   // Is the stream captured? Errors: ncclInvalidArgument (the handle is no stream of this kind of device).
   ncclResult_t (*captured)(cudaStream_t stream, int device, bool *captured);
   // Records `r` in the graph if the streams are captured; *captured: they are. Takes `r` over, and drops it on an error
@@ -123,6 +139,11 @@ typedef struct tt_device_ops {
   // without.
   void (*disconnect)(tt_link *link);
 
+  // --- reports. Any thread, while others run the port.
+  // Why the port's rank waits, and what another rank shows (false: nothing).
+  void (*tell)(const tt_port *port, tt_verdict *out);
+  bool (*view)(const tt_port *port, int rank, tt_rank_view *out);
+
   // --- work
   // A call of at least port->large bytes uses these buffers: the device may make their next use cheaper. The launching
   // thread.
@@ -130,6 +151,13 @@ typedef struct tt_device_ops {
   // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it
   // back, also after a failure.
   void (*submit)(tt_plan *plan, tt_stream *stream);
+  // Queues one-sided operations, as `submit`; b->recycle gives the batch back.
+  void (*submit_rma)(tt_rma_batch *b, tt_stream *stream);
+  // Where the peer's window of this number lies in this process; NULL: its memory cannot be mapped. Good until the peer
+  // closes the window. Any thread.
+  char *(*window_address)(tt_rma_peer *peer, uint64_t number, const tt_window_note *note);
+  // Frees what the device has mapped of a peer's windows. No batch is left.
+  void (*forget_windows)(tt_rma_peer *peer);
   // Moves what can be moved, of all ports. True when anything did.
   bool (*progress)(void);
   // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans that had begun
@@ -163,7 +191,7 @@ static inline const tt_device_ops *tt_device_row(void)
 
 // Captures under way whose calls are recorded (tt_device_ops.record). Relaxed: a thread sees its own, and what others
 // do meanwhile to its streams is the program's race.
-extern _Atomic int tt_captures;
+extern TT_HIDDEN _Atomic int tt_captures;
 
 // Could some stream be captured? Nothing else of captures need be asked if not.
 static inline bool tt_capturing(void)

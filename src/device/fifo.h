@@ -27,6 +27,13 @@ enum {
   TT_TOKEN_SLOTS = 8   // an outbox remembers where the copies of twice as many end (device/host/handover.h)
 };
 
+// Memory of this process that peers can map; a token names it by its handle. 0: there is none.
+typedef struct tt_mappable {
+  uint32_t handle;
+  uintptr_t from;
+  size_t size;
+} tt_mappable;
+
 // What a token tells the receiver: where the sender's buffers are, as addresses of the sender's address space. A `mem`
 // that is not 0 names the shareable allocation that the buffer lies in, which the receiver maps if it may
 // (device/host/mem.h).

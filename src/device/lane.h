@@ -2,7 +2,7 @@
 //
 // A plan is what one launch gives to a device: the calls of one communicator rank that run together. Each call has
 // lanes, one per strand and channel; a lane runs until a FIFO makes it wait, then gives the CPU back. It never blocks a
-// thread. A lane runs the rest of a program (program.h), or where the call has none it interprets the schedule.
+// thread. Its steps are those of a program (program.h), or are resolved from the schedule when the lane comes to them.
 #pragma once
 #include <stdatomic.h>
 
@@ -18,12 +18,13 @@ typedef struct tt_call {
   size_t count; // elements per block
   size_t esize; // bytes per element, a power of two
   tt_redop op;
-  const void *scalar;       // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
-  uint64_t sig, sig_count;  // fingerprint (tt_sig…)
-  char *tmp;                // scratch, ntmp slots of `chunk` elements; channels take turns with it
-  uint32_t in_mem, out_mem; // shareable allocations the buffers lie in (tt_mem_find); 0: none
-  bool stream;              // large, and nobody reads the result soon: keep it out of the caches
-  bool fetched;             // peers read the output while the call runs
+  const void *scalar;          // device scalar of the operation, read when the plan starts; NULL: op.scalar is it
+  uint64_t sig;                // fingerprint (tt_sig…),
+  char *tmp;                   // scratch, ntmp slots of `chunk` elements; channels take turns with it
+  uint64_t sig_count;          // and its count; apart from it, as in tt_task
+  tt_mappable in_mem, out_mem; // memory of the buffers that peers can map (tt_device_ops.find)
+  bool stream;                 // large, and nobody reads the result soon: keep it out of the caches
+  bool fetched;                // peers read the output while the call runs
   bool stream_put; // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a
                    // copy
   // Its plan has begun: the output is its own, so the network may write there. Written by the plan (release).
@@ -31,18 +32,30 @@ typedef struct tt_call {
   void *event; // its profilers' event, where the communicator has profilers; else not looked at. comm/profile.c's
 } tt_call;
 
+// Can peers map `bytes` bytes at `offset` of the call's input or output?
+static inline bool tt_call_maps(const tt_call *c, bool out, size_t offset, size_t bytes)
+{
+  const tt_mappable *m = out ? &c->out_mem : &c->in_mem;
+  size_t at = (uintptr_t)(out ? c->out : c->in) + offset - m->from;
+  return at < m->size && bytes <= m->size - at;
+}
+
 // When one channel of a call ran, for the plan's watcher: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to
 // the watcher; written by the thread that runs the plan.
 typedef struct tt_stamp {
   uint64_t start, stop;
+  // Only with `phases`: when a turn began that first moved something, and when one ended that last did. Between start
+  // and `first` the channel waits for its peers; behind `last` for them to be done with what it has lent.
+  uint64_t first, last;
+  bool phases;
   int lanes;             // of the channel that are not done
   struct tt_stamp *next; // in the plan's list of those that have begun
   void *owner;           // the watcher's
 } tt_stamp;
 
 typedef struct tt_lane {
-  const struct tt_program *program; // runs its steps from `pc` up to `stop`, which are those of `strand` in all passes.
-                                    // NULL: interprets `sched`
+  const struct tt_program *program;    // what is left of it; NULL: each step is resolved when the lane comes to it
+  const struct tt_program_step *steps; // the program's, of `strand` in all passes
   const tt_schedule *sched;
   const tt_strand *strand;
   tt_call *call;
@@ -50,15 +63,17 @@ typedef struct tt_lane {
   size_t begin;     // where it began
   size_t chunk;     // elements per chunk in this pass
   size_t max_chunk; // and in a full pass
-  char *tmp;        // the call's scratch
-  uint32_t pc;      // step within the strand; or of the program,
-  uint32_t stop;    // where the strand ends there
+  char *tmp;        // the scratch,
+  size_t slot;      // bytes from one slot of it to the next
+  uint32_t pc;      // the next step: of `steps`, or of the strand in this pass;
+  uint32_t stop;    // and how many there are
   uint8_t fifo;     // tt_proto of its FIFO references
   uint8_t
       lends; // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
   uint8_t places; // the same for what they receive straight into the output
   bool lent;      // something was; then the lane is done when all of it has gone
   bool drains;    // everything else is
+  bool resolved;  // its next step lies in the port's scratch, unless that of another lane does
   bool done;
   bool receives; // it waits for a message or token, not for room for one
   int waits_for; // peer that made it wait, -1: none
@@ -89,9 +104,16 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
 #define TT_SIG_COUNT(count) ((count) & ((1ull << TT_SIG_COUNT_BITS) - 1))
 #define TT_SIG_DECIDED (1ull << 63)
 
+// A count that carries a choice: has the plugin decided?
+static inline uint64_t tt_sig_count_decide(uint64_t marked, bool decided)
+{
+  return (marked & ~TT_SIG_DECIDED) | (decided ? TT_SIG_DECIDED : 0);
+}
+
+// A count with a choice.
 static inline uint64_t tt_sig_count_mark(uint64_t count, uint64_t choice, bool decided)
 {
-  return TT_SIG_COUNT(count) | (choice << TT_SIG_COUNT_BITS & ~TT_SIG_DECIDED) | (decided ? TT_SIG_DECIDED : 0);
+  return tt_sig_count_decide(TT_SIG_COUNT(count) | choice << TT_SIG_COUNT_BITS, decided);
 }
 
 static inline bool tt_sig_count_same(uint64_t a, uint64_t b)
@@ -133,30 +155,31 @@ size_t tt_lane_message(const tt_lane *l, uint32_t step, uint64_t pass);
 // that runs the plan.
 const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes);
 
-// Where the lane's pass number `pass` (from 0 on) begins; *chunk: elements of its chunks. Rules as for tt_lane_place.
-size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk);
-
-// Prepares a lane to run what is left of one strand of a program, of which `steps` steps have been run. It starts done
-// when nothing is. The program stays until the plan is complete.
-void tt_lane_resume(tt_lane *l, const struct tt_program *program, int strand, tt_call *call, int steps);
-
-// Has what a step takes by this source arrived, or is what it waits for there? May what it sends by this destination be
-// sent? As tt_lane_run asks. The thread that runs the plan.
+// Has what a step takes by this source arrived, or is what it waits for there? The thread that runs the plan.
 bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *source);
-bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination);
+
+// What the lane's next step lacks (tt_lane_step), as tt_lane_run finds it. The thread that runs the plan.
+typedef enum { TT_LACKS_NOTHING, TT_LACKS_SOURCE, TT_LACKS_ROOM } tt_lack;
+tt_lack tt_lane_lack_of(const tt_port *port, tt_lane *l);
 
 // Runs the lane until it is done, must wait, or has moved *budget bytes (which it decreases). TT_RUN_FAILED:
 // tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 
-// How long a plan has not moved (host/stall.h). Zeroed: it has not been looked at. The runner's.
+// How long a plan, or a batch of one-sided operations, has not moved (host/stall.h). Zeroed: it has not been looked at.
+// The runner's.
 typedef struct tt_stall {
   uint64_t since_ns, seen_ns; // the last look that found it moved was over, and the newest look began
   uint64_t waited_ns;         // since then, without the time in which this process did not run
   uint64_t next_ns;           // the time of waiting after which the next report is due
   uint64_t mark;              // where its lanes were
   int cause;                  // rank that the last look found to be the cause; -1: none yet
+  bool known;                 // and so did the one before, and it is no circle
+  uint32_t number;            // of this wait (tt_wait)
+  tt_wait next;               // what the rank that is waited for showed at the last look; since_ns 0: nothing
+  int next_rank;              // that rank
   bool said;                  // this rank has reported it
+  bool batch;                 // one-sided operations, not a plan
 } tt_stall;
 
 // A launch: calls and lanes of one port. Made by src/comm, given to tt_stream_push.
@@ -165,7 +188,9 @@ typedef struct tt_plan {
   tt_port *port;
   uint64_t ticket; // runs when port->done == ticket
   bool started;
-  tt_stall stall; // the runner's
+  int32_t stall_error_ms; // in place of NCCL_STALL_ERROR_MS; 0: as that says, -1: never
+  int recorded;           // operations of it that the flight recorder has,
+  uint64_t record;        // of which the first one is there (tt_flight_queue)
   int ncalls, nlanes;
   int max_calls, max_lanes;
   tt_lane *turns;      // the lanes that take turns, in their order; NULL: all are done
@@ -179,6 +204,7 @@ typedef struct tt_plan {
   struct tt_plan *next;               // free list of the owner
   void (*recycle)(struct tt_plan *p); // takes the plan back when it is complete
   void *owner;
+  tt_stall stall; // the runner's
   // Where `work` has tt_plan_watched_ops. Called by the thread that runs the plan: when it leaves a plan that is not
   // complete, and once when the plan has ended, however that was, before it is recycled. Never waits.
   void (*watch)(struct tt_plan *p, bool ended);
@@ -204,13 +230,38 @@ static inline void tt_plan_add(tt_plan *p, tt_lane *l, tt_lane *before)
 
 enum { TT_CALL_TEXT = 160 };
 
+// What stands in place of the function in the fingerprint of a one-sided operation that waits, which is never compared.
+enum {
+  TT_SIG_PUT = 10,  // for the peer's window; the count is its number
+  TT_SIG_ROOM = 11, // until the peer takes messages
+  TT_SIG_WAIT = 12  // for a signal; the count: how many have come in the upper half, are needed in the lower one
+};
+
+static inline uint64_t tt_sig_rma(int what, int ctx, int signal)
+{
+  return (uint64_t)signal << 16 | (uint64_t)ctx << 4 | (uint64_t)what;
+}
+
+static inline int tt_sig_ctx(uint64_t sig)
+{
+  return (int)(sig >> 4 & 0xfff);
+}
+
 // Describes a call in words, for messages, by its fingerprint and count: "operation 3 AllReduce type ncclFloat32 op sum
 // root 0 count 12", or of a message "Send/Recv with rank 1 of 12 bytes"; `with`: the other rank, -1: not known. Returns
 // `text`, which has TT_CALL_TEXT bytes. Pure.
 const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with);
 
+// Is the call, by its fingerprint, a collective one that no rank can complete before all have begun it? Pure.
+bool tt_call_needs_all(uint64_t sig);
+
 // Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count);
+
+// All of the rank's operations are over, and no more will come: has every message that a peer has sent been taken?
+// ncclInvalidUsage, said: no, so the calls do not match. What the network still holds back is not seen. The thread that
+// has waited for the operations.
+ncclResult_t tt_call_unread(const tt_port *port);
 
 // Functions of a plan in a stream's queue.
 extern const tt_work_ops tt_plan_ops;

@@ -11,8 +11,9 @@
 //   it waits (tt_port_writer).
 // Either the writer sees that the owner has stopped, or the owner sees the name and waits until the piece is written
 // (tests/owner_model_test.c walks all interleavings). So no rank writes into a buffer after a stream has reported an
-// error or ncclCommAbort has returned. Rule: `writes` and `state` are written by their page's rank alone, and lie on
-// different lines: a writer's own stays in its cache, and so does what it reads.
+// error or ncclCommAbort has returned. One-sided operations agree in the same way by other words (one_sided.h).
+// Exception: a writer that does not finish in time (tt_port_writer). Rule: `writes` and `state` are written by their
+// page's rank alone, and lie on different lines: a writer's own stays in its cache, and so does what it reads.
 #pragma once
 #include "device/link.h"
 

@@ -9,11 +9,11 @@
 // * nsub + sub. All references of a step have the same sub, hence the same size.
 //
 // A step waits until every FIFO and token among its sources has arrived and every FIFO and token among its destinations
-// has room; then it combines its data sources in the order listed, writes the result to every data destination, frees
+// has room. Then it combines its data sources in the order listed, writes the result to every data destination, frees
 // what it received and publishes what it sent. Nothing else blocks. FIFOs and tokens between two ranks are first-in
 // first-out, so the result depends on the schedule alone.
 //
-// A network that reduces is a peer of FIFO references, with a number behind the ranks': it takes one message of every
+// A network that reduces is a peer of FIFO references, with a number behind the ranks'. It takes one message of every
 // rank that has a connection with it, and gives each of them one, their sum by the call's operation (without scaling or
 // division). Ranks give it their messages in the same order.
 #pragma once
@@ -71,6 +71,10 @@ typedef struct tt_step {
   uint32_t sub;      // sub-chunk number all references share
   uint32_t src, dst; // index of the first source and destination in the schedule's refs
 } tt_step;
+
+// References of a step, for each of nranks + 2: the most. To each rank one message, one token and its memory on either
+// side, and to networks and own memory.
+#define TT_STEP_REFS 5
 
 typedef struct tt_strand {
   uint32_t first, count; // steps

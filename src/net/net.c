@@ -3,13 +3,11 @@
 
 #include <string.h>
 
-#include "base/advice.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "nccl/net_common.h"
 #include "net/plugin/plugin.h"
 
 // The first is taken where NCCL_NET names none; the others by name only.
@@ -46,29 +44,19 @@ static bool is_wanted_plugin(void *arg, const char *name)
 // The first plugin that has the name and can be used; *out NULL: none.
 static ncclResult_t try_plugins(choice *c, const tt_net_ops **out)
 {
-  const char *list = tt_params_get()->net_plugin;
-  char item[4096];
-  if (list == NULL) {
-    return tt_net_plugin_open(NULL, c->env, is_wanted_plugin, c, out);
-  }
-  for (int i = 0; *out == NULL && tt_plugin_item(list, i, item, sizeof(item)); i++) {
-    if (i == NCCL_NET_MAX_PLUGINS) {
-      tt_advise("NCCL_NET_PLUGIN: only the first %d plugins of the list count, from %s on none does",
-                NCCL_NET_MAX_PLUGINS, item);
-      break;
-    }
-    TT_TRY(tt_net_plugin_open(item, c->env, is_wanted_plugin, c, out));
+  tt_plugin_wishes w = tt_net_plugin_wishes();
+  while (*out == NULL && tt_plugin_next_wish(&w)) {
+    TT_TRY(tt_net_plugin_open(w.wish, c->env, is_wanted_plugin, c, out));
   }
   return ncclSuccess;
 }
 
 ncclResult_t tt_net_look(void)
 {
-  const char *list = tt_params_get()->net_plugin;
-  char item[4096];
-  for (int i = 0; list != NULL && i < NCCL_NET_MAX_PLUGINS && tt_plugin_item(list, i, item, sizeof item); i++) {
+  tt_plugin_wishes w = tt_net_plugin_wishes();
+  while (w.list != NULL && tt_plugin_next_wish(&w)) {
     tt_plugin *plugin = NULL;
-    TT_TRY(tt_plugin_open(TT_PLUGIN_NET, item, NULL, &plugin));
+    TT_TRY(tt_plugin_open(TT_PLUGIN_NET, w.wish, NULL, &plugin));
     tt_plugin_close(plugin);
   }
   return ncclSuccess;

@@ -76,6 +76,7 @@ typedef struct tt_net_part {
 
 typedef struct tt_net_ops {
   const char *name; // NCCL_NET selects by it, without regard to case
+  bool encrypts;    // its connections begin with the handshake of bootstrap/greet.h, so ncclSetEncryption covers them
   // A context for one communicator's rank. Errors: ncclSystemError (no interface).
   ncclResult_t (*init)(const tt_net_env *env, void **ctx);
   ncclResult_t (*devices)(void *ctx, int *count);

@@ -18,7 +18,7 @@
 #include "base/util.h"
 #include "os/bell.h"
 
-extern _Atomic bool tt_barrier_refused; // the frequent ones have fences of their own
+extern TT_HIDDEN _Atomic bool tt_barrier_refused; // the frequent ones have fences of their own
 
 // Asks the kernel, once per process. Before the first tt_barrier_often(). Any thread.
 void tt_barrier_prepare(void);

@@ -17,6 +17,7 @@
 typedef struct tt_bell {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t seq; // the futex word; grows with every wake
   _Atomic uint32_t sleepers;                    // waiters that have announced themselves
+  uint32_t alarm; // 1: some rank has stopped: look after the peers at once (tt_bell_alarm). By __atomic_…
 } tt_bell;
 
 // Orders the poster's publication before its look at `sleepers` (store-load). One fence serves any number of rings that
@@ -49,6 +50,20 @@ static inline void tt_bell_ring(tt_bell *b)
   if (TT_UNLIKELY(atomic_load_explicit(&b->sleepers, memory_order_relaxed) != 0)) {
     tt_bell_wake(b);
   }
+}
+
+// Rings, and lets the thread that wakes, or that is about to sleep, look after its peers at once. Call after publishing
+// and tt_bell_fence(). Any thread.
+static inline void tt_bell_alarm(tt_bell *b)
+{
+  __atomic_store_n(&b->alarm, 1, __ATOMIC_RELEASE);
+  tt_bell_ring(b);
+}
+
+// Has there been an alarm since the last call? Any thread.
+static inline bool tt_bell_alarmed(tt_bell *b)
+{
+  return __atomic_load_n(&b->alarm, __ATOMIC_RELAXED) != 0 && __atomic_exchange_n(&b->alarm, 0, __ATOMIC_ACQUIRE) != 0;
 }
 
 // Counts the caller in as a sleeper and returns the ticket to sleep with. Look at the data again before sleeping.

@@ -25,5 +25,27 @@ static inline struct timespec tt_timespec(uint64_t ns)
 // Nanoseconds of CLOCK_MONOTONIC: comparable between the processes of one machine, never goes back. Any thread; never
 // fails.
 uint64_t tt_now_ns(void);
+// Ticks of the cheapest clock that there is: a few instructions, not in order with those around it. tt_ticks_ns makes
+// times of them. Any thread; never fails.
+static inline uint64_t tt_ticks(void)
+{
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t ticks;
+  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+  return tt_now_ns();
+#endif
+}
+// A moment by both clocks. Any thread.
+typedef struct tt_moment {
+  uint64_t ns, ticks;
+} tt_moment;
+tt_moment tt_moment_now(void);
+// Nanoseconds of CLOCK_MONOTONIC at `ticks`, by two moments, which are better far apart; never later than
+// `now`. Pure.
+uint64_t tt_ticks_ns(uint64_t ticks, tt_moment then, tt_moment now);
 // Sleeps at least `ns` nanoseconds, whatever signals arrive. Any thread.
 void tt_sleep_ns(uint64_t ns);

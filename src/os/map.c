@@ -4,11 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
-#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/result.h"
@@ -37,13 +40,89 @@ ncclResult_t tt_map_private(size_t size, void **addr)
   return ncclSuccess;
 }
 
-ncclResult_t tt_map_replace(int fd, size_t size, void *addr)
+// A line of /proc/self/maps.
+typedef struct mapping {
+  uintptr_t from, to;
+  char rights[5];
+  uint64_t at, inode;
+  unsigned major, minor;
+  const char *name; // "": it has none
+} mapping;
+
+// Are all mappings in [addr, addr + size), which are all there, as `is` wants them?
+static bool all_mappings(const void *addr, size_t size, bool (*is)(const mapping *m, const void *arg), const void *arg)
 {
-  if (mmap(addr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-    return tt_fail(ncclSystemError, "cannot share %zu bytes in place: mmap: %s (see vm.max_map_count)", size,
-                   strerror(errno));
+  uintptr_t next = (uintptr_t)addr, end = next + size;
+  FILE *f = fopen("/proc/self/maps", "re");
+  char *line = NULL;
+  size_t room = 0;
+  bool whole = f != NULL;
+  while (whole && next < end && getline(&line, &room, f) > 0) {
+    mapping m;
+    int name = 0;
+    line[strcspn(line, "\n")] = 0;
+    whole = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &m.from, &m.to, m.rights,
+                   &m.at, &m.major, &m.minor, &m.inode, &name) == 7;
+    m.name = line + name;
+    if (whole && m.to > next) {
+      whole = m.from <= next && is(&m, arg);
+      next = m.to;
+    }
   }
-  return ncclSuccess;
+  free(line);
+  if (f != NULL) {
+    fclose(f);
+  }
+  return whole && next >= end;
+}
+
+static bool is_ordinary(const mapping *m, const void *arg)
+{
+  (void)arg;
+  bool named = m->name[0] != 0 && strcmp(m->name, "[heap]") != 0 && strncmp(m->name, "[anon:", 6) != 0;
+  return strcmp(m->rights, "rw-p") == 0 && m->inode == 0 && !named;
+}
+
+bool tt_map_is_ordinary(const void *addr, size_t size)
+{
+  return all_mappings(addr, size, is_ordinary, NULL);
+}
+
+typedef struct shown {
+  uintptr_t base; // where its first byte is
+  struct stat st;
+} shown;
+
+static bool shows_there(const mapping *m, const void *arg)
+{
+  const shown *s = arg;
+  return m->rights[3] == 's' && m->inode == s->st.st_ino && m->major == major(s->st.st_dev) &&
+         m->minor == minor(s->st.st_dev) && m->from - m->at == s->base;
+}
+
+bool tt_map_shows(const void *addr, size_t size, int fd)
+{
+  shown s = {.base = (uintptr_t)addr};
+  return fstat(fd, &s.st) == 0 && all_mappings(addr, size, shows_there, &s);
+}
+
+static ncclResult_t cannot_replace(size_t size, const char *call)
+{
+  return tt_fail(ncclSystemError, "cannot replace %zu bytes in place: %s: %s (see vm.max_map_count)", size, call,
+                 strerror(errno));
+}
+
+ncclResult_t tt_map_move(void *from, size_t size, void *to)
+{
+  return mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED ? ncclSuccess
+                                                                                   : cannot_replace(size, "mremap");
+}
+
+ncclResult_t tt_map_own(int fd, size_t size, void *addr)
+{
+  return mmap(addr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED
+             ? ncclSuccess
+             : cannot_replace(size, "mmap");
 }
 
 void tt_map_forbid(const void *addr, size_t size)

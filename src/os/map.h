@@ -1,6 +1,7 @@
 // map.h: private memory straight from the kernel, shared memory in place of it, huge pages under what is there, and
 // how much memory there is.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "nccl.h"
@@ -9,9 +10,18 @@
 // Free with tt_shm_unmap. Errors: ncclSystemError.
 ncclResult_t tt_map_private(size_t size, void **addr);
 
-// Puts `size` bytes of `fd`, shared, in the place of what is mapped at `addr`. Errors: ncclSystemError; what was there
-// then still is.
-ncclResult_t tt_map_replace(int fd, size_t size, void *addr);
+// Is [addr, addr + size), whole pages, ordinary memory: this process's own, of no file, readable and writable, in small
+// pages, and not the main thread's stack? Reads /proc; false where that cannot be had. Any thread.
+bool tt_map_is_ordinary(const void *addr, size_t size);
+// Do these pages show the object behind `fd` from its beginning on, shared? As above.
+bool tt_map_shows(const void *addr, size_t size, int fd);
+
+// Moves the mapping [from, from + size) into the place of [to, to + size), at once: no thread finds nothing there.
+// Errors: ncclSystemError.
+ncclResult_t tt_map_move(void *from, size_t size, void *to);
+// Has [addr, addr + size), which shows `fd` from its beginning on, show this process's own copy instead: a page is
+// copied when it is written. What others write before then is seen. Errors: ncclSystemError.
+ncclResult_t tt_map_own(int fd, size_t size, void *addr);
 
 // Bytes of the kernel's huge pages (a power of two). 0: it has none, the administrator has switched them off, or
 // they are so large that making one would hold the caller up (512 MiB, where small pages have 64 KiB).

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -24,8 +25,8 @@
 #include "os/random.h"
 #include "os/shm.h"
 
-#define MAX_HOOKS 8
-#define MAX_LOCKS 8
+#define MAX_HOOKS 12
+#define MAX_LOCKS 16
 
 uint32_t tt_proc_generation;
 
@@ -91,6 +92,87 @@ char tt_proc_doing(int32_t pid)
     closedir(d);
   }
   return state;
+}
+
+static bool proc_has_ended(int32_t pid)
+{
+  return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+// The number behind `key` in /proc/<pid>/status, in KiB; 0: none.
+static uint64_t proc_kib(int32_t pid, const char *key)
+{
+  char path[64], text[4096];
+  snprintf(path, sizeof path, "/proc/%d/status", pid);
+  const char *p = tt_file_text(path, text, sizeof text) ? strstr(text, key) : NULL;
+  return p == NULL ? 0 : strtoull(p + strlen(key), NULL, 10);
+}
+
+// System calls in which threads sleep.
+static const struct {
+  long number;
+  const char *name;
+} sleeping_calls[] = {{SYS_futex, "futex, a lock or condition"},
+                      {SYS_read, "read"},
+                      {SYS_write, "write"},
+                      {SYS_ppoll, "poll"},
+                      {SYS_pselect6, "select"},
+                      {SYS_epoll_pwait, "epoll_wait"},
+                      {SYS_nanosleep, "nanosleep"},
+                      {SYS_clock_nanosleep, "nanosleep"},
+                      {SYS_wait4, "wait for a child"},
+                      {SYS_waitid, "wait for a child"},
+                      {SYS_connect, "connect"},
+                      {SYS_accept, "accept"},
+                      {SYS_accept4, "accept"},
+                      {SYS_recvfrom, "recv"},
+                      {SYS_recvmsg, "recv"},
+                      {SYS_sendto, "send"},
+                      {SYS_sendmsg, "send"},
+                      {SYS_flock, "flock, a file's lock"},
+                      {SYS_rt_sigtimedwait, "sigwait"},
+                      {SYS_rt_sigsuspend, "sigsuspend"},
+#ifdef SYS_pause
+                      {SYS_pause, "pause"},
+                      {SYS_poll, "poll"},
+                      {SYS_select, "select"},
+                      {SYS_epoll_wait, "epoll_wait"},
+#endif
+                      {SYS_futex_waitv, "futex, a lock or condition"}};
+
+// What system call the process's first thread sleeps in; NULL: not known. Needs the right to look into the process.
+static const char *proc_sleeps_in(int32_t pid)
+{
+  char path[64], text[256];
+  snprintf(path, sizeof path, "/proc/%d/syscall", pid);
+  if (!tt_file_text(path, text, sizeof text) || text[0] < '0' || text[0] > '9') {
+    return NULL;
+  }
+  long number = strtol(text, NULL, 10);
+  for (size_t i = 0; i < TT_COUNT(sleeping_calls); i++) {
+    if (sleeping_calls[i].number == number) {
+      return sleeping_calls[i].name;
+    }
+  }
+  return NULL;
+}
+
+bool tt_proc_describe(int32_t pid, char text[TT_PROC_TEXT])
+{
+  char doing = tt_proc_doing(pid);
+  const char *call = doing == 'S' ? proc_sleeps_in(pid) : NULL;
+  const char *what = doing == 'T'   ? "is stopped by a signal (kill -CONT lets it go on)"
+                     : doing == 't' ? "is stopped by a debugger"
+                     : doing == 'R' ? "computes"
+                     : doing == 'Z' || (doing == 0 && proc_has_ended(pid)) ? "has exited"
+                     : doing != 0 && proc_kib(pid, "VmSwap:") > proc_kib(pid, "VmRSS:")
+                         ? "sleeps, and most of it is swapped out"
+                     : doing == 'D' ? "waits for a disk or for memory"
+                     : doing == 'S' ? "sleeps"
+                                    : NULL;
+  snprintf(text, TT_PROC_TEXT, "%s%s%s", what != NULL ? what : "", call != NULL ? " in " : "",
+           call != NULL ? call : "");
+  return what != NULL;
 }
 
 static void identify_proc(void)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/util.h"
 #include "nccl.h"
 
 // The identity of a process. A process id alone can be reused, so it stands with the start time and a random number.
@@ -20,14 +21,15 @@ tt_proc_id tt_proc_self(void);
 
 // Counts forks: the value differs between a parent and its child. Objects remember it to recognise use in a child. Any
 // thread.
-extern uint32_t tt_proc_generation;
+extern TT_HIDDEN uint32_t tt_proc_generation;
 
-// Calls `fn` in the child after each later fork. At most 8 functions, registered once each. Any thread.
+// Calls `fn` in the child after each later fork. At most 12 functions, registered once each. Any thread.
 void tt_proc_on_fork(void (*fn)(void));
 
 // From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and
-// what it guards whole. For locks of the process that are held for a short while, with no user's code and no other
-// such lock taken inside. At most 8, which stay for ever. Called while the library is loaded.
+// what it guards whole. For locks of the process that are held for a short while, with no user's code inside, and no
+// other such lock but those given later: forks take them in that order. At most 16, which stay for ever. Called while
+// the library is loaded.
 void tt_proc_hold_at_fork(pthread_mutex_t *lock);
 
 // Is the process that was `id` still there? Reads /proc; costs microseconds. Any thread.
@@ -36,6 +38,11 @@ bool tt_proc_alive(const tt_proc_id *id);
 // What the process does: 'R' one of its threads computes; 'S' all sleep, 'D' the first one so that no signal wakes it;
 // 'T' stopped by a signal, 't' by a debugger; 'Z' it has ended; 0: not known. Reads /proc. Any thread.
 char tt_proc_doing(int32_t pid);
+
+enum { TT_PROC_TEXT = 160 };
+// The same in words that follow "the process": "computes", "is stopped by a signal (…)", "sleeps in futex, a lock or
+// condition", "is swapped out", "has exited". False: nothing is known. Reads /proc. Any thread.
+bool tt_proc_describe(int32_t pid, char text[TT_PROC_TEXT]);
 
 // Life of processes that map one piece of shared memory, also where one cannot look for the other by its number:
 // another PID namespace, no /proc. Each process locks the byte of the memory's file that its cookie names; the kernel

@@ -56,6 +56,28 @@ void tt_shm_unmap(void *addr, size_t size)
   }
 }
 
+bool tt_shm_drop(void *addr, size_t size)
+{
+  return madvise(addr, size, MADV_REMOVE) == 0;
+}
+
+size_t tt_shm_resident(void *addr, size_t size)
+{
+  enum { PAGE = 4096, PAGES = 256 };
+  unsigned char there[PAGES];
+  size_t pages = 0;
+  for (size_t at = 0; at < size; at += PAGE * PAGES) {
+    size_t n = size - at < PAGE * PAGES ? size - at : PAGE * PAGES;
+    if (mincore((char *)addr + at, n, there) != 0) {
+      break;
+    }
+    for (size_t i = 0; i < (n + PAGE - 1) / PAGE; i++) {
+      pages += there[i] & 1;
+    }
+  }
+  return pages * PAGE;
+}
+
 size_t tt_shm_size(int fd)
 {
   struct stat st;

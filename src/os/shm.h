@@ -15,6 +15,13 @@ ncclResult_t tt_shm_map(int fd, size_t size, void **addr);
 // Unmaps. NULL is allowed.
 void tt_shm_unmap(void *addr, size_t size);
 
+// Gives the pages of mapped memory back, for all who map it; they read as zeros, and exist again once they are written.
+// `addr` and `size` are multiples of the page size. False: the system refuses; nothing has changed.
+bool tt_shm_drop(void *addr, size_t size);
+
+// Bytes of pages of mapped memory that exist. `addr` as above.
+size_t tt_shm_resident(void *addr, size_t size);
+
 // Size in bytes of the object behind `fd`; 0 when it cannot be told.
 size_t tt_shm_size(int fd);
 

@@ -21,6 +21,7 @@
 #include "os/clock.h"
 #include "os/ports.h"
 #include "os/retry.h"
+#include "os/tls.h"
 
 enum { BACKLOG = 4096, ABORT_POLL_MS = 100, MISSES = 16 };
 
@@ -230,6 +231,7 @@ void tt_sock_watch(int fd, bool closely)
 
 static void tune_tcp(int fd)
 {
+  tt_tls_end(fd); // of a descriptor that was closed elsewhere (a forked child)
   int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
@@ -299,7 +301,7 @@ int tt_addr_source(const tt_addr *to, tt_addr *out)
 }
 
 // One try, on exactly that port; 0: the kernel's choice.
-static int listen_on(const tt_addr *at, int *fd, tt_addr *bound)
+static int listen_on(const tt_addr *at, bool shared, int *fd, tt_addr *bound)
 {
   sock_name s;
   socklen_t len = to_kernel(at, &s);
@@ -309,6 +311,9 @@ static int listen_on(const tt_addr *at, int *fd, tt_addr *bound)
   int sock = open_tcp(at->family);
   if (sock < 0) {
     return sock;
+  }
+  if (shared) {
+    setsockopt(sock, SOL_SOCKET, SO_REUSEPORT, &(int){1}, sizeof(int));
   }
   int e = bind(sock, &s.any, len) != 0 || listen(sock, BACKLOG) != 0 ? -errno : tt_sock_local(sock, bound);
   if (e != 0) {
@@ -321,7 +326,7 @@ static int listen_on(const tt_addr *at, int *fd, tt_addr *bound)
 
 int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound)
 {
-  int e = listen_on(at, fd, bound);
+  int e = listen_on(at, false, fd, bound);
   if (e != -EADDRINUSE || at->port != 0) {
     return e;
   }
@@ -329,9 +334,14 @@ int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound)
   tt_addr try = *at;
   tt_ports_begin(&ports, NULL, NULL);
   while (e == -EADDRINUSE && (try.port = tt_ports_next(&ports)) != 0) {
-    e = listen_on(&try, fd, bound);
+    e = listen_on(&try, false, fd, bound);
   }
   return e == -EADDRINUSE ? -EADDRNOTAVAIL : e;
+}
+
+int tt_tcp_listen_shared(const tt_addr *at, int *fd, tt_addr *bound)
+{
+  return listen_on(at, true, fd, bound);
 }
 
 int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from)
@@ -409,14 +419,12 @@ int tt_tcp_connect_end(int fd)
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) != 0 ? -errno : -e;
 }
 
-// What a call that receives returns, as these functions do.
-static ssize_t received(ssize_t n)
-{
-  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
-}
-
 ssize_t tt_sock_send(int fd, const void *data, size_t size)
 {
+  tt_tls *t = tt_tls_of(fd);
+  if (t != NULL) {
+    return tt_tls_send(t, &(struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = size}, 1);
+  }
   ssize_t n;
   TT_RETRY(n, send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT));
   return n < 0 ? -errno : n;
@@ -424,13 +432,33 @@ ssize_t tt_sock_send(int fd, const void *data, size_t size)
 
 ssize_t tt_sock_recv(int fd, void *data, size_t size)
 {
+  ssize_t n = tt_sock_take(fd, data, size, false);
+  return n == 0 ? -ECONNRESET : n;
+}
+
+ssize_t tt_sock_take(int fd, void *data, size_t size, bool peek)
+{
+  tt_tls *t = tt_tls_of(fd);
+  if (t != NULL) {
+    return peek ? tt_tls_peek(t, data, size) : tt_tls_recv(t, &(struct iovec){.iov_base = data, .iov_len = size}, 1);
+  }
   ssize_t n;
-  TT_RETRY(n, recv(fd, data, size, MSG_DONTWAIT));
-  return received(n);
+  TT_RETRY(n, recv(fd, data, size, MSG_DONTWAIT | (peek ? MSG_PEEK : 0)));
+  return n < 0 ? -errno : n;
+}
+
+bool tt_sock_ended(int fd)
+{
+  struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+  return poll(&p, 1, 0) > 0;
 }
 
 ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int count)
 {
+  tt_tls *t = tt_tls_of(fd);
+  if (t != NULL) {
+    return tt_tls_send(t, parts, count);
+  }
   struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
   ssize_t n;
   TT_RETRY(n, sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -440,9 +468,14 @@ ssize_t tt_sock_sendv(int fd, const struct iovec *parts, int count)
 ssize_t tt_sock_recvv(int fd, const struct iovec *parts, int count)
 {
   struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = (size_t)count};
+  tt_tls *t = tt_tls_of(fd);
   ssize_t n;
+  if (t != NULL) {
+    n = tt_tls_recv(t, parts, count);
+    return n == 0 ? -ECONNRESET : n;
+  }
   TT_RETRY(n, recvmsg(fd, &m, MSG_DONTWAIT));
-  return received(n);
+  return n < 0 ? -errno : n == 0 ? -ECONNRESET : n;
 }
 
 int tt_sock_pass(int fd, void *message, size_t size, size_t *at, bool send)
@@ -504,6 +537,9 @@ int tt_sock_poll(struct pollfd *fds, size_t n, const tt_until *until)
 
 int tt_sock_copy(int fd, int *copy)
 {
+  if (tt_tls_of(fd) != NULL) {
+    return -EOPNOTSUPP;
+  }
   int e = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   *copy = e < 0 ? *copy : e;
   return e < 0 ? -errno : 0;
@@ -527,6 +563,11 @@ bool tt_sock_lost(int fd)
   return info.tcpi_retransmits >= 8 || info.tcpi_probes >= 8;
 }
 
+bool tt_sock_finished(int fd)
+{
+  return info_of(fd).tcpi_state != TCP_ESTABLISHED;
+}
+
 void tt_sock_finish(int fd)
 {
   if (fd >= 0) {
@@ -544,6 +585,7 @@ void tt_sock_kill(int fd)
 void tt_sock_close(int *fd)
 {
   if (*fd >= 0) {
+    tt_tls_end(*fd);
     close(*fd);
     *fd = -1;
   }
@@ -585,6 +627,9 @@ const char *tt_sock_error_text(int e)
   case -ENOMEM:
     return "this machine has no memory left for a connection (free memory, the container's limit, sysctl "
            "net.ipv4.tcp_mem)";
+  case -ENOKEY:
+    return "this process and that one have not the same encryption key: call ncclSetEncryption with one key on every "
+           "rank, before ncclGetUniqueId";
   default: return strerror(-e);
   }
 }

@@ -3,7 +3,7 @@
 // These calls are quiet: they return 0 (or a count) on success and a negative errno otherwise, because only the caller
 // knows which rank and which purpose belong into the text. All sockets are non-blocking, closed on exec, without delay
 // (TCP_NODELAY), and never raise SIGPIPE. Different sockets may be used by different threads; one socket by one thread
-// at a time.
+// at a time. A socket may be encrypted (tls.h).
 #pragma once
 #include <assert.h>
 #include <poll.h>
@@ -72,6 +72,8 @@ const char *tt_addrs_text(const tt_addrs *list, char buf[TT_ADDRS_TEXT]);
 // connections of it linger, but not from another listener (-EADDRINUSE). -EADDRNOTAVAIL: the machine has not got the
 // address, or (port 0) every port has a listener.
 int tt_tcp_listen(const tt_addr *at, int *fd, tt_addr *bound);
+// The same for a port that other processes of this user listen on as well: the kernel chooses one for each connection.
+int tt_tcp_listen_shared(const tt_addr *at, int *fd, tt_addr *bound);
 // Takes one waiting connection. -EAGAIN: none waits. `from` may be NULL. -EMFILE and the like: the connection stays in
 // the queue.
 int tt_tcp_accept(int listen_fd, int *fd, tt_addr *from);
@@ -85,6 +87,11 @@ int tt_tcp_connect_end(int fd);
 // closed. size > 0.
 ssize_t tt_sock_send(int fd, const void *data, size_t size);
 ssize_t tt_sock_recv(int fd, void *data, size_t size);
+// As tt_sock_recv, but 0 when the peer has closed, which is no error of the connection. `peek`: what it reads stays
+// there.
+ssize_t tt_sock_take(int fd, void *data, size_t size, bool peek);
+// Will nothing more come than what can be read already?
+bool tt_sock_ended(int fd);
 // Goes on to send or receive a message of `size` bytes, of which *at have passed. 1: all have; 0: not yet; < 0: the
 // connection's error, which is -ECONNRESET also where nothing can be sent any more.
 int tt_sock_pass(int fd, void *message, size_t size, size_t *at, bool send);
@@ -108,12 +115,15 @@ int tt_addr_source(const tt_addr *to, tt_addr *out);
 int tt_sock_local(int fd, tt_addr *out);
 // The address of the other end.
 int tt_sock_peer(int fd, tt_addr *out);
-// A second descriptor of the same socket, closed on exec.
+// A second descriptor of the same socket, closed on exec. -EOPNOTSUPP: it is encrypted (tls.h).
 int tt_sock_copy(int fd, int *copy);
 // True when what was sent has gone unanswered for about a minute: the peer's machine or the way there is lost
 // (keep-alive, which notices that on an idle connection, does not run while something is on its way). A peer that is
 // alive and does not read is not lost.
 bool tt_sock_lost(int fd);
+// Has the peer of a TCP connection said that nothing more comes, or has the connection ended? What came before may
+// still be unread.
+bool tt_sock_finished(int fd);
 // Says "nothing more comes" to the peer; what was sent still arrives. Works through copies of the descriptor that a
 // fork has made.
 void tt_sock_finish(int fd);

@@ -28,7 +28,7 @@ static const tt_plugin_info kinds[TT_PLUGIN_KINDS] = {
     [TT_PLUGIN_NET] = {"NET", "net", "NCCL_NET_PLUGIN", "ncclNetPlugin_v%d", 12, 6, TT_INIT | TT_NET},
     [TT_PLUGIN_COLLNET] = {"COLLNET", NULL, NULL, "ncclCollNetPlugin_v%d", 12, 6, TT_INIT | TT_NET},
     [TT_PLUGIN_TUNER] = {"TUNER", "tuner", "NCCL_TUNER_PLUGIN", "ncclTunerPlugin_v%d", 6, 2, TT_INIT | TT_TUNING},
-    [TT_PLUGIN_PROFILER] = {"PROFILER", "profiler", "NCCL_PROFILER_PLUGIN", "ncclProfiler_v%d", 6, 1,
+    [TT_PLUGIN_PROFILER] = {"PROFILER", "profiler", "NCCL_PROFILER_PLUGIN", "ncclProfiler_v%d", 7, 1,
                             TT_INIT | TT_PROFILE},
     [TT_PLUGIN_ENV] = {"ENV", "env", "NCCL_ENV_PLUGIN", "ncclEnvPlugin_v%d", 2, 1, TT_INIT | TT_ENV},
     [TT_PLUGIN_GIN] = {"GIN", "gin", "NCCL_GIN_PLUGIN", "ncclGinPlugin_v%d", 0, 0, TT_INIT | TT_NET},
@@ -358,7 +358,8 @@ bool tt_plugin_is_none(const char *wish)
   return tt_casecmp(wish, "none") == 0;
 }
 
-bool tt_plugin_item(const char *list, int i, char *out, size_t size)
+// Item number `i` of a list, into `out`; false beyond the end.
+static bool take_item(const char *list, int i, char *out, size_t size)
 {
   for (const char *p = list; p != NULL && *p != '\0';) {
     p += strspn(p, ", \t");
@@ -374,6 +375,19 @@ bool tt_plugin_item(const char *list, int i, char *out, size_t size)
     p += n;
   }
   return false;
+}
+
+bool tt_plugin_next_wish(tt_plugin_wishes *w)
+{
+  bool more = w->list != NULL ? take_item(w->list, w->next, w->item, sizeof w->item) : w->next == 0;
+  w->wish = w->list != NULL ? w->item : NULL;
+  if (more && w->next == w->most) {
+    tt_advise("%s: only the first %d plugins of the list count, from %s on none does", kinds[w->kind].variable, w->most,
+              w->item);
+    return false;
+  }
+  w->next++;
+  return more;
 }
 
 void tt_plugin_log(ncclDebugLogLevel level, unsigned long flags, const char *file, int line, const char *fmt, ...)

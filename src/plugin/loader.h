@@ -101,9 +101,19 @@ bool tt_plugin_complete(tt_plugin_kind kind, const tt_plugin *plugin, const tt_p
 // Is one of them not set? Nothing is said.
 bool tt_plugin_lacks(const tt_plugin *plugin, const tt_plugin_member *members, size_t n);
 
-// Splits a list at its commas: item number `i` without the spaces around it, into `out`; false beyond the end. Items
-// that are empty are skipped.
-bool tt_plugin_item(const char *list, int i, char *out, size_t size);
+// The items of a variable's list, one after another. Begin with the first three members, and the others zero.
+typedef struct tt_plugin_wishes {
+  tt_plugin_kind kind;
+  const char *list; // NULL: the variable is not set
+  int most;         // items that count
+  int next;
+  const char *wish; // the item, as for tt_plugin_open
+  char item[4096];
+} tt_plugin_wishes;
+
+// Goes to the next item: a part between commas, without the spaces around it, unless it is empty. A list that is not
+// set has one item, NULL. False: there is none. If the list has too many, says so.
+bool tt_plugin_next_wish(tt_plugin_wishes *w);
 
 // Is it "none", in any case?
 bool tt_plugin_is_none(const char *wish);

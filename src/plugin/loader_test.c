@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/test_log.h"
+#include "base/util.h"
 
 static int group_start(void **state)
 {
@@ -77,7 +78,7 @@ static void a_library_of_another_kind_is_named(void **state)
   assert_null(open_it(TT_PLUGIN_PROFILER, plugin_file("two_kinds")));
   const char *text = said();
   assert_non_null(
-      strstr(text, "is not used: it has no PROFILER plugin of versions 1 to 6; it has NET version 5, TUNER version 3"));
+      strstr(text, "is not used: it has no PROFILER plugin of versions 1 to 7; it has NET version 5, TUNER version 3"));
   assert_null(open_it(TT_PLUGIN_NET, plugin_file("two_kinds")));
   assert_non_null(strstr(said(), "no NET plugin of versions 6 to 12; it has NET version 5"));
 }
@@ -166,18 +167,27 @@ static void the_program_itself_can_be_the_plugin(void **state)
 static void lists_are_split(void **state)
 {
   (void)state;
-  char item[16];
-  const char *list = " one, ,two words ,,three";
-  assert_true(tt_plugin_item(list, 0, item, sizeof item));
-  assert_string_equal(item, "one");
-  assert_true(tt_plugin_item(list, 1, item, sizeof item));
-  assert_string_equal(item, "two words");
-  assert_true(tt_plugin_item(list, 2, item, sizeof item));
-  assert_string_equal(item, "three");
-  assert_false(tt_plugin_item(list, 3, item, sizeof item));
-  assert_false(tt_plugin_item("", 0, item, sizeof item));
-  assert_false(tt_plugin_item(NULL, 0, item, sizeof item));
-  assert_false(tt_plugin_item(" , ", 0, item, sizeof item));
+  static const struct {
+    const char *list;
+    int most;
+    const char *items; // with a bar behind each
+    bool too_many;
+  } cases[] = {{" one, ,two words ,,three", 4, "one|two words|three|", false},
+               {" one, ,two words ,,three", 3, "one|two words|three|", false},
+               {"one,two,three", 2, "one|two|", true},
+               {"", 4, "", false},
+               {" , ", 4, "", false},
+               {NULL, 4, "(not set)|", false}};
+  for (size_t i = 0; i < TT_COUNT(cases); i++) {
+    char items[64] = "";
+    tt_plugin_wishes w = {.kind = TT_PLUGIN_NET, .list = cases[i].list, .most = cases[i].most};
+    (void)said();
+    while (tt_plugin_next_wish(&w)) {
+      snprintf(items + strlen(items), sizeof items - strlen(items), "%s|", w.wish != NULL ? w.wish : "(not set)");
+    }
+    assert_string_equal(items, cases[i].items);
+    assert_int_equal(strstr(said(), "NCCL_NET_PLUGIN: only the first 2 plugins") != NULL, cases[i].too_many);
+  }
 }
 
 static void opened_and_closed_a_thousand_times(void **state)

@@ -49,7 +49,7 @@ void tt_tuner_destroy(tt_tuner *t);
 
 // Asks for one operation; q->costs come back as they were. The launching thread.
 //
-// The least cost wins, as in NCCL, the first of equals; but where what the library would do is not in the table, an
+// The least cost wins, as in NCCL, the first of equals. But where what the library would do is not in the table, an
 // entry counts only if the plugin has touched it: a plugin that changes nothing, or only says what it does not want,
 // leaves that choice alone.
 void tt_tuner_query(tt_tuner *t, tt_tuner_question *q, tt_tuner_answer *out);

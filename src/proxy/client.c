@@ -244,6 +244,7 @@ static void move_in(tt_proxy *p, tt_relay_client *g)
   tt_spans_add(&p->pxn.client_pairs, &g->pair);
   tt_spans_add(&p->pxn.client_ends, &g->end);
   atomic_store(&p->pxn.nclients, atomic_load(&p->pxn.nclients) + 1);
+  atomic_fetch_add(&p->standing, 1);
   tt_proxy_run_release(p);
   tt_proxy_look(p);
   tt_proxy_kick(p, false);
@@ -265,6 +266,7 @@ static void move_out(tt_proxy *p, tt_relay_client *g)
   tt_spans_remove(&p->pxn.client_pairs, &g->pair);
   tt_spans_remove(&p->pxn.client_ends, &g->end);
   atomic_store(&p->pxn.nclients, atomic_load(&p->pxn.nclients) - 1);
+  atomic_fetch_sub(&p->standing, 1);
   tt_proxy_run_release(p);
   tt_proxy_setup_cancel(p->service, &g->ties);
   tt_timer_set(&p->service->timers, &g->ties.timer, 0);
@@ -417,7 +419,7 @@ void tt_client_free(tt_proxy *p)
     client_free(g);
   }
   p->pxn.client_pairs = p->pxn.client_ends = NULL;
-  atomic_store(&p->pxn.nclients, 0);
+  atomic_fetch_sub(&p->standing, atomic_exchange(&p->pxn.nclients, 0));
   atomic_store(&p->pxn.sending, false);
 }
 

@@ -6,6 +6,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "os/events.h"
+#include "proxy/puts.h"
 #include "proxy/relay.h"
 
 // ---- one connection
@@ -37,6 +38,7 @@ static const char *why_lost(const tt_proxy_ties *t)
   switch (t->last.state != 0 ? t->last.state : shown) {
   case TT_RANK_FAILED: return "that rank has failed";
   case TT_RANK_ABORTED: return "that rank has aborted its communicator";
+  case TT_RANK_REVOKED: return "that rank has revoked its communicator";
   case TT_RANK_GONE: return "that rank has destroyed its communicator, and its process has ended";
   default: return "the connection to it has ended without a last word: its process may have died";
   }
@@ -64,7 +66,7 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
   tt_proxy_ties_due(s, t);
   tt_proxy_setup_end(s, t, k->outgoing);
   if (k->outgoing) {
-    tt_client_due(s, k->rank);
+    tt_proxy_guests_due(s, k->rank);
     tt_relay_lost(s, k->rank, why_lost(t));
   } else {
     tt_client_gone(s, k->rank);
@@ -174,6 +176,14 @@ static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties 
   const tt_proxy *p = s->proxy;
   if (m->head.behalf == 0) {
     tt_proxy_setup_message(s, k, t, m);
+    return;
+  }
+  if (m->head.behalf == TT_MSG_PUTS) {
+    tt_proxy_puts *puts = k->outgoing ? tt_puts_find(p, k->rank) : tt_puts_wanted(s, k->rank);
+    if (puts != NULL) {
+      tt_proxy_setup_message(s, k, &puts->ties, m);
+      tt_proxy_ties_due(s, &puts->ties);
+    }
     return;
   }
   int rank = (int)(m->head.behalf - 1);
@@ -415,7 +425,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
                              tt_addrs_text(&s->where[peer].addrs, at), why, advice[0] != 0 ? ". " : "", advice);
   tt_client_unreachable(s, peer);
   tt_relay_lost(s, peer, "it cannot be reached");
-  if (t->own) {
+  if (t->own || tt_puts_find(s->proxy, peer) != NULL) {
     tt_proxy_stop_port(s, res);
     return;
   }
@@ -449,7 +459,7 @@ static void dial_done(tt_proxy_service *s, tt_proxy_ties *t, int fd, const tt_ad
   if (t->out != NULL && t->own) {
     tt_proxy_setup_begin(s, t);
   }
-  tt_client_due(s, t->peer->rank);
+  tt_proxy_guests_due(s, t->peer->rank);
   tt_relay_reached(s, t->peer->rank);
 }
 

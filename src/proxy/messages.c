@@ -53,7 +53,11 @@ static const char *check_body(const tt_msg *m)
     return m->answer.code != ncclSuccess && memchr(m->answer.text, 0, sizeof m->answer.text) == NULL
                ? "an answer whose text has no end"
                : NULL;
-  case TT_MSG_STATE: return m->state.state >= TT_RANK_LOST || m->state.now > TT_SHOWN ? "an unknown state" : NULL;
+  case TT_MSG_STATE:
+    if (m->state.state >= TT_RANK_LOST || m->state.now > TT_SHOWN || m->state.why.code >= ncclNumResults) {
+      return "an unknown state";
+    }
+    return memchr(m->state.why.text, 0, sizeof m->state.why.text) == NULL ? "a reason whose text has no end" : NULL;
   default: return NULL;
   }
 }

@@ -38,15 +38,18 @@ typedef enum {
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 5, TT_MSG_BODY = 344, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 9, TT_MSG_BODY = 880, TT_MSG_DEVICES = 64 };
+
+// In the place of a rank (tt_msg_head.behalf): the connections for one-sided operations between the two (puts.h).
+#define TT_MSG_PUTS UINT32_MAX
 
 typedef struct tt_msg_head {
   uint16_t type; // tt_msg_type
   uint16_t size; // of the body
   uint32_t id;   // SETUP, TRY, CONNECT: number of the attempt; GET_FD: the rank to send to; ANSWER: the same. Else 0
   int32_t from;  // the sender's rank
-  // SETUP, TRY, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one.
-  // Else 0
+  // SETUP, TRY, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one;
+  // or TT_MSG_PUTS. Else 0
   uint32_t behalf;
 } tt_msg_head;
 static_assert(sizeof(tt_msg_head) == 16, "sent as it is");
@@ -90,13 +93,16 @@ static_assert(sizeof(tt_msg_answer) == 8 + TT_NET_HANDLE, "sent as it is");
 typedef struct tt_msg_state {
   uint32_t state; // TT_RANK_…, not LOST
   uint32_t sent;  // messages given to the network for the receiver so far, modulo 2^32
-  uint64_t now;   // of `shown`
+  uint32_t puts;  // the same of one-sided operations
+  uint32_t now;   // of `shown`
   struct {
     uint64_t sig, count; // 0: nothing is shown there
   } shown[1 + TT_SHOWN]; // of the rank's page
   tt_wait wait;          // the same; times are how long ago it was
+  tt_culprit culprit;    // the same
+  tt_why why;            // the same; ends with 0
 } tt_msg_state;
-static_assert(sizeof(tt_msg_state) == 16 + 16 * (1 + TT_SHOWN) + sizeof(tt_wait), "sent as it is");
+static_assert(sizeof(tt_msg_state) == 24 + 16 * (1 + TT_SHOWN) + sizeof(tt_wait) + sizeof(tt_why), "sent as it is");
 
 typedef struct tt_msg {
   tt_msg_head head;

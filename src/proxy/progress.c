@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "os/clock.h"
+#include "proxy/puts.h"
 #include "proxy/relay.h"
 
 #define MAX_CHANGED 8 // peers of one round whose sleepers are told apart
@@ -28,13 +29,12 @@ void tt_proxy_retire(tt_proxy_conn *c)
     c->last = &c->first;
   }
   atomic_store_explicit(&i->busy, false, memory_order_release);
-  if (TT_LIKELY(c->client == NULL)) {
+  if (TT_LIKELY(c->counts)) {
     atomic_store_explicit(&p->finished, tt_proxy_count(&p->finished) + 1, memory_order_release);
   }
 }
 
-// Forgets a connection's items. Its requests under way are the network's until it is closed.
-static void drop_items(tt_proxy_conn *c)
+void tt_proxy_items_drop(tt_proxy_conn *c)
 {
   c->poster = NULL;
   if (c->send) {
@@ -68,7 +68,7 @@ static void enqueue_item(tt_proxy *p, tt_proxy_item *i)
     tt_proxy_prof_begin(i);
   }
   if (atomic_load_explicit(&c->stage, memory_order_relaxed) == TT_CONN_BROKEN) {
-    drop_items(c);
+    tt_proxy_items_drop(c);
   } else if (!c->active) {
     tt_proxy_conn **list = &p->active[c->send];
     c->active = true;
@@ -130,6 +130,9 @@ static bool make_usable(tt_proxy_conn *c)
   }
   for (int k = 0; k < TT_PROXY_FIFOS && net->reg_mr != NULL; k++) {
     tt_proxy_fifo *f = &c->fifo[k];
+    if (f->slots == NULL) { // one-sided operations have one
+      continue;
+    }
     ncclResult_t res = net->reg_mr(c->comm, f->slots, ((size_t)f->mask + 1) * f->stride, TT_NET_PTR_HOST, &f->mhandle);
     if (res != ncclSuccess) {
       tt_proxy_conn_fail(c, res);
@@ -152,7 +155,7 @@ bool tt_proxy_conn_usable(tt_proxy_conn *c)
 void tt_proxy_conn_drop(tt_proxy_conn *c)
 {
   c->usable = false;
-  drop_items(c);
+  tt_proxy_items_drop(c);
   atomic_store_explicit(&c->stage, TT_CONN_BROKEN, memory_order_release);
 }
 
@@ -249,6 +252,7 @@ static bool round_once(tt_proxy *p)
   }
   bool sent = p->pxn.clients != NULL && tt_client_round(p);
   sent |= TT_UNLIKELY(p->sums != NULL) && tt_proxy_sums_round(p->sums);
+  sent |= TT_UNLIKELY(p->puts.rma != NULL) && tt_puts_round(p);
   return sent || nsends + nrecvs > 0;
 }
 
@@ -256,7 +260,7 @@ void tt_proxy_active_clear(tt_proxy *p)
 {
   for (int send = 0; send < 2; send++) {
     for (tt_proxy_conn *c = p->active[send]; c != NULL; c = c->next_active) {
-      drop_items(c);
+      tt_proxy_items_drop(c);
       c->active = false;
     }
     p->active[send] = NULL;
@@ -271,6 +275,7 @@ static void drop_operations(tt_proxy *p)
   append_incoming(p);
   for (int i = 0; !p->dropped && i < TT_NET_REQUESTS && round_over(&p->active[true], send_round, unused) > 0; i++) {
   }
+  tt_puts_drop(p);
   p->dropped = true;
   tt_proxy_active_clear(p);
   if (p->sums != NULL) {
@@ -374,6 +379,24 @@ void tt_proxy_settle(tt_proxy *p)
     tt_proxy_run_hold(p);
     look_and_release(p);
   }
+}
+
+bool tt_proxy_has_passed(tt_proxy *p, int rank)
+{
+  const tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);
+  if (peer == NULL || !atomic_load_explicit(&peer->send.attached, memory_order_acquire)) {
+    return true; // there is no FIFO to fill
+  }
+  const tt_proxy_conn *c = &peer->send;
+  tt_proxy_run_hold(p);
+  progress_look(p);
+  bool whole = atomic_load_explicit(&c->relay, memory_order_relaxed) == NULL && !c->owes;
+  for (int i = 0; i < TT_PROXY_FIFOS; i++) {
+    const tt_proxy_fifo *f = &c->fifo[i];
+    whole = whole && atomic_load_explicit(&tt_proxy_slot(f, f->next)->seq, memory_order_acquire) != f->next + 1;
+  }
+  tt_proxy_run_release(p);
+  return whole;
 }
 
 void tt_proxy_seize(tt_proxy *p)

@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "os/clock.h"
 #include "os/proc.h"
+#include "proxy/puts.h"
 #include "proxy/relay.h"
 
 #define TABLE_CHUNK 16
@@ -120,6 +121,7 @@ static void free_peers(tt_proxy *p)
       tt_free(peer);
     }
   }
+  tt_puts_free(p);
   tt_proxy_regions_free(p);
   tt_proxy_pools_free(p);
   tt_free(p->peers);
@@ -177,6 +179,7 @@ void tt_proxy_disown(tt_proxy *p)
       disown_conn(&peer->recv);
     }
   }
+  tt_puts_disown(p);
   tt_proxy_active_clear(p);
   p->lone = (tt_port){.rank = p->rank, .page = &p->lone.lone_page};
   atomic_store_explicit(&p->lone.lone_page.state, TT_RANK_GONE, memory_order_relaxed);
@@ -202,6 +205,9 @@ static void proxy_init(tt_proxy *p, const tt_proxy_env *env)
   p->active[false] = p->active[true] = NULL;
   p->memory.regions = p->memory.mrs = p->pxn.client_pairs = NULL;
   p->sums = NULL;
+  p->puts.rma = NULL;
+  atomic_store_explicit(&p->puts.list, NULL, memory_order_relaxed);
+  atomic_store_explicit(&p->standing, 0, memory_order_relaxed);
   p->round = 1;
   p->memory.max_extras = TT_PROXY_EXTRAS;
   p->memory.shares = tt_params_get()->net_shared_buffers != 0;
@@ -277,6 +283,7 @@ static tt_proxy_peer *peer_new(tt_proxy *p, int rank)
   peer->rank = rank;
   tt_proxy_conn_init(p, peer, &peer->send, true);
   tt_proxy_conn_init(p, peer, &peer->recv, false);
+  peer->send.counts = peer->recv.counts = true;
   peer->ties = tt_proxy_ties_new(peer);
   if (peer->ties == NULL) {
     tt_free(peer);
@@ -381,7 +388,7 @@ ncclResult_t tt_proxy_await_links(tt_proxy *p, uint64_t timeout_ns)
   for (tt_proxy_peer *peer; (peer = unconnected(p)) != NULL; tt_sleep_ns(LINK_NAP_NS)) {
     ncclResult_t status = tt_port_status(p->port);
     if (status != ncclSuccess) {
-      tt_last_error_set(p->port->error);
+      tt_last_error_set(tt_port_error(p->port));
       return status;
     }
     if (tt_aborted(&p->port->abort_flag)) {
@@ -532,8 +539,13 @@ int tt_proxy_states(tt_proxy *p, tt_proxy_op_state *out, int max)
 const char *tt_proxy_item_text(const tt_proxy_item *i, char *buf, size_t room)
 {
   const tt_proxy_conn *c = i->conn;
-  snprintf(buf, room, " (%u of %u messages %s rank %d)", c->send ? i->done : i->transmitted, i->op.nsteps,
-           c->send ? "sent to" : "received from", c->peer->rank);
+  const char *way = c->send ? "sent to" : "received from";
+  uint32_t n = c->send ? i->done : i->transmitted;
+  if (c->counts || c->client != NULL) {
+    snprintf(buf, room, " (%u of %u messages %s rank %d)", n, i->op.nsteps, way, c->peer->rank);
+  } else {
+    snprintf(buf, room, " (%u one-sided messages %s rank %d)", n, way, c->peer->rank);
+  }
   return buf;
 }
 
@@ -566,7 +578,7 @@ static bool mover_idle(void *self)
   if (!idle) {
     tt_proxy_probe_pending(self);
   }
-  return idle;
+  return tt_puts_idle(self) && idle;
 }
 
 // A plan that is complete leaves receives of later plans behind, which somebody will come for; only what is still to be

@@ -19,12 +19,16 @@
 #include "os/socket.h"
 
 typedef struct tt_proxy tt_proxy;
+struct tt_rma;
+struct tt_rma_link;
 
 typedef struct tt_proxy_env {
   int rank, nranks;
   uint64_t hash; // names the communicator
   tt_key key;    // known to its ranks only
   tt_port *port; // stopped (tt_port_stop) when a connection fails; its page and bell are the rank's
+  struct tt_bootstrap
+      *ring; // of the communicator; looked after between its calls; outlives the rank's proxy. NULL: none
   const tt_net_ops *net;
   int device; // of the network, to begin with (modulo the number there is); others are tried when it leads nowhere
   // Which ranks have memory in common, for those that send through a neighbour's proxy: number of the node, and the
@@ -79,6 +83,15 @@ void tt_proxy_deregister(tt_proxy *p, void *base, size_t size);
 // NCCL_P2P_PXN_LEVEL: a neighbour whose device is that of the peer, when there are several. After tt_proxy_meet. Any
 // thread.
 int tt_proxy_relay_of(const tt_proxy *p, int peer);
+
+// One-sided operations with ranks that share no memory (device/rma_link.h). What peers send for the windows of `rma` is
+// taken from here on, by whichever thread drives the proxy, until tt_proxy_puts_end returns: before `rma` is freed.
+// Launching thread.
+void tt_proxy_puts_begin(tt_proxy *p, struct tt_rma *rma);
+void tt_proxy_puts_end(tt_proxy *p);
+// Where messages for this peer are written, of a link that was taken on. Returns at once: they wait there until the
+// connection stands. Launching thread. Errors: ncclSystemError (no memory).
+ncclResult_t tt_proxy_puts_open(tt_proxy *p, int rank, struct tt_rma_link **out);
 
 // Memory that the neighbour's proxy maps too: the first TT_PROXY_SHARE_HEAD bytes are the proxies', then come the FIFOs
 // of link->send.

@@ -13,6 +13,7 @@ struct tt_relay;
 struct tt_relay_client;
 typedef struct tt_proxy_peer tt_proxy_peer;
 typedef struct tt_proxy_prof tt_proxy_prof;
+typedef struct tt_proxy_puts tt_proxy_puts;
 
 enum {
   TT_PROXY_FIFOS = 2,   // TT_SIMPLE and TT_LL
@@ -113,6 +114,7 @@ struct tt_proxy_conn {
   tt_proxy *proxy;
   tt_proxy_peer *peer;
   bool send;
+  bool counts; // its operations are of those that tt_proxy_post has counted
   // The service thread writes comm, flush and groups, then stage READY (release). The run flag's holder turns it into
   // BROKEN (release), after code and text.
   _Atomic uint32_t stage;
@@ -222,8 +224,15 @@ struct tt_proxy {
     _Atomic bool sending; // clients have operations. Written by the run flag's holder
     _Atomic bool orphan;  // the rank has gone, clients have not
   } pxn;
-  _Atomic bool rests; // the progress thread is going to rest: set before its look, taken by the holder
-  tt_port lone;       // in place of the rank's port when that has gone before its clients
+  // Connections for one-sided operations (puts.h).
+  struct {
+    _Atomic(tt_proxy_puts *) list; // grows under `lock`
+    struct tt_rma *rma;            // whose windows they write into; NULL: nothing is taken. Changed by the launching
+                                   // thread with the run flag and `lock` held
+  } puts;
+  _Atomic int standing; // clients, and pairs of connections for one-sided operations where there is an `rma`
+  _Atomic bool rests;   // the progress thread is going to rest: set before its look, taken by the holder
+  tt_port lone;         // in place of the rank's port when that has gone before its clients
   // The progress thread's notes.
   struct {
     uint32_t driven;
@@ -373,7 +382,9 @@ static inline void tt_proxy_conn_refused(tt_proxy_conn *c)
 }
 // Drops all operations of the proxy's own rank. Run flag held.
 void tt_proxy_active_clear(tt_proxy *p);
-// Drops its operations without a word. Run flag held.
+// Forgets a connection's operations. Its requests under way are the network's until it is closed. Run flag held.
+void tt_proxy_items_drop(tt_proxy_conn *c);
+// Drops its operations without a word, and takes it out of use. Run flag held.
 void tt_proxy_conn_drop(tt_proxy_conn *c);
 // Can it be used, as far as that is known? Registers its memory when it has just come up. Run flag held.
 bool tt_proxy_conn_usable(tt_proxy_conn *c);
@@ -381,12 +392,22 @@ bool tt_proxy_conn_usable(tt_proxy_conn *c);
 bool tt_proxy_run_take(tt_proxy *p, bool insist);
 // The same, and waits for the holder, which never waits.
 void tt_proxy_run_hold(tt_proxy *p);
+
+// Gives the network what it takes, and looks: has it got all messages for the rank that the executor had made before
+// the call? Those are counted then (tt_proxy_conn.counted). False also where a neighbour's proxy sends. Any thread.
+bool tt_proxy_has_passed(tt_proxy *p, int rank);
 // Gives the flag back, after a look if others have asked meanwhile. True when that has moved something.
 bool tt_proxy_run_release(tt_proxy *p);
-// Is there something that may have to be moved: operations, or clients?
+// Is there something that may have to be moved: operations, or what needs none?
 static inline bool tt_proxy_busy(const tt_proxy *p)
 {
-  return !tt_proxy_idle(p) || atomic_load_explicit(&p->pxn.nclients, memory_order_relaxed) != 0;
+  return !tt_proxy_idle(p) || atomic_load_explicit(&p->standing, memory_order_relaxed) != 0;
+}
+// Does it take what peers send without having been asked, as no event or neighbour may tell of that?
+static inline bool tt_proxy_takes_puts(const tt_proxy *p)
+{
+  return atomic_load_explicit(&p->standing, memory_order_relaxed) !=
+         atomic_load_explicit(&p->pxn.nclients, memory_order_relaxed);
 }
 // The connection's first operation is finished. Run flag held.
 void tt_proxy_retire(tt_proxy_conn *c);

@@ -1,5 +1,5 @@
 // regs_test.c: large messages between the user's buffers over a network in memory that takes one piece at a time and
-// wants to know the memory: what goes straight, what by way of the slots, and when memory is registered and
+// wants to know the memory. It shows what goes straight, what by way of the slots, and when memory is registered and
 // deregistered.
 #define RIG_BIG 16384
 

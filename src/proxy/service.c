@@ -1,4 +1,5 @@
 // service.c: a proxy's service thread: what it waits for, requests of its own rank, start, stop, fork.
+#define _GNU_SOURCE // POLLRDHUP
 #include <errno.h>
 #include <string.h>
 
@@ -9,8 +10,10 @@
 #include "os/proc.h"
 #include "os/shm.h"
 #include "os/events.h"
+#include "proxy/puts.h"
 #include "proxy/relay.h"
 
+#define RING_NAP_NS (50 * TT_NS_PER_MS)    // between two looks at a ring that a call uses
 #define CLOSE_WAIT_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
 // Between two looks of a leaving rank at its answer, and of the service at the rank's parting.
 #define LEAVE_NAP_NS 20000ull
@@ -49,11 +52,11 @@ void tt_proxy_want(const tt_proxy_peer *peer, tt_msg_type type)
   tt_ring(s->wake);
 }
 
-// A client's receiver is a peer of this rank's, too.
+// A client's receiver is a peer of this rank's, too, and so is that of one-sided operations.
 void tt_proxy_alert(const tt_proxy_conn *c)
 {
   const tt_proxy *p = c->proxy;
-  const tt_proxy_peer *peer = c->client == NULL ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
+  const tt_proxy_peer *peer = c->counts ? c->peer : tt_proxy_peer_find(p, c->peer->rank);
   if (p->service != NULL && peer != NULL) {
     tt_proxy_want(peer, TT_MSG_START);
   }
@@ -91,12 +94,18 @@ void tt_proxy_ties_due(tt_proxy_service *s, tt_proxy_ties *t)
   tt_proxy_ties_wake(s, t, s->step_ns + 1);
 }
 
+void tt_proxy_guests_due(tt_proxy_service *s, int rank)
+{
+  tt_client_due(s, rank);
+  tt_puts_due(s, rank);
+}
+
 // The port's state concerns all.
 static void all_due(tt_proxy_service *s)
 {
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
     tt_proxy_ties_due(s, t);
-    tt_client_due(s, t->peer->rank);
+    tt_proxy_guests_due(s, t->peer->rank);
   }
 }
 
@@ -120,14 +129,25 @@ tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank)
   return peer->ties;
 }
 
-void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code)
+static void port_has_stopped(tt_proxy_service *s)
 {
-  tt_port_stop(s->proxy->port, code);
   tt_proxy_look(s->proxy); // drops the operations
   tt_proxy_tell_all(s);
   all_due(s);
 }
 
+void tt_proxy_stop_for(tt_proxy_service *s, tt_culprit culprit)
+{
+  if (!s->left && tt_culprit_is_valid(s->proxy->port, culprit) && tt_port_blame(s->proxy->port, culprit)) {
+    port_has_stopped(s);
+  }
+}
+
+void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code)
+{
+  tt_port_stop(s->proxy->port, code);
+  port_has_stopped(s);
+}
 // ---- the thread
 
 static void take_news(tt_proxy_service *s)
@@ -139,7 +159,7 @@ static void take_news(tt_proxy_service *s)
     list_ties(s, t);
     tt_proxy_ties_due(s, t);
     if (wants & TT_WANT(TT_MSG_START)) {
-      tt_client_due(s, t->peer->rank);
+      tt_proxy_guests_due(s, t->peer->rank);
     }
     if (wants & TT_WANT(TT_MSG_INIT)) {
       tt_proxy_link(s, t);
@@ -161,6 +181,7 @@ static void let_go(tt_proxy_service *s)
   }
   tt_info(TT_PROXY, "rank %d: the proxy stays until the ranks that it sends for have left", p->rank);
   s->left = true;
+  s->ring = NULL;
   tt_proxy_run_hold(p);
   tt_proxy_disown(p);
   tt_proxy_run_release(p);
@@ -170,6 +191,7 @@ static void let_go(tt_proxy_service *s)
     tt_proxy_setup_cancel(s, t);
     t->failures[0].judged = t->failures[1].judged = t->failures[2].judged = true;
   }
+  tt_puts_cancel(s);
   tt_relay_leave(s);
   tt_client_outlive(p);
   tt_thread_detach(&s->thread);
@@ -216,7 +238,9 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
   for (tt_span *first; (first = tt_timer_first(s->timers)) != NULL && first->start <= now;) {
     tt_proxy_ties *t = TT_SPAN_OWNER(first, tt_proxy_ties, timer);
     tt_timer_set(&s->timers, first, 0);
-    if (t->setup.behalf != 0) {
+    if (t->whose != NULL) {
+      tt_puts_step(s, TT_SPAN_OWNER(t, tt_proxy_puts, ties), now);
+    } else if (t->setup.behalf != 0) {
       tt_client_step(s, TT_SPAN_OWNER(t, tt_relay_client, ties), now);
     } else {
       step_ties(s, t, now);
@@ -231,12 +255,65 @@ uint64_t tt_proxy_service_step(tt_proxy_service *s)
   return wake_ns;
 }
 
+// ---- the ring of ranks, which nobody else looks at between its calls
+
+// Some end of a connection of the ring has been seen: whose is it?
+static void ring_step(tt_proxy_service *s)
+{
+  int rank = -1;
+  tt_ring_end end = tt_bootstrap_look(s->ring, &rank);
+  if (end == TT_RING_STANDS || end == TT_RING_BUSY) { // a call sees to it; as long as the end is there, poll tells it
+    s->ring_rests_ns = tt_now_ns() + (end == TT_RING_BUSY ? RING_NAP_NS : TT_NS_PER_S);
+    return;
+  }
+  s->ring = NULL;
+  if (end == TT_RING_DIED) {
+    s->died = tt_culprit_of(rank, TT_RANK_KILLED);
+    s->died_ns = tt_now_ns();
+  } else if (end == TT_RING_EXITED) {
+    __atomic_store_n(&s->proxy->port->exited, tt_culprit_of(rank, TT_RANK_EXITED), __ATOMIC_RELEASE);
+  }
+}
+
+// A rank has died: the port stops when what that rank had sent has had time to come.
+static void mourn(tt_proxy_service *s, uint64_t *wake_ns)
+{
+  if (s->died == 0) {
+    return;
+  }
+  uint64_t end_ns = s->died_ns + s->limits.grace_ns / 2;
+  if (tt_now_ns() >= end_ns) {
+    tt_proxy_stop_for(s, s->died);
+    s->died = 0;
+    end_ns = tt_now_ns(); // all peers are due
+  }
+  tt_wake_by(wake_ns, end_ns);
+}
+
+// Fills the entries of its connections.
+static void ring_poll(tt_proxy_service *s, struct pollfd *fds, uint64_t *wake_ns)
+{
+  int fd[2] = {-1, -1};
+  if (s->ring_rests_ns != 0 && tt_now_ns() >= s->ring_rests_ns) {
+    s->ring_rests_ns = 0;
+  }
+  if (s->ring != NULL && s->ring_rests_ns == 0) {
+    tt_bootstrap_connections(s->ring, fd);
+  }
+  tt_wake_by(wake_ns, s->ring != NULL ? s->ring_rests_ns : 0);
+  for (int i = 0; i < 2; i++) {
+    fds[i] = (struct pollfd){.fd = fd[i], .events = POLLRDHUP};
+  }
+}
+
 static void service_wait(tt_proxy_service *s, uint64_t wake_ns)
 {
+  mourn(s, &wake_ns);
+  ring_poll(s, &s->fds[2], &wake_ns);
   tt_until until = {.deadline_ns = wake_ns};
   s->fds[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
   s->fds[1] = (struct pollfd){.fd = s->events, .events = POLLIN};
-  size_t n = 2 + tt_greeter_poll(&s->door, s->fds + 2, &until.deadline_ns);
+  size_t n = 4 + tt_greeter_poll(&s->door, s->fds + 4, &until.deadline_ns);
   int e = tt_sock_poll(s->fds, n, &until);
   if (e < 0 && e != -ETIMEDOUT) {
     // The limit of open files is below `n` by now, or the kernel has no memory: not a busy loop.
@@ -244,6 +321,9 @@ static void service_wait(tt_proxy_service *s, uint64_t wake_ns)
   }
   if (e < 0 || s->fds[0].revents != 0) {
     tt_ring_clear(s->wake);
+  }
+  if (e >= 0 && (s->fds[2].revents | s->fds[3].revents) != 0) {
+    ring_step(s);
   }
 }
 
@@ -294,6 +374,7 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   s->proxy = p;
   s->wake = s->events = -1;
   s->limits = limits_of(tt_net_patience());
+  s->ring = env->ring;
   s->device = TT_MAX(env->device, 0);
   s->key = tt_key_derive(&env->key, "proxy: service", &env->hash, sizeof env->hash);
   p->service = s; // from here on tt_proxy_service_free has it
@@ -388,6 +469,7 @@ void tt_proxy_service_free(tt_proxy *p)
   if (s == NULL) {
     return;
   }
+  tt_puts_cancel(s);
   p->service = NULL;
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
     tt_proxy_setup_close(s, t);

@@ -2,6 +2,7 @@
 //
 // Everything here belongs to the service thread unless said otherwise.
 #pragma once
+#include "bootstrap/bootstrap.h"
 #include "bootstrap/dial.h"
 #include "bootstrap/greet.h"
 #include "os/events.h"
@@ -42,6 +43,9 @@ struct tt_proxy_ties {
   _Atomic uint64_t wanted_ns; // last tt_proxy_probe, whether it became a question or not
   _Atomic uint64_t since_ns;  // the first of those without a long pause between them
   tt_proxy_peer *peer;
+  // NULL: these are the peer's own. Else they are of the pair of connections for one-sided operations, and the peer's
+  // own are here.
+  struct tt_proxy_ties *whose;
   struct tt_proxy_ties *next; // list of those that the service has dealt with
   bool listed;
   tt_proxy_watched watched; // DIAL
@@ -89,7 +93,7 @@ struct tt_proxy_ties {
   // What the peer has said last, and what is not shown yet.
   struct {
     uint32_t state;       // FAILED or later, and not shown yet; 0: none
-    uint32_t sent;        // how many messages it had sent when it said so
+    uint32_t sent, puts;  // how many messages it had sent when it said so; puts: for one-sided operations
     uint64_t ns, lost_ns; // when it came; when a connection ended without one; 0: not
     uint64_t moved_ns;    // when messages were last seen to come
     uint32_t moved;
@@ -139,9 +143,13 @@ struct tt_proxy_service {
   tt_proxy_ties *ties;
   tt_span *askers; // those of them that listen for a peer, or have accepted it, by the rank that has asked for that
   tt_proxy_talk *talks, *ended;
-  tt_span *timers;  // of peers, clients' included
-  uint64_t step_ns; // when the last step began
-  struct pollfd fds[2 + TT_GREET_POLL];
+  tt_span *timers;        // of peers, clients' included
+  uint64_t step_ns;       // when the last step began
+  tt_bootstrap *ring;     // of the rank; NULL: it has ended, or the rank has gone
+  tt_culprit died;        // a rank that has died, as the ring says, while the port has not been stopped for it; 0: none
+  uint64_t died_ns;       // when that was heard
+  uint64_t ring_rests_ns; // until then it is not looked at; 0: it is
+  struct pollfd fds[4 + TT_GREET_POLL];
 };
 typedef struct tt_proxy_service tt_proxy_service;
 
@@ -155,10 +163,14 @@ tt_proxy_ties *tt_proxy_ties_get(tt_proxy_service *s, int rank);
 // next one does.
 void tt_proxy_ties_wake(tt_proxy_service *s, tt_proxy_ties *t, uint64_t at_ns);
 void tt_proxy_ties_due(tt_proxy_service *s, tt_proxy_ties *t);
+// The same for what has its own connections with the peer over these: clients' and those for one-sided operations.
+void tt_proxy_guests_due(tt_proxy_service *s, int rank);
 // Goes on with the peers that are due; returns when to come again at the latest (0: whenever).
 uint64_t tt_proxy_service_step(tt_proxy_service *s);
 // Stops the port with the thread's last error: its operations are dropped and its peers are told.
 void tt_proxy_stop_port(tt_proxy_service *s, ncclResult_t code);
+// The same because of a rank whose process has ended.
+void tt_proxy_stop_for(tt_proxy_service *s, tt_culprit culprit);
 
 // ---- control.c
 
@@ -226,5 +238,7 @@ void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
 void tt_proxy_state_close(tt_proxy_ties *t);
 // A control connection with the peer has ended without a last word.
 void tt_proxy_state_lost(tt_proxy_service *s, tt_proxy_ties *t);
+// A connection that has failed stops the port if it is time for that. Lowers *wake_ns.
+void tt_proxy_failures_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);
 // Shows what it is time to show: words, losses, failed connections. Lowers *wake_ns.
 void tt_proxy_state_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns);

@@ -205,7 +205,8 @@ static void setup_answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_t
   } else {
     snprintf(a.text, sizeof a.text, "%s", tt_last_error());
   }
-  tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept.attempt, rank == k->rank ? 0 : (uint32_t)rank + 1, &a);
+  uint32_t behalf = t->whose != NULL ? TT_MSG_PUTS : rank == k->rank ? 0 : (uint32_t)rank + 1;
+  tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept.attempt, behalf, &a);
 }
 
 static ncclResult_t setup_listen(tt_proxy_service *s, tt_proxy_ties *t, int wish, char *handle)
@@ -238,7 +239,7 @@ static void take_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties *t, 
   t->accept.attempt = m->head.id;
   t->accept.by = k->rank;
   if (t->accept.on) {
-    t->accept.asker = tt_pair(k->rank, t->peer->rank);
+    t->accept.asker = tt_pair(k->rank, t->whose == NULL ? t->peer->rank : s->proxy->nranks + t->peer->rank);
     tt_spans_add(&s->askers, &t->accept.asker);
   }
   t->accept.try_ns = 0;
@@ -252,7 +253,9 @@ static void use_if_both_stand(tt_proxy_service *s, tt_proxy_ties *t)
     void *comm = t->accept.comm;
     t->accept.comm = NULL;
     t->accept.on = false;
-    tt_proxy_log_channel(s, t->peer->rank, s->proxy->rank, t->accept.device, -1);
+    if (t->whose == NULL) {
+      tt_proxy_log_channel(s, t->peer->rank, s->proxy->rank, t->accept.device, -1);
+    }
     t->peer->recv.groups = t->accept.groups;
     tt_proxy_conn_ready(&t->peer->recv, comm, t->accept.flush);
   }

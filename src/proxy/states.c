@@ -9,22 +9,39 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "proxy/service_priv.h"
+#include "proxy/puts.h"
 
 #define SAMPLE_NS (20 * TT_NS_PER_MS) // between two looks whether messages still come
 
 // ---- the own state
 
+// What the rank waits for, with times as ages; nothing: zeroes.
+static tt_wait states_wait(tt_proxy *p, int rank)
+{
+  tt_wait w;
+  if (!tt_wait_read(p->port->page, &w)) {
+    return (tt_wait){0};
+  }
+  uint64_t now = tt_now_ns();
+  w.since_ns = now - TT_MIN(now, w.since_ns);
+  w.seen_ns = now - TT_MIN(now, w.seen_ns);
+  w.how |= tt_proxy_has_passed(p, rank) ? TT_WAIT_EMPTY : 0; // after the wait was read, and before `sent` is
+  return w;
+}
+
 void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
 {
-  const tt_proxy *p = s->proxy;
+  tt_proxy *p = s->proxy;
   const tt_rank_page *page = p->port->page;
   const tt_proxy_peer *peer = tt_proxy_peer_find(p, k->rank);
-  tt_msg_state m = {.state = atomic_load_explicit(&page->state, memory_order_acquire)};
-  if (m.state >= TT_RANK_FAILED) { // what the executor had sent before is on its way now, and counted
-    tt_proxy_settle(s->proxy);
+  tt_msg_state m = {.state = atomic_load_explicit(&page->state, memory_order_acquire), .wait = states_wait(p, k->rank)};
+  if (m.state >= TT_RANK_FAILED) {
+    m.why = page->why;
+    tt_proxy_settle(s->proxy); // what the executor had sent before is on its way now, and counted
   }
+  m.culprit = __atomic_load_n(&page->culprit, __ATOMIC_RELAXED);
   m.sent = peer == NULL ? 0 : atomic_load_explicit(&peer->send.counted, memory_order_acquire);
+  m.puts = tt_puts_sent(p, k->rank);
   m.now = atomic_load_explicit(&page->now, memory_order_acquire);
   for (int i = 0; i <= TT_SHOWN; i++) {
     uint64_t sig, count;
@@ -32,13 +49,6 @@ void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
       m.shown[i].sig = sig;
       m.shown[i].count = count;
     }
-  }
-  if (tt_wait_read(page, &m.wait)) {
-    uint64_t now = tt_now_ns();
-    m.wait.since_ns = now - TT_MIN(now, m.wait.since_ns);
-    m.wait.seen_ns = now - TT_MIN(now, m.wait.seen_ns);
-  } else {
-    m.wait = (tt_wait){0};
   }
   tt_proxy_say(s, k, TT_MSG_STATE, 0, &m);
 }
@@ -57,7 +67,7 @@ void tt_proxy_tell_all(tt_proxy_service *s)
 static void ring_waiters(tt_proxy_service *s)
 {
   tt_bell_fence();
-  tt_bell_ring(&s->proxy->port->page->bell);
+  tt_bell_alarm(&s->proxy->port->page->bell);
 }
 
 static void show_state(tt_proxy_service *s, tt_proxy_ties *t, uint32_t state)
@@ -71,13 +81,24 @@ static bool is_final(const tt_proxy_ties *t)
   return atomic_load_explicit(&t->peer->page.state, memory_order_relaxed) >= TT_RANK_FAILED;
 }
 
-// Shows what the peer waits for, in the time of this machine.
-static void take_peers_wait(tt_rank_page *page, tt_wait w)
+// Shows what the peer waits for, in the time of this machine; `came`: all that it has sent is here.
+static void take_peers_wait(tt_rank_page *page, tt_wait w, bool came)
 {
   uint64_t now = tt_now_ns();
   w.seen_ns = now - TT_MIN(now, w.seen_ns);
   w.since_ns = w.since_ns == 0 ? 0 : now - TT_MIN(now - 1, w.since_ns);
-  tt_wait_show(page, &w);
+  w.how &= came ? UINT32_MAX : ~(uint32_t)TT_WAIT_EMPTY;
+  tt_wait_show(page->wait, &w);
+}
+
+// The peer has stopped because of a rank whose process has ended: this rank has lost it as well, and says so to its
+// peers.
+static void take_culprit(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
+{
+  __atomic_store_n(&t->peer->page.culprit, m->culprit, __ATOMIC_RELAXED);
+  if (m->state == TT_RANK_FAILED && tt_culprit_died(m->culprit)) {
+    tt_proxy_stop_for(s, m->culprit);
+  }
 }
 
 void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
@@ -88,16 +109,20 @@ void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
       tt_page_show(&t->peer->page, sig, m->shown[i].count);
     }
   }
-  atomic_store_explicit(&t->peer->page.now, (uint32_t)m->now, memory_order_release);
-  take_peers_wait(&t->peer->page, m->wait);
+  atomic_store_explicit(&t->peer->page.now, m->now, memory_order_release);
+  uint32_t came = atomic_load_explicit(&t->peer->recv.counted, memory_order_acquire);
+  take_peers_wait(&t->peer->page, m->wait, (int32_t)(came - m->sent) >= 0);
+  take_culprit(s, t, m);
   if (is_final(t) || t->last.state != 0) {
     return;
   }
   t->last.sent = m->sent;
+  t->last.puts = m->puts;
   if (m->state < TT_RANK_FAILED) {
     show_state(s, t, m->state);
     return;
   }
+  t->peer->page.why = m->why;
   t->last.state = m->state;
   t->last.ns = tt_now_ns();
 }
@@ -137,12 +162,15 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
   }
   const tt_proxy_conn *c = &t->peer->recv;
   uint32_t came = atomic_load_explicit(&c->counted, memory_order_acquire);
-  if (came != t->last.moved) {
-    t->last.moved = came;
+  uint32_t moved = came + tt_puts_came(s->proxy, t->peer->rank);
+  if (moved != t->last.moved) {
+    t->last.moved = moved;
     t->last.moved_ns = now;
   }
-  bool complete = t->last.state != 0 && ((int32_t)(came - t->last.sent) >= 0 ||
-                                         atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN);
+  bool complete = t->last.state != 0 &&
+                  ((int32_t)(came - t->last.sent) >= 0 ||
+                   atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) &&
+                  tt_puts_complete(s->proxy, t->peer->rank, t->last.puts);
   uint64_t since = TT_MAX(t->last.state != 0 ? t->last.ns : t->last.lost_ns, t->last.moved_ns);
   uint64_t end = since + patience(s, t);
   if (complete || now >= end) {
@@ -178,6 +206,7 @@ static ncclResult_t why_failed(const tt_proxy_service *s, const tt_proxy_ties *t
 // explanation.
 static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_t now, uint64_t *wake_ns)
 {
+  const tt_proxy_ties *own = t->whose != NULL ? t->whose : t;
   if (t->failures[which].judged || !has_failed(t, which)) {
     return;
   }
@@ -186,20 +215,25 @@ static void judge_conn(tt_proxy_service *s, tt_proxy_ties *t, int which, uint64_
   }
   bool remote = which == SETUP || (which == SENDING ? &t->peer->send : &t->peer->recv)->code == ncclRemoteError;
   uint64_t end = t->failures[which].ns + s->limits.grace_ns;
-  if (remote && !is_final(t) && (t->last.state != 0 || t->last.lost_ns != 0 || now < end)) {
+  if (remote && !is_final(own) && (own->last.state != 0 || own->last.lost_ns != 0 || now < end)) {
     tt_wake_by(wake_ns, TT_MAX(end, now + SAMPLE_NS));
     return;
   }
   t->failures[which].judged = true;
-  if (!remote || !is_final(t)) {
+  if (!remote || !is_final(own)) {
     tt_proxy_stop_port(s, why_failed(s, t, which));
+  }
+}
+
+void tt_proxy_failures_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
+{
+  for (int which = SENDING; which <= SETUP; which++) {
+    judge_conn(s, t, which, now, wake_ns);
   }
 }
 
 void tt_proxy_state_step(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint64_t *wake_ns)
 {
   judge_peer(s, t, now, wake_ns);
-  for (int which = SENDING; which <= SETUP; which++) {
-    judge_conn(s, t, which, now, wake_ns);
-  }
+  tt_proxy_failures_step(s, t, now, wake_ns);
 }

@@ -211,14 +211,19 @@ static void visit_proxy(tt_proxy *p, void *arg)
     s->others = true;
     return;
   }
-  s->mine = true;
   if (s->rests && (atomic_load_explicit(&p->pxn.nclients, memory_order_relaxed) != 0 ||
                    atomic_load_explicit(&p->pxn.relays, memory_order_relaxed) != NULL)) {
     atomic_store(&p->rests, true);
   }
   s->moved |= tt_proxy_look(p);
   bool waits = !tt_proxy_idle(p) || atomic_load_explicit(&p->pxn.sending, memory_order_relaxed);
-  s->blind |= waits && !is_proxy_watched(p);
+  bool hears = is_proxy_watched(p);
+  if (!waits && !hears && tt_proxy_takes_puts(p)) { // nothing may ever come: a look at every tick will do
+    s->others = true;
+    return;
+  }
+  s->mine = true;
+  s->blind |= waits && !hears;
 }
 
 // The thread's own: rests since it last slept on descriptors; could they not be put into the set?

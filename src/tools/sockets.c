@@ -31,12 +31,14 @@ int tt_tcp_connect(const tt_addr *to, const tt_until *until, int *fd)
   return 0;
 }
 
-int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
+// Sends or receives all of it, and waits for the socket where it must. 0, or -errno.
+static int move_all(int fd, char *data, size_t size, short way, const tt_until *until)
 {
   for (size_t done = 0; done < size;) {
-    ssize_t n = tt_sock_send(fd, (const char *)data + done, size - done);
+    ssize_t n =
+        way == POLLOUT ? tt_sock_send(fd, data + done, size - done) : tt_sock_recv(fd, data + done, size - done);
     if (n == -EAGAIN) {
-      struct pollfd p = {.fd = fd, .events = POLLOUT};
+      struct pollfd p = {.fd = fd, .events = way};
       n = tt_sock_poll(&p, 1, until);
       n = n < 0 ? n : 0;
     }
@@ -48,19 +50,12 @@ int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *unti
   return 0;
 }
 
+int tt_sock_send_all(int fd, const void *data, size_t size, const tt_until *until)
+{
+  return move_all(fd, (char *)(uintptr_t)data, size, POLLOUT, until);
+}
+
 int tt_sock_recv_all(int fd, void *data, size_t size, const tt_until *until)
 {
-  for (size_t done = 0; done < size;) {
-    ssize_t n = tt_sock_recv(fd, (char *)data + done, size - done);
-    if (n == -EAGAIN) {
-      struct pollfd p = {.fd = fd, .events = POLLIN};
-      n = tt_sock_poll(&p, 1, until);
-      n = n < 0 ? n : 0;
-    }
-    if (n < 0) {
-      return (int)n;
-    }
-    done += (size_t)n;
-  }
-  return 0;
+  return move_all(fd, data, size, POLLIN, until);
 }

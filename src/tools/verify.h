@@ -5,7 +5,7 @@
 //   form      every reference names a chunk that exists; a step copies one source or reduces some; inputs are never
 //             written; each end of a connection belongs to one strand; a peer's memory is touched only by a strand that
 //             has a token of this peer in this pass.
-//   deadlock  every strand comes to its end. If not, the text says who waits for whom.
+//   deadlock  every strand comes to its end. If not, the text says which rank waits for which.
 //   contents  every output chunk ends with exactly the right contributions, each once, each pre-scaled once if the
 //             function reduces, the final division applied once and last; both ends of a FIFO mean the same chunk. In
 //             an all-reduce every rank's chunk comes from the same expression (same operands, order and roundings),
@@ -23,13 +23,14 @@
 // peer's memory, and that come along as copies. A copy is made when the token is sent, and nothing the peer does with
 // it concerns its owner: no drain waits for it, or learns from it that the peer has got so far. Of one connection some
 // may be copies and some not: its drains wait for the last that is none, and so for those before. Not tried: that a
-// rank copies for one peer and not for another, which matters to who learns from the one's drain how far the other is.
+// rank copies for one peer and not for another, which matters to a rank that learns from the one's drain how far the
+// other is.
 //
 // Why one interleaving is enough. Strands share no memory that matters (that is what "race" proves); they meet in
 // connections, each with one writing and one reading strand, both blocking and both sequential. That is a Kahn process
 // network (G. Kahn, "The semantics of a simple language for parallel programming", 1974): the messages on each
-// connection are the same in every interleaving, and so are the contents, the number of steps each strand can take and
-// therefore whether it gets stuck; bounded connections keep this, since room behaves like a connection the other way.
+// connection are the same in every interleaving. So are the contents, the number of steps each strand can take and
+// therefore whether it gets stuck. Bounded connections keep this, since room behaves like a connection the other way.
 // Races do depend on the interleaving; so they are not looked for by luck but with vector clocks, which hold what is
 // ordered in every interleaving: the order within a strand, and from sending to receiving. That a full connection makes
 // its sender wait also orders things, but only for one number of slots; no order is drawn from it.

@@ -114,6 +114,9 @@ static bool check_step(tt_verifier *v, const tt_actor *a, int number)
     }
   }
   v->max_sources = TT_MAX(v->max_sources, data_in);
+  if (step->nsrc + step->ndst > TT_STEP_REFS * (v->n + 2)) {
+    return tt_verify_blame(v, TT_VERIFY_FORM, a, "%d references", step->nsrc + step->ndst);
+  }
   bool reduce = step->flags & TT_STEP_REDUCE;
   if ((data_in > 0) != (data_out > 0) || (!reduce && data_in > 1) || (reduce && data_in == 0) ||
       (!reduce && step->flags & TT_STEP_FINAL)) {

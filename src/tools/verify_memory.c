@@ -1,4 +1,4 @@
-// verify_memory.c: chunks of memory, who touched them when, and whether that was ordered.
+// verify_memory.c: chunks of memory, which actor touched them when, and whether that was ordered.
 #include "base/util.h"
 #include "tools/verify_priv.h"
 

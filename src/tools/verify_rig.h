@@ -48,7 +48,7 @@ static inline ranks write_shape(const tt_algorithm *a, tt_shape shape)
   ranks r = {.count = shape.nranks};
   for (int i = 0; i < shape.nranks; i++) {
     shape.rank = i;
-    assert_int_equal(a->write(&shape, &r.s[i]), ncclSuccess);
+    assert_int_equal(tt_algorithm_write(a, &shape, &r.s[i]), ncclSuccess);
   }
   return r;
 }

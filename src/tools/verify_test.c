@@ -27,8 +27,8 @@ static ranks write_p2p(const tt_algorithm *a, int n, int from, int to)
   ranks r = {.count = 2};
   tt_shape sender = {.func = TT_FUNC_SEND, .rank = from, .nranks = n, .root = to};
   tt_shape receiver = {.func = TT_FUNC_RECV, .rank = to, .nranks = n, .root = from};
-  assert_int_equal(a->write(&sender, &r.s[0]), ncclSuccess);
-  assert_int_equal(a->write(&receiver, &r.s[1]), ncclSuccess);
+  assert_int_equal(tt_algorithm_write(a, &sender, &r.s[0]), ncclSuccess);
+  assert_int_equal(tt_algorithm_write(a, &receiver, &r.s[1]), ncclSuccess);
   return r;
 }
 
@@ -591,7 +591,7 @@ static void test_out_of_memory(void **state)
     for (int k = 1; res != ncclSuccess; k++) {
       tt_schedule *s = NULL;
       tt_alloc_fail_at(k);
-      res = table[i].write(&shape, &s);
+      res = tt_algorithm_write(&table[i], &shape, &s);
       assert_true(res == ncclSuccess ? s != NULL : res == ncclSystemError && s == NULL);
       assert_true(k < 50);
       tt_schedule_free(s);
@@ -621,14 +621,14 @@ static void test_senseless_shapes(void **state)
     tt_func any = (tt_func)__builtin_ctz(table[i].funcs);
     tt_shape other = {.func = any, .rank = 0, .nranks = 4, .layout = three};
     tt_shape both = {.func = any, .rank = 0, .nranks = 3, .layout = three, .order = order};
-    assert_int_equal(table[i].write(&other, &s), ncclInvalidArgument);
-    assert_int_equal(table[i].write(&both, &s), ncclInvalidArgument);
+    assert_int_equal(tt_algorithm_write(&table[i], &other, &s), ncclInvalidArgument);
+    assert_int_equal(tt_algorithm_write(&table[i], &both, &s), ncclInvalidArgument);
     tt_shape unknown = {.func = TT_NFUNCS, .rank = 0, .nranks = 4},
              none = {.func = TT_FUNC_ALLREDUCE, .rank = 0, .nranks = 0};
     tt_shape root = {.func = TT_FUNC_BROADCAST, .rank = 0, .nranks = 4, .root = 4};
-    assert_int_equal(table[i].write(&unknown, &s), ncclInvalidArgument);
-    assert_int_equal(table[i].write(&none, &s), ncclInvalidArgument);
-    assert_int_equal(table[i].write(&root, &s), ncclInvalidArgument);
+    assert_int_equal(tt_algorithm_write(&table[i], &unknown, &s), ncclInvalidArgument);
+    assert_int_equal(tt_algorithm_write(&table[i], &none, &s), ncclInvalidArgument);
+    assert_int_equal(tt_algorithm_write(&table[i], &root, &s), ncclInvalidArgument);
     assert_null(s);
   }
   tt_layout_destroy(three);
@@ -639,7 +639,7 @@ static void expect_print(const tt_shape *shape, const char *name, const char *ex
   char *text = NULL;
   size_t size = 0;
   tt_schedule *s;
-  assert_int_equal(tt_algorithms(NULL)[tt_algorithm_find(name)].write(shape, &s), ncclSuccess);
+  assert_int_equal(tt_algorithm_write(&tt_algorithms(NULL)[tt_algorithm_find(name)], shape, &s), ncclSuccess);
   FILE *f = open_memstream(&text, &size);
   assert_non_null(f);
   tt_schedule_print(f, s, shape->layout);

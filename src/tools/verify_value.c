@@ -105,11 +105,18 @@ static int count_of(const tt_value *x, int rank)
   return x->only >= 0 ? x->only == rank : x->counts[rank];
 }
 
+// What is in an output; NULL: nothing.
+static const tt_value *value_in(const tt_verifier *v, int sched, int pass, uint32_t out)
+{
+  const tt_schedule *s = v->all[sched];
+  return v->memory[sched].out[pass * s->out_blocks * s->nsub + (int)out]->value;
+}
+
 // Contents of an output of a reducing function: every rank's `chunk` once.
 static bool check_sum(tt_verifier *v, int sched, int pass, uint32_t out, uint32_t chunk)
 {
   int rank = v->all[sched]->rank;
-  const tt_value *x = v->memory[sched].out[pass * v->all[sched]->out_blocks * v->all[sched]->nsub + (int)out]->value;
+  const tt_value *x = value_in(v, sched, pass, out);
   if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk) {
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d ends with %s", rank, out,
                            pass, x ? "another chunk" : "nothing");
@@ -132,7 +139,7 @@ static bool check_sum(tt_verifier *v, int sched, int pass, uint32_t out, uint32_
 static bool check_copy(tt_verifier *v, int sched, int pass, uint32_t out, int owner, uint32_t chunk)
 {
   int rank = v->all[sched]->rank;
-  const tt_value *x = v->memory[sched].out[pass * v->all[sched]->out_blocks * v->all[sched]->nsub + (int)out]->value;
+  const tt_value *x = value_in(v, sched, pass, out);
   if (!x || x->pass != tt_verify_pass(v, sched, pass) || x->chunk != chunk || x->only != owner || x->scaled ||
       x->final) {
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL,

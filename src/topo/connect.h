@@ -139,10 +139,6 @@ typedef struct tt_p2p_channels {
 // The numbers for all, from what the machine with the least wants.
 tt_p2p_channels tt_p2p_agree(const tt_connect *c, int wanted);
 
-// Ranks per group of the schedule: 8, or the largest number that divides 8 and the ranks of every node. One node: all
-// of its ranks.
-int tt_p2p_group(const tt_connect *c);
-
 // ---- Pure functions, for tests ----
 
 // Node `node` in tree 0 or 1 of the double tree over n nodes: up, two downs (-1: none) and whether it is its parent's

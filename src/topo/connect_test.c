@@ -421,20 +421,6 @@ static void test_p2p_channels(void **state)
   assert_true(p.channels == 4 && p.per_peer == 4);
 }
 
-// What divides the ranks of all nodes, and 8.
-static void test_p2p_group(void **state)
-{
-  (void)state;
-  world *w = malloc(sizeof(*w));
-  for (int n = 1; n <= 13; n++) {
-    make(w, n, (int[]){0, n > 1 && n % 2 == 0}, n % 3 == 0);
-    tt_connect *c = connect(w);
-    assert_int_equal(tt_p2p_group(c), n % 2 == 0 ? 2 : 4);
-    tt_connect_destroy(c);
-  }
-  free(w);
-}
-
 // ---- Many ----
 
 static void test_many_nodes(void **state)
@@ -549,8 +535,7 @@ int main(void)
       cmocka_unit_test(test_known_channels), cmocka_unit_test(test_known_p2p),     cmocka_unit_test(test_networks),
       cmocka_unit_test(test_double_trees),   cmocka_unit_test(test_heads),         cmocka_unit_test(test_rails),
       cmocka_unit_test(test_channel_limits), cmocka_unit_test(test_nvls_channels), cmocka_unit_test(test_p2p_channels),
-      cmocka_unit_test(test_p2p_group),      cmocka_unit_test(test_many_nodes),    cmocka_unit_test(test_bad_input),
-      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_many_nodes),     cmocka_unit_test(test_bad_input),     cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 enum {
   CHANNEL_NET_BW = 14, // GB/s that one channel carries over the network
   PEERS_PER_ROUND = 8, // messages that a channel carries at a time
-  SCHEDULE_GROUP = 8,  // ranks that a round of the schedule keeps together
 };
 
 // Channels for a peer that is reached over the network: one for each card that the GPU needs to fill its way to the
@@ -72,25 +71,4 @@ tt_p2p_channels tt_p2p_agree(const tt_connect *c, int wanted)
     p.per_peer /= 2;
   }
   return p;
-}
-
-// ---- Rounds ----
-
-static int common_divisor(int a, int b)
-{
-  while (b != 0) {
-    int rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
-int tt_p2p_group(const tt_connect *c)
-{
-  int group = c->nnodes > 1 ? SCHEDULE_GROUP : c->max_local;
-  for (int s = 0; s < c->nshapes; s++) {
-    group = c->used[s] ? common_divisor(group, c->shapes[s].ngpus) : group;
-  }
-  return group;
 }

@@ -19,20 +19,13 @@
 
 #define OUTBOX_RANKS 8 // ranks of a machine up to which each pair has outboxes
 #define NAME "tutti-comm"
-#define MAGIC 0x7475747469736567ull
 
-// Start of the segment: what its creator decided.
-typedef struct seg_header {
-  uint64_t magic;
-  uint64_t size;
-  tt_geometry geometry;
-} seg_header;
-_Static_assert(sizeof(seg_header) <= 4096, "first page");
+typedef tt_segment_header seg_header;
 
 struct tt_segment {
   int n, *ranks;
   char *base;
-  size_t size, pages_at, windows_at, window_bytes;
+  size_t size, pages_at, boards_at, windows_at, window_bytes;
   tt_geometry geometry;
   int fd;   // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end
             // the lock (tt_proc_hold)
@@ -63,8 +56,9 @@ uint32_t tt_outbox_bytes(int nranks)
 
 static void segment_lay_out(tt_segment *s)
 {
-  s->pages_at = 4096;
-  s->windows_at = TT_ROUND_UP(s->pages_at + (size_t)s->n * sizeof(tt_rank_page), 4096);
+  s->pages_at = TT_SEGMENT_PAGES;
+  s->boards_at = TT_ROUND_UP(s->pages_at + (size_t)s->n * sizeof(tt_rank_page), 4096);
+  s->windows_at = s->boards_at + (size_t)s->n * tt_board_bytes(s->n);
   s->window_bytes = tt_window_bytes(&s->geometry) + tt_outbox_bytes(s->n);
   s->size = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
 }
@@ -146,7 +140,16 @@ static ncclResult_t segment_create(tt_segment *s, const tt_local *who, tt_segmen
     TT_TRY(segment_create_shared(s, note));
   }
   TT_TRY(tt_shm_map(s->fd, s->size, (void **)&s->base));
-  *(seg_header *)s->base = (seg_header){.magic = MAGIC, .size = s->size, .geometry = s->geometry};
+  seg_header *h = (seg_header *)s->base;
+  *h = (seg_header){.magic = TT_SEGMENT_MAGIC,
+                    .size = s->size,
+                    .geometry = s->geometry,
+                    .hash = who->hash,
+                    .nranks = who->nranks,
+                    .n = s->n};
+  for (int i = 0; i < TT_MIN(s->n, TT_SEGMENT_RANKS); i++) {
+    h->ranks[i] = (tt_segment_rank){.rank = who->ranks[i], .pid = who->procs[i].pid};
+  }
   tt_info(TT_SHM, "shared segment of %zu bytes (sparse) for %d local ranks, slots %u x %u B + %u x %u B per pair",
           s->size, s->n, s->geometry.simple_slots, s->geometry.simple_slot_bytes, s->geometry.ll_slots,
           s->geometry.ll_slot_bytes);
@@ -194,7 +197,7 @@ static ncclResult_t segment_receive(tt_segment *s, const tt_local *who, const tt
   const seg_header *h = p;
   s->geometry = h->geometry;
   segment_lay_out(s);
-  if (h->magic != MAGIC || h->size != s->size || s->size > size) {
+  if (h->magic != TT_SEGMENT_MAGIC || h->size != s->size || s->size > size) {
     tt_shm_unmap(p, size);
     return tt_fail(ncclSystemError,
                    "shared segment of local rank %d does not look like ours (%zu bytes, expected %zu): different "
@@ -290,6 +293,18 @@ char *tt_segment_window(tt_segment *s, int from, int to)
   return s->base + s->windows_at + ((size_t)from * (size_t)s->n + (size_t)to) * s->window_bytes;
 }
 
+void *tt_segment_messages(tt_segment *s, int from, int to, size_t *size)
+{
+  const size_t first = 4096; // heads, tokens and the headers of SIMPLE
+  *size = s->window_bytes - first;
+  return tt_segment_window(s, from, to) + first;
+}
+
+tt_board *tt_segment_board(tt_segment *s, int place)
+{
+  return (tt_board *)(s->base + s->boards_at + (size_t)place * tt_board_bytes(s->n));
+}
+
 int tt_segment_life(const tt_segment *s)
 {
   return s->fd;
@@ -318,6 +333,9 @@ void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env)
                        .wants = tt_window_wants(from),
                        .wanted = tt_window_wants(to)};
   link->page = tt_segment_page(s, peer);
+  link->board = tt_segment_board(s, peer);
+  link->out = &link->board->rows[me];
+  link->in = &tt_segment_board(s, me)->rows[peer];
 }
 
 static void segment_close_inherited(const tt_span *tree)

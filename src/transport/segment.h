@@ -1,12 +1,12 @@
-// segment.h: memory shared by all ranks of a communicator on one machine: a page per rank, a window per ordered pair of
-// ranks, and behind it the sender's outbox (device/host/offer.h).
+// segment.h: memory shared by all ranks of a communicator on one machine: a page and a board per rank, a window per
+// ordered pair of ranks, and behind it the sender's outbox (device/host/offer.h).
 //
 // One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs
 // nothing. The first local rank creates it, and one rank of every other process opens it through /proc, where no other
 // user can disturb that. A process that may not look into the first rank's gets the descriptor in its mailbox. Ranks of
 // one process share one mapping.
 #pragma once
-#include "device/link.h"
+#include "device/one_sided.h"
 
 // Sizes of a window's FIFOs (fifo.h); tokens and TINY have their own. Equal on all ranks of a communicator: rank 0
 // decides.
@@ -31,9 +31,28 @@ void tt_net_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFO
 // Could a rank of this library have chosen it? What comes from others is asked first.
 bool tt_geometry_valid(const tt_geometry *g);
 
+// Start of the segment: what its creator decided, and which ranks share it, for tools that look at a live job. Behind
+// it, from TT_SEGMENT_PAGES on, the ranks' pages by place.
+typedef struct tt_segment_rank {
+  int32_t rank, pid;
+} tt_segment_rank;
+
+enum { TT_SEGMENT_PAGES = 4096, TT_SEGMENT_RANKS = 500 };
+#define TT_SEGMENT_MAGIC 0x7475747469736568ull
+
+typedef struct tt_segment_header {
+  uint64_t magic;
+  uint64_t size;
+  tt_geometry geometry;
+  uint64_t hash;                           // the communicator's
+  int32_t nranks, n;                       // of the communicator, of this machine
+  tt_segment_rank ranks[TT_SEGMENT_RANKS]; // by place, as far as there is room
+} tt_segment_header;
+_Static_assert(sizeof(tt_segment_header) <= TT_SEGMENT_PAGES, "first page");
+
 typedef struct tt_segment tt_segment;
 
-// Who takes part: local ranks in ascending order, by place in `ranks`.
+// Participants: local ranks in ascending order, by place in `ranks`.
 typedef struct tt_local {
   int n, me;        // number of local ranks; own place
   int leader;       // place of the first rank of the own process
@@ -44,6 +63,8 @@ typedef struct tt_local {
   const char *const *mailboxes;
   const uint8_t *secret; // 16 bytes known to this communicator's ranks only
   tt_geometry geometry;
+  uint64_t hash; // the communicator's, and the number of all its ranks: for tools
+  int nranks;
 } tt_local;
 
 // What each rank tells the others between opening and joining.
@@ -77,8 +98,13 @@ void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env);
 
 // Page of the local rank at `place`.
 tt_rank_page *tt_segment_page(tt_segment *s, int place);
+// Board of the local rank at `place`, for one-sided operations.
+tt_board *tt_segment_board(tt_segment *s, int place);
 // Window for messages from one local rank to another, by place.
 char *tt_segment_window(tt_segment *s, int from, int to);
+// What of the window from one local rank to another, with its outbox, holds nothing but messages: all behind its first
+// page. Empty FIFOs need no more than that page to go on from where they are. *size: in bytes.
+void *tt_segment_messages(tt_segment *s, int from, int to, size_t *size);
 // The descriptor of the segment, in which every process holds its lock (tt_proc_hold) until it has left; -1: all ranks
 // are in one process.
 int tt_segment_life(const tt_segment *s);

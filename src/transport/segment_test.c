@@ -573,13 +573,11 @@ static void wrong_segments(int unused)
 {
   static joiner j;
   tt_geometry g = tt_geometry_default(), mad = {~0u, ~0u, ~0u, ~0u, ~0u};
-  size_t right = 4096 + 4096 + 4 * (tt_window_bytes(&g) + (2 << 20)); // pages, windows, outboxes of two ranks
+  size_t right = 4096 + 4096 + 2 * tt_board_bytes(2) +
+                 4 * (tt_window_bytes(&g) + (2 << 20)); // pages, boards, windows, outboxes of two ranks
   const header headers[] = {
-      {0, 0, {0, 0, 0, 0, 0}},
-      {0x7475747469736567ull + 1, right, g},
-      {0x7475747469736567ull, right - 4096, g},
-      {0x7475747469736567ull, right, mad},
-      {0x7475747469736567ull, right, g}, // but the memory is too short
+      {0, 0, {0, 0, 0, 0, 0}},        {TT_SEGMENT_MAGIC + 1, right, g}, {TT_SEGMENT_MAGIC, right - 4096, g},
+      {TT_SEGMENT_MAGIC, right, mad}, {TT_SEGMENT_MAGIC, right, g}, // but the memory is too short
   };
   (void)unused;
   sign_in(0, 2);

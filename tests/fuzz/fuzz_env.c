@@ -37,7 +37,7 @@ static void log_settings(const char *text)
   char out[80];
   tt_log_level level = TT_LOG_NONE;
   tt_log_parse_level(text, &level);
-  check(level <= TT_LOG_TRACE);
+  check(level <= TT_LOG_ATTN);
   tt_log_parse_subsys(text, out, 16);
   check(strlen(out) < 16);
   tt_log_parse_levels(text, out, 16);

@@ -35,10 +35,11 @@ static void try_checked(ncclUniqueId *id)
   tt_addr at = {.family = 2, .port = 1};
   tt_id some = {.root = tt_addrs_one(&at)};
   tt_bootstrap_id_write(&some, &head);
-  uint64_t magic, check;
+  uint64_t magic;
+  uint32_t check;
   memcpy(id->internal, head.internal, 10);
   memcpy(&magic, head.internal, sizeof(magic));
-  check = tt_hash(id->internal, sizeof(*id) - sizeof(check), magic);
+  check = (uint32_t)tt_hash(id->internal, sizeof(*id) - sizeof(check), magic);
   memcpy(id->internal + sizeof(*id) - sizeof(check), &check, sizeof(check));
   try_id(id);
 }

@@ -1,5 +1,5 @@
 // fuzz_net.c: what a peer sends to the socket network (frames and payloads), and a listener's handle, are bytes from
-// outside: whatever they are, the receiver ends with messages or a named error, nothing is written outside the posted
+// outside. Whatever they are, the receiver ends with messages or a named error, nothing is written outside the posted
 // buffers, and nothing hangs.
 //
 // Input: byte 0: number of data sockets (0-3) and of buffers posted; bytes 1-8: sizes of the buffers; then pieces

@@ -113,7 +113,7 @@ static void feed_root(input *in)
   }
   if (r->job.nranks > 0 && !root_failed(r)) {
     char text[64];
-    missing_text(r, text, sizeof(text));
+    seats_text(r, false, text, sizeof(text));
     name_missing(r);
     time_out(r);
   }

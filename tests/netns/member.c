@@ -3,7 +3,7 @@
 // WORLD_SIZE, MEMBER_DIR.
 //
 //   member [option…]
-//     -k small|large|ring|mixed|inits   what to do (mixed)
+//     -k small|large|ring|puts|mixed|inits   what to do (mixed); puts: one-sided
 //     -c count      elements of a large operation (256Ki)
 //     -s seconds    stop after so long (20)
 //     -p ms         pause between rounds (2)
@@ -40,8 +40,8 @@
 
 enum { DONE = 0, FAILED = 3, WRONG = 4, UNABLE = 5, HANGS = 7, SMALL = 16, FIRST_ROUNDS = 3, ID_SECONDS = 60 };
 
-typedef enum { DO_SMALL, DO_LARGE, DO_RING, DO_MIXED, DO_INITS } activity;
-static const char *const activities[] = {"small", "large", "ring", "mixed", "inits", NULL};
+typedef enum { DO_SMALL, DO_LARGE, DO_RING, DO_PUTS, DO_MIXED, DO_INITS } activity;
+static const char *const activities[] = {"small", "large", "ring", "puts", "mixed", "inits", NULL};
 
 typedef struct member {
   int rank, nranks;
@@ -56,6 +56,7 @@ typedef struct member {
   ncclComm_t comm;
   cudaStream_t stream;
   int *in, *out;
+  ncclWindow_t window; // of puts: `in`, then `out`
   int round, ids;
   double began, longest; // s; the longest round
 } member;
@@ -296,6 +297,50 @@ static void ring(member *m)
   }
 }
 
+static void open_window(member *m)
+{
+  place = "ncclCommWindowRegister";
+  must(m, place,
+       ncclCommWindowRegister(m->comm, m->in, 2 * m->count * sizeof *m->in, &m->window, NCCL_WIN_COLL_SYMMETRIC));
+}
+
+static void close_window(member *m)
+{
+  place = "ncclCommWindowDeregister";
+  must(m, place, ncclCommWindowDeregister(m->comm, m->window));
+}
+
+static void wait_for(member *m, int peer)
+{
+  ncclWaitSignalDesc_t d = {.opCnt = 1, .peer = peer, .sigIdx = 0, .ctx = 0};
+  must(m, place, ncclWaitSignal(1, &d, m->comm, m->stream));
+}
+
+// Puts its data into the window of the rank half the ring away, on another host, waits for its own, and says with a
+// signal that these may be overwritten. Element 0 says whether a rank wants to stop, as far as a pair goes.
+static bool put(member *m, bool want_stop)
+{
+  const char *doing = "a put and the wait for one";
+  int half = m->nranks / 2, to = (m->rank + half) % m->nranks, from = (m->rank + m->nranks - half) % m->nranks;
+  place = doing;
+  for (size_t i = 1; i < m->count; i++) {
+    m->in[i] = (int)value(m, m->rank, i);
+  }
+  m->in[0] = want_stop;
+  must(m, doing,
+       ncclPutSignal(m->in, m->count, ncclInt, to, m->window, m->count * sizeof *m->in, 0, 0, 0, m->comm, m->stream));
+  wait_for(m, from);
+  complete(m, doing);
+  bool stops = want_stop || m->out[0] != 0;
+  for (size_t i = 1; i < m->count; i++) {
+    check(m, doing, i, value(m, from, i));
+  }
+  must(m, doing, ncclSignal(from, 0, 0, 0, m->comm, m->stream));
+  wait_for(m, to);
+  complete(m, doing);
+  return stops;
+}
+
 // One round; true when all are to leave.
 static bool take_turn(member *m)
 {
@@ -303,6 +348,9 @@ static bool take_turn(member *m)
   if (m->what == DO_INITS && m->round > 0) {
     part(m);
     join(m);
+  }
+  if (m->what == DO_PUTS) {
+    return put(m, want_stop);
   }
   if (m->what == DO_RING || m->what == DO_MIXED) {
     ring(m);
@@ -425,12 +473,12 @@ int main(int argc, char **argv)
     return UNABLE;
   }
   pthread_t thread;
-  m.in = calloc(m.count, sizeof *m.in);
-  m.out = calloc(m.count, sizeof *m.out);
-  if (m.in == NULL || m.out == NULL || pthread_create(&thread, NULL, mischief, &m) != 0 ||
-      pthread_detach(thread) != 0) {
+  if (posix_memalign((void **)&m.in, 4096, 2 * m.count * sizeof *m.in) != 0 ||
+      pthread_create(&thread, NULL, mischief, &m) != 0 || pthread_detach(thread) != 0) {
     return UNABLE;
   }
+  memset(m.in, 0, 2 * m.count * sizeof *m.in);
+  m.out = m.in + m.count;
   signal(SIGALRM, on_alarm);
   alarm((unsigned)m.limit);
   must(&m, "tuttiSetDevice", tuttiSetDevice(m.rank));
@@ -444,10 +492,15 @@ int main(int argc, char **argv)
   if (m.late_s > 0 && m.rank == m.late_rank) {
     sleep_ms(1000 * m.late_s);
   }
+  if (m.what == DO_PUTS) {
+    open_window(&m);
+  }
   rounds(&m);
+  if (m.what == DO_PUTS) {
+    close_window(&m);
+  }
   part(&m);
   must(&m, "tuttiStreamDestroy", tuttiStreamDestroy(m.stream));
   free(m.in);
-  free(m.out);
   return DONE; // so that leaks are looked for
 }

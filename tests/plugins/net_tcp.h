@@ -82,7 +82,7 @@ typedef struct tcp_request {
   part parts[GROUP];
   header head;
   size_t moved; // bytes of header and payload that are sent
-  void *notes;  // of whoever wraps this plugin
+  void *notes;  // of the plugin that wraps this one
 } tcp_request;
 
 struct connection {
@@ -95,7 +95,7 @@ struct connection {
   tcp_request *to; // whose part `at` is being filled
   int at;
   int refusals;
-  void *notes; // of whoever wraps this plugin
+  void *notes; // of the plugin that wraps this one
   tcp_request requests[REQUESTS];
 };
 

@@ -1,4 +1,4 @@
-// recorder.h: a profiler that writes down what it is told, one line per call. recorder_v1.c … recorder_v6.c compile it
+// recorder.h: a profiler that writes down what it is told, one line per call. recorder_v1.c … recorder_v7.c compile it
 // for one version of the interface each.
 //
 // TUTTI_RECORD=FILE            the lines go to FILE.vN.PID
@@ -16,7 +16,7 @@
 // such use can be seen.
 #pragma once
 #ifndef RECORDER
-#define RECORDER 6
+#define RECORDER 7
 #endif
 
 #include <pthread.h>
@@ -37,7 +37,7 @@
 #define TABLE GLUE(ncclProfiler_v, RECORDER, _t)
 #define SYMBOL GLUE(ncclProfiler_v, RECORDER, )
 
-enum { KINDS = 15 };
+enum { KINDS = 16 };
 
 typedef struct context context;
 
@@ -62,9 +62,9 @@ static int count[KINDS];
 static context *contexts; // finalized ones, too
 static bool masked;
 
-static const char *const kind_name[KINDS] = {"Group",     "Coll",         "P2p",       "ProxyOp",  "ProxyStep",
-                                             "ProxyCtrl", "KernelCh",     "NetPlugin", "GroupApi", "CollApi",
-                                             "P2pApi",    "KernelLaunch", "CeColl",    "CeSync",   "CeBatch"};
+static const char *const kind_name[KINDS] = {
+    "Group",    "Coll",    "P2p",    "ProxyOp",      "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin",
+    "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "CeColl",    "CeSync",    "CeBatch",  "KernelPhase"};
 static const char *const state_name[] = {"0",
                                          "1",
                                          "2",
@@ -89,7 +89,8 @@ static const char *const state_name[] = {"0",
                                          "NetUpdate",
                                          "KernelChStop",
                                          "GroupStartApiStop",
-                                         "GroupEndApiStart"};
+                                         "GroupEndApiStart",
+                                         [ncclProfilerKernelPhaseStop] = "KernelPhaseStop"};
 
 static long number(const char *name, long otherwise)
 {
@@ -238,6 +239,13 @@ static void say_task(const DESCR *d)
     say(" group=%s", name_of(d->p2p.parentGroup, buf));
   }
 #endif
+#if RECORDER >= 7
+  if (d->type == ncclProfileColl) {
+    say(" variant=%s sym=%d tag=%llu", d->coll.kernelVariant, d->coll.isSymColl, (unsigned long long)d->coll.userTag);
+  } else if (d->type == ncclProfileP2p) {
+    say(" tag=%llu", (unsigned long long)d->p2p.userTag);
+  }
+#endif
 }
 
 #if RECORDER >= 4
@@ -286,6 +294,16 @@ static void say_rest(const DESCR *d)
         d->p2pApi.stream != NULL ? "set" : "-", d->p2pApi.graphCaptured);
   } else if (d->type == ncclProfileKernelLaunch) {
     say(" stream=%s", d->kernelLaunch.stream != NULL ? "set" : "-");
+  }
+#endif
+#if RECORDER >= 7
+  if (d->type == ncclProfileCollApi) {
+    say(" tag=%llu", (unsigned long long)d->collApi.userTag);
+  } else if (d->type == ncclProfileP2pApi) {
+    say(" tag=%llu", (unsigned long long)d->p2pApi.userTag);
+  } else if (d->type == ncclProfileKernelPhase) {
+    say(" channel=%d phase=%d:%s", d->kernelPhase.channelId, d->kernelPhase.phaseId, d->kernelPhase.phaseName);
+    say_timer(d->kernelPhase.pTimer);
   }
 #endif
 }
@@ -380,7 +398,7 @@ static ncclResult_t record(void *handle, GLUE(ncclProfilerEventState_v, RECORDER
     if (state == ncclProfilerNetPluginUpdate && args->netPlugin.data != NULL) {
       say(" length=%zu", ((const ncclProfilerNetSockDescr_v1_t *)args->netPlugin.data)->sock.length);
     }
-    if (state == ncclProfilerKernelChStop) {
+    if (state == ncclProfilerKernelChStop || state == ncclProfilerKernelPhaseStop) {
       say_timer(args->kernelCh.pTimer);
     } else if ((state >= ncclProfilerProxyStepSendGPUWait && state <= ncclProfilerProxyStepRecvGPUWait) ||
                state == ncclProfilerProxyStepSendPeerWait_v4) {

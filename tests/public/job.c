@@ -1,6 +1,6 @@
-// job.c: job ALLREDUCES PAIRS: a job of two processes whose operations are known, for what plugins tell of it: so many
-// all-reduces of 1 MiB, then so many groups of a send and a receive of 64 KiB with the other rank. Every value is
-// checked. Exit status 0: all of it was right.
+// job.c: job ALLREDUCES PAIRS: a job of two processes whose operations are known, to test what plugins tell of it. It
+// runs so many all-reduces of 1 MiB, then so many groups of a send and a receive of 64 KiB with the other rank. Every
+// value is checked. Exit status 0: all of it was right.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

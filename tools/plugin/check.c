@@ -132,6 +132,16 @@ bool pc_members(const pc_job *job, const tt_plugin_member *members, size_t n)
   return all;
 }
 
+void pc_name(const pc_job *job)
+{
+  const char *name = *(const char *const *)job->table;
+  if (name == NULL) {
+    pc_note(job, "it has no name");
+  } else {
+    pc_say("name: %.80s", name);
+  }
+}
+
 enum { SPARE = 0x5a };
 
 void pc_space_clear(pc_space *space, size_t size)

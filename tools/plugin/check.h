@@ -12,7 +12,7 @@
 enum { PC_TELL = 3, PC_TEXTS = 48, PC_SAID = 256 };
 
 typedef struct pc_findings {
-  int lock;                      // whoever tells has it
+  int lock;                      // the teller has it
   int rules;                     // looked at
   int broken;                    // of these
   int notes;                     // what is allowed and unwise
@@ -50,6 +50,8 @@ void pc_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // Are these members of the table set? A rule each.
 bool pc_members(const pc_job *job, const tt_plugin_member *members, size_t n);
+// Says the name, which is the table's first member.
+void pc_name(const pc_job *job);
 
 // A structure that a plugin fills, with room behind it for the one of another version.
 typedef struct pc_space {

@@ -56,12 +56,7 @@ void pc_check_env(const pc_job *job)
   if (!pc_members(job, job->version == 1 ? v1 : v2, 2)) {
     return;
   }
-  const char *name = *(const char *const *)job->table;
-  if (name == NULL) {
-    pc_note(job, "it has no name");
-  } else {
-    pc_say("name: %.80s", name);
-  }
+  pc_name(job);
   if (job->version == 1) {
     const ncclEnv_v1_t *t = job->table;
     check(job, t->getEnv, t->init(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, NCCL_SUFFIX), t->finalize);

@@ -133,7 +133,7 @@ static void several(net_side *s)
 
 // ---- the end
 
-// Who sends has nothing more to do when its sends are done: what is on its way arrives all the same.
+// A sender has nothing more to do when its sends are done: what is on its way arrives all the same.
 static void sender_first(net_side *s)
 {
   static const size_t sizes[] = {100, 70000, 5, 4096};
@@ -180,8 +180,8 @@ static void begin_large(net_side *s, net_conn *c)
   }
 }
 
-// Connections are closed while requests are under way. Then their memory is the user's: whoever touches it is ended by
-// the system.
+// Connections are closed while requests are under way. Then their memory is the user's: a plugin that touches it is
+// ended by the system.
 static void under_way(net_side *s)
 {
   net_conn c;

@@ -22,7 +22,7 @@ enum {
   LEAK = 64,
   GROWTH = 8
 };
-enum { KINDS = (1 << 15) - 1 };
+enum { KINDS = (1 << 16) - 1 };
 
 // What is looked at, in a process of its own.
 typedef struct look {
@@ -364,12 +364,7 @@ void pc_check_profiler(const pc_job *job)
   if (!pc_members(job, a->members, a->nmembers)) {
     return;
   }
-  const char *name = *(const char *const *)job->table;
-  if (name == NULL) {
-    pc_note(job, "it has no name");
-  } else {
-    pc_say("name: %.80s", name);
-  }
+  pc_name(job);
   prof_board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (b == MAP_FAILED) {
     pc_rule(job, false, "tutti-plugin has no memory");

@@ -43,7 +43,7 @@ typedef struct prof_rank {
   uint64_t started; // events
 } prof_rank;
 
-// init and finalize. *p is filled in but for the context; `env` says who the rank is.
+// init and finalize. *p is filled in but for the context; `env` says which rank it is.
 ncclResult_t prof_begin(prof_rank *p, const tt_profilers_env *env);
 void prof_end(prof_rank *p);
 

@@ -121,7 +121,7 @@ static void messages(prof_rank *p, void *op, bool send)
   }
 }
 
-// Who runs the messages of a task, when its call has long returned.
+// The thread that runs the messages of a task, when its call has long returned.
 static void proxy(prof_rank *p, void *task, bool send)
 {
   void *parent = p->foreign ? nowhere() : task;

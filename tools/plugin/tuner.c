@@ -175,12 +175,7 @@ void pc_check_tuner(const pc_job *job)
   if (!pc_members(job, v->members, v->nmembers)) {
     return;
   }
-  const char *name = *(const char *const *)job->table;
-  if (name == NULL) {
-    pc_note(job, "it has no name");
-  } else {
-    pc_say("name: %.80s", name);
-  }
+  pc_name(job);
   if (!begin(job, v, &context[0])) {
     return;
   }

@@ -344,16 +344,30 @@ ncclResult_t xp_number_ranks(tt_xml *xml)
 
 // ---- Several hosts in one NVLink domain ----
 
+// A document with the same elements. Destroy it with tt_xml_destroy.
+static ncclResult_t copy_document(const tt_xml *from, tt_xml **out)
+{
+  tt_xml *to = NULL;
+  tt_xml_node *copy = NULL;
+  TT_TRY(tt_xml_new(from->name, from->root->tag, &to));
+  ncclResult_t res = ncclSuccess;
+  for (const tt_xml_node *n = from->root->child; n != NULL && res == ncclSuccess; n = n->next) {
+    res = tt_xml_copy(to, to->root, n, &copy);
+  }
+  if (res != ncclSuccess) {
+    tt_xml_destroy(to);
+    return res;
+  }
+  *out = to;
+  return ncclSuccess;
+}
+
 static ncclResult_t add_host(tt_xml *xml, const tt_xml *one, int host, int ranks)
 {
   tt_xml *other = NULL;
-  tt_xml_node *cpu = NULL;
   int rank;
-  TT_TRY(tt_xml_new(one->name, one->root->tag, &other));
+  TT_TRY(copy_document(one, &other));
   ncclResult_t res = ncclSuccess;
-  for (const tt_xml_node *n = one->root->child; n != NULL && res == ncclSuccess; n = n->next) {
-    res = tt_xml_copy(other, other->root, n, &cpu);
-  }
   for (tt_xml_node *n = other->root; n != NULL && res == ncclSuccess; n = tt_xml_walk(other->root, n)) {
     if (strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "rank") != NULL) {
       res = tt_xml_int(n, "rank", (tt_xml_range){-1, INT32_MAX}, &rank);
@@ -369,17 +383,12 @@ static ncclResult_t add_host(tt_xml *xml, const tt_xml *one, int host, int ranks
 static ncclResult_t add_hosts(tt_xml *xml, int hosts)
 {
   tt_xml *one = NULL;
-  tt_xml_node *copy = NULL;
   int ranks = 0;
-  TT_TRY(tt_xml_new(xml->name, xml->root->tag, &one));
-  ncclResult_t res = ncclSuccess;
-  for (const tt_xml_node *n = xml->root->child; n != NULL && res == ncclSuccess; n = n->next) {
-    res = tt_xml_copy(one, one->root, n, &copy);
-  }
+  TT_TRY(copy_document(xml, &one));
   for (const tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     ranks += strcmp(n->tag, "gpu") == 0 && tt_xml_get(n, "rank") != NULL;
   }
-  res = res == ncclSuccess ? tt_topo_set_host(xml, 1) : res;
+  ncclResult_t res = tt_topo_set_host(xml, 1);
   for (int h = 1; h < hosts && res == ncclSuccess; h++) {
     res = add_host(xml, one, h, ranks);
   }

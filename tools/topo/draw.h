@@ -47,10 +47,10 @@ const char *xp_link_kind(const tt_topo *topo, const tt_topo_link *link);
 // machine is always the same bytes. Errors: no memory, a write that failed.
 ncclResult_t xp_draw_svg(const xp_drawing *d, FILE *out);
 
-// Writes one HTML file that needs nothing else: the same picture, each channel of each graph to be switched on and off,
-// details of whatever the pointer or the keyboard is on, the paths between two places, a search, a table of the graphs.
-// Errors as above. Beyond XP_PAGE_ENDS ends the page is without paths, beyond XP_PAGE_EDGES edges without the lines of
-// channels, and says so.
+// Writes one HTML file that needs nothing else. It has the same picture, each channel of each graph to be switched on
+// and off, details of whatever the pointer or the keyboard is on, the paths between two places, a search, a table of
+// the graphs. Errors as above. Beyond XP_PAGE_ENDS ends the page is without paths, beyond XP_PAGE_EDGES edges without
+// the lines of channels, and says so.
 ncclResult_t xp_draw_html(const xp_drawing *d, FILE *out);
 
 enum { XP_PAGE_ENDS = 256, XP_PAGE_EDGES = 20000 };

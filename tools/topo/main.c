@@ -136,8 +136,7 @@ static int write_version(void)
   if (!xp_print_open(&none, &out)) {
     return FAILED;
   }
-  fprintf(out.f, "tutti-topo %s, with the rules and the cost model of NCCL %d.%d.%d\n", TUTTI_VERSION, NCCL_MAJOR,
-          NCCL_MINOR, NCCL_PATCH);
+  fprintf(out.f, "tutti-topo %s, with the rules and the cost model of NCCL 2.30.7\n", TUTTI_VERSION);
   return xp_print_close(&out, true) ? 0 : FAILED;
 }
 
@@ -146,7 +145,7 @@ int main(int argc, char **argv)
   static const xp_options none = {0};
   xp_options o;
   char why[256];
-  signal(SIGPIPE, SIG_IGN); // whoever reads may stop: an error like others
+  signal(SIGPIPE, SIG_IGN); // the reader may stop: an error like others
   if (argc < 2) {
     write_overview(stderr);
     return BAD_USAGE;

@@ -325,7 +325,7 @@ static int show_xml(const xp_machine *m, xp_print *out)
   return 0;
 }
 
-// Forms of --format: what must be known for it, and who writes it as text or draws it.
+// Forms of --format: what must be known for it, and which function writes it as text or draws it.
 typedef struct form {
   const char *name;
   xp_depth depth;

@@ -1,4 +1,4 @@
-// job.c: one job: its operations, who waited for whom, its title.
+// job.c: one job: its operations, which rank waited for which, its title.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,11 @@
 #include "trace_tool.h"
 
 // ---- operations
+
+static bool is_message(const xt_op *op)
+{
+  return op->send || strcmp(op->func, "Recv") == 0;
+}
 
 static int from_of(const xt_op *op)
 {
@@ -19,11 +24,13 @@ static int to_of(const xt_op *op)
   return op->peer < 0 ? -1 : op->send ? op->peer : op->trace->rank;
 }
 
+// A message is the same at both ends. A one-sided operation has no second end: no other rank has its function, peer and
+// number.
 static int compare(const xt_op *a, const xt_op *b)
 {
   int c = strcmp(a->trace->comm, b->trace->comm);
-  c = c != 0 ? c : (a->peer < 0) - (b->peer < 0);
-  c = c != 0 || a->peer >= 0 ? c : strcmp(a->func, b->func);
+  c = c != 0 ? c : is_message(b) - is_message(a);
+  c = c != 0 || is_message(a) ? c : strcmp(a->func, b->func);
   c = c != 0 ? c : (from_of(a) > from_of(b)) - (from_of(a) < from_of(b));
   c = c != 0 ? c : (to_of(a) > to_of(b)) - (to_of(a) < to_of(b));
   return c != 0 ? c : (a->seq > b->seq) - (a->seq < b->seq);
@@ -99,7 +106,7 @@ static bool collect_ops(xt_job *job)
   return job->ops != NULL;
 }
 
-// ---- waiting: whoever comes early waits until the last one has come
+// ---- waiting: a rank that comes early waits until the last one has come
 
 static void count_waits(xt_job *job, const xt_op *first, size_t n)
 {

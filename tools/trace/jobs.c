@@ -57,7 +57,7 @@ static int by_began(const void *a, const void *b)
 
 static bool split(xt_jobs *jobs)
 {
-  jobs->list = calloc((size_t)jobs->ntraces, sizeof *jobs->list);
+  jobs->list = calloc(jobs->ntraces > 0 ? (size_t)jobs->ntraces : 1, sizeof *jobs->list);
   if (jobs->list == NULL) {
     return false;
   }
@@ -77,25 +77,35 @@ static bool split(xt_jobs *jobs)
   return true;
 }
 
-bool xt_jobs_open(xt_jobs *jobs, char *const *paths, int n)
+bool xt_jobs_sort(xt_jobs *jobs)
 {
-  *jobs = (xt_jobs){.traces = calloc((size_t)n, sizeof(xt_trace))};
-  bool good = jobs->traces != NULL && xt_fit(paths, n);
-  for (int i = 0; good && i < n; i++) {
-    good = xt_load(paths[i], &jobs->traces[i]);
-    jobs->ntraces += good;
-    good = good && !is_twice(jobs->traces, i);
+  for (int i = 0; i < jobs->ntraces; i++) {
+    if (is_twice(jobs->traces, i)) {
+      return false;
+    }
   }
-  if (!good) {
-    xt_jobs_close(jobs);
-    return false;
-  }
-  good = split(jobs);
+  bool good = split(jobs);
   for (int i = 0; good && i < jobs->n; i++) {
     good = xt_set_clocks(&jobs->list[i]) && xt_job_collect(&jobs->list[i]);
   }
   if (!good) {
     fprintf(stderr, "tutti-trace: no memory\n");
+  }
+  return good;
+}
+
+bool xt_jobs_open(xt_jobs *jobs, char *const *paths, int n)
+{
+  *jobs = (xt_jobs){0};
+  bool good = xt_fit(paths, n);
+  for (int i = 0; good && i < n; i++) {
+    good = xt_load(jobs, paths[i]);
+  }
+  if (good && jobs->ntraces == 0) {
+    good = xt_refuse(paths[0], "the flight recorder has no communicator");
+  }
+  good = good && xt_jobs_sort(jobs);
+  if (!good) {
     xt_jobs_close(jobs);
   }
   return good;

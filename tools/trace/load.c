@@ -11,16 +11,21 @@
 // Parsed, a file takes some ten times its size.
 enum { MOST_MB = 2048, PARSED = 16 };
 
-static bool bad(const char *path, const char *what)
+bool xt_refuse(const char *path, const char *what)
 {
   fprintf(stderr, "tutti-trace: %s: %s\n", path, what);
   return false;
 }
 
+bool xt_refuse_item(const char *path, const char *kind, size_t i, const char *what)
+{
+  fprintf(stderr, "tutti-trace: %s: %s %zu: %s\n", path, kind, i, what);
+  return false;
+}
+
 static bool bad_event(const char *path, size_t i, const char *what)
 {
-  fprintf(stderr, "tutti-trace: %s: event %zu: %s\n", path, i, what);
-  return false;
+  return xt_refuse_item(path, "event", i, what);
 }
 
 static bool is_time(const json_t *v)
@@ -84,10 +89,11 @@ static bool read_head(const char *path, xt_trace *t)
   const json_t *other = json_object_get(t->root, "otherData");
   uint64_t version, rank, ranks, pid, skew, full, disk, began;
   if (!json_is_object(other) || !get_count(other, "tutti_trace", &version)) {
-    return bad(path, "is JSON, but no time line of libnccl-profiler-trace.so (no otherData.tutti_trace)");
+    return xt_refuse(path, "is JSON, but neither a time line of libnccl-profiler-trace.so (no otherData.tutti_trace) "
+                           "nor a dump of a flight recorder");
   }
   if (version != 1) {
-    return bad(path, "is of a newer format than this program knows (otherData.tutti_trace is not 1)");
+    return xt_refuse(path, "is of a newer format than this program knows (otherData.tutti_trace is not 1)");
   }
   t->comm = json_string_value(json_object_get(other, "comm"));
   t->host = json_string_value(json_object_get(other, "host"));
@@ -98,7 +104,7 @@ static bool read_head(const char *path, xt_trace *t)
               get_count(other, "lost_disk", &disk) && get_count(other, "began_us", &began);
   if (!good || t->comm == NULL || t->host == NULL || t->name == NULL || t->clock == NULL || rank >= ranks ||
       ranks > INT32_MAX || pid > INT32_MAX) {
-    return bad(path, "otherData lacks something, or its rank is not below its number of ranks");
+    return xt_refuse(path, "otherData lacks something, or its rank is not below its number of ranks");
   }
   t->rank = (int)rank;
   t->ranks = (int)ranks;
@@ -109,7 +115,7 @@ static bool read_head(const char *path, xt_trace *t)
   t->began = (double)began;
   const json_t *ahead = json_object_get(other, "clock_ahead_ns");
   if (ahead != NULL && !json_is_integer(ahead)) {
-    return bad(path, "otherData.clock_ahead_ns is no number");
+    return xt_refuse(path, "otherData.clock_ahead_ns is no number");
   }
   t->knows_ahead = ahead != NULL;
   t->ahead = (double)json_integer_value(ahead) / 1e3;
@@ -120,7 +126,7 @@ static bool check_all(const char *path, xt_trace *t)
 {
   t->events = json_object_get(t->root, "traceEvents");
   if (!json_is_array(t->events)) {
-    return bad(path, "has no traceEvents");
+    return xt_refuse(path, "has no traceEvents");
   }
   if (!read_head(path, t)) {
     return false;
@@ -159,29 +165,69 @@ bool xt_fit(char *const *paths, int n)
   return true;
 }
 
-bool xt_load(const char *path, xt_trace *out)
+// Adds a time line, which belongs to it from now on.
+static bool load_line(xt_jobs *jobs, const char *path, json_t *root)
+{
+  xt_trace t = {.path = path, .root = root};
+  xt_trace *more = realloc(jobs->traces, ((size_t)jobs->ntraces + 1) * sizeof *more);
+  if (more == NULL) {
+    json_decref(root);
+    return xt_refuse(path, "no memory");
+  }
+  jobs->traces = more;
+  if (!check_all(path, &t)) {
+    json_decref(root);
+    return false;
+  }
+  jobs->traces[jobs->ntraces++] = t;
+  return true;
+}
+
+bool xt_take(xt_jobs *jobs, const char *path, json_t *root)
+{
+  json_t *lines = xt_is_flight(root) ? xt_flight_lines(path, root) : json_pack("[O]", root), *line;
+  bool good = lines != NULL;
+  size_t i;
+  json_array_foreach(lines, i, line)
+  {
+    good = good && load_line(jobs, path, json_incref(line));
+  }
+  json_decref(lines);
+  json_decref(root);
+  return good;
+}
+
+// Begins as Python's pickles of protocol 2 and later do?
+static bool load_is_pickle(const char *path)
+{
+  FILE *f = fopen(path, "re");
+  bool is = f != NULL && fgetc(f) == 0x80;
+  if (f != NULL) {
+    (void)fclose(f);
+  }
+  return is;
+}
+
+bool xt_load(xt_jobs *jobs, const char *path)
 {
   struct stat st;
   json_error_t error;
-  xt_trace t = {.path = path};
   if (stat(path, &st) != 0) {
-    return bad(path, strerror(errno));
+    return xt_refuse(path, strerror(errno));
   }
   if (!S_ISREG(st.st_mode)) {
-    return bad(path, "is no file");
+    return xt_refuse(path, "is no file");
   }
-  t.root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-  if (t.root == NULL) {
+  if (load_is_pickle(path)) {
+    return xt_refuse(path, "is a pickle: have the flight recorder write JSON (NCCL_FLIGHT_RECORDER_FORMAT=JSON)");
+  }
+  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (root == NULL) {
     bool memory = error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory;
     fprintf(stderr, "tutti-trace: %s:%d:%d: %s\n", path, error.line, error.column, memory ? "no memory" : error.text);
     return false;
   }
-  if (!check_all(path, &t)) {
-    json_decref(t.root);
-    return false;
-  }
-  *out = t;
-  return true;
+  return xt_take(jobs, path, root);
 }
 
 void xt_unload(xt_trace *t)

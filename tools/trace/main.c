@@ -10,7 +10,9 @@
 static const char help[] =
     "usage: tutti-trace COMMAND FILE... [-o OUTPUT]\n"
     "\n"
-    "FILE: time lines of ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace).\n"
+    "FILE: time lines of ranks, as libnccl-profiler-trace.so writes them (NCCL_PROFILER_PLUGIN=trace); or dumps of "
+    "the\n"
+    "flight recorder as JSON (NCCL_FLIGHT_RECORDER_FORMAT=JSON, or what `ncclras RECORDER` prints).\n"
     "\n"
     "commands\n"
     "  report    one HTML page that needs no other file: time line, which rank waits for which, bandwidth over time\n"
@@ -21,7 +23,7 @@ static const char help[] =
     "  -o FILE   write to FILE (default: standard output)\n"
     "  -h        print this text\n"
     "\n"
-    "exit status: 0 success, 1 the output cannot be written, 2 wrong usage or a file is no time line of the profiler\n";
+    "exit status: 0 success, 1 the output cannot be written, 2 wrong usage or a file is neither\n";
 
 typedef struct command {
   const char *name;

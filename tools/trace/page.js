@@ -77,7 +77,7 @@
     const n = row.slices.length, mean = data.opStride / job.width;
     row.bandwidth = [new Float64Array(n), new Float64Array(n)];
     row.slices.forEach((op, i) => {
-      if (data.texts[op[2]] !== 'Recv') bandwidth(row.rank, op).forEach((v, c) => { row.bandwidth[c][i] = v * mean; });
+      if (data.texts[op[2]] !== 'Recv' && op[1] > 0 && !isOpen(op)) bandwidth(row.rank, op).forEach((v, c) => { row.bandwidth[c][i] = v * mean; });
     });
     return row;
   }
@@ -142,6 +142,7 @@
     if (!widths.has(g.font + name)) widths.set(g.font + name, g.measureText(name).width);
     return widths.get(g.font + name);
   }
+  const isOpen = op => /^not /.test(data.texts[op[6]]); // of a flight recorder: it had not ended
   function drawSlice(g, row, s, width, last) {
     const a = x(s[0], width), w = Math.max(x(s[0] + s[1], width) - a, 1), name = data.texts[s[2]];
     if (a + w <= last) return last; // nothing new would be seen
@@ -149,6 +150,12 @@
     g.globalAlpha = row.ops ? 0.9 : 0.65;
     g.fillStyle = palette[kindOf(name, row.title)];
     g.fillRect(a, row.y + gap, w > 3 ? w - 0.5 : w, row.height - 2 * gap);
+    if (row.ops && isOpen(s)) {
+      g.globalAlpha = 1;
+      g.strokeStyle = palette.heat;
+      g.lineWidth = 2;
+      g.strokeRect(a + 1, row.y + gap + 1, Math.max(w - 2.5, 1), row.height - 2 * gap - 2);
+    }
     if (w > 20 && w > widthOf(g, name) + 10) {
       g.globalAlpha = 1;
       g.fillStyle = palette.back;

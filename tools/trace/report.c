@@ -56,7 +56,7 @@ static double rounded(double us)
 static bool is_shown(const char *cat)
 {
   return strcmp(cat, "channel") == 0 || strcmp(cat, "message") == 0 || strcmp(cat, "proxy") == 0 ||
-         strcmp(cat, "call") == 0;
+         strcmp(cat, "phase") == 0 || strcmp(cat, "call") == 0;
 }
 
 static json_t *thread_names(const xt_trace *t)
@@ -93,12 +93,14 @@ static json_t *slices(page *p, const xt_job *job, const xt_trace *t)
   return list;
 }
 
-// Algorithm, protocol, type and channels of an operation, as far as its file tells them.
+// State, unless it is over, algorithm, protocol, kernel variant, type, channels and tag of an operation, as far as its
+// file tells them.
 static json_int_t how_of(page *p, const xt_op *op)
 {
-  static const char *const keys[] = {"algo", "proto", "type"};
+  static const char *const keys[] = {"state", "algo", "proto", "variant", "type"};
   const json_t *channels = json_object_get(op->args, "channels");
-  char text[256] = "";
+  const char *tag = json_string_value(json_object_get(op->args, "tag"));
+  char text[512] = "";
   size_t n = 0;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const char *value = json_string_value(json_object_get(op->args, keys[i]));
@@ -108,7 +110,10 @@ static json_int_t how_of(page *p, const xt_op *op)
   }
   if (json_is_integer(channels)) {
     long long many = json_integer_value(channels);
-    snprintf(text + n, sizeof text - n, "%s%lld channel%s", n > 0 ? ", " : "", many, many == 1 ? "" : "s");
+    n += (size_t)snprintf(text + n, sizeof text - n, "%s%lld channel%s", n > 0 ? ", " : "", many, many == 1 ? "" : "s");
+  }
+  if (tag != NULL && strlen(tag) < 24) {
+    snprintf(text + n, sizeof text - n, "%stag %s", n > 0 ? ", " : "", tag);
   }
   return number_of(p, text);
 }

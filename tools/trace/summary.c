@@ -1,4 +1,4 @@
-// summary.c: the job as text: clocks, a table of operations, who waited for whom.
+// summary.c: the job as text: clocks, a table of operations, which rank waited for which.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -77,14 +77,26 @@ typedef struct xt_factors {
 
 // Are the files together as small as memory wants them: a sixteenth of the machine's, at most 2 GB? False: said so.
 bool xt_fit(char *const *paths, int n);
-// Reads and checks a file. On failure a message names the file and the place; false.
-bool xt_load(const char *path, xt_trace *out);
+// Reads and checks a file, and adds its time lines to `jobs`: a file of the profiler is one, a dump of a flight
+// recorder one of each communicator. On failure a message names the file and the place; false.
+bool xt_load(xt_jobs *jobs, const char *path);
+// The same of what stands in a file, which it frees.
+bool xt_take(xt_jobs *jobs, const char *path, json_t *root);
+// Says what is wrong with a file, or with an item of it; false.
+bool xt_refuse(const char *path, const char *what);
+bool xt_refuse_item(const char *path, const char *kind, size_t i, const char *what);
+// flight.c: is this a dump of a flight recorder, or the RAS thread's answer with several?
+bool xt_is_flight(const json_t *root);
+// Its time lines, which are to be checked as those of the profiler. The caller's. NULL: said why.
+json_t *xt_flight_lines(const char *path, const json_t *root);
 void xt_unload(xt_trace *t);
 
 // Reads all files and splits them into jobs. The files of a job are on one clock. False: said why.
 bool xt_jobs_open(xt_jobs *jobs, char *const *paths, int n);
 void xt_jobs_close(xt_jobs *jobs);
-// The job's operations and who waited for whom, once its clocks are set. False: no memory.
+// The second half of that: splits what was loaded, of which there is at least one.
+bool xt_jobs_sort(xt_jobs *jobs);
+// The job's operations and which rank waited for which, once its clocks are set. False: no memory.
 bool xt_job_collect(xt_job *job);
 // Writes ranks, hosts, processes and start of the job.
 void xt_job_title(const xt_job *job, FILE *out);

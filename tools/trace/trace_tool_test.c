@@ -1,4 +1,4 @@
-// Time lines that are made up: what is refused, two clocks brought together, who waited for whom.
+// Time lines that are made up: what is refused, two clocks brought together, which rank waited for which.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,17 +74,19 @@ static void refuses_what_is_no_time_line(void **state)
       "{\"traceEvents\":[" OP("1", "1", "-5") "]," OTHER("0", "a", "0") "}",
       "{\"traceEvents\":[{\"name\":\"message\",\"ph\":\"s\",\"pid\":0,\"tid\":1,\"ts\":1}]," OTHER("0", "a", "0") "}",
   };
-  xt_trace t;
+  xt_jobs all = {0};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    if (xt_load(write_file(0, "%s", bad[i]), &t)) {
+    if (xt_load(&all, write_file(0, "%s", bad[i]))) {
       fail_msg("taken: %s", bad[i]);
     }
   }
-  assert_false(xt_load("/nonexistent/file.json", &t));
-  assert_false(xt_load("/tmp", &t));
-  assert_true(xt_load(write_file(0, "%s", "{\"traceEvents\":[" OP("1", "1", "5") "]," OTHER("0", "a", "0") "}"), &t));
-  assert_int_equal(t.lost, 2);
-  xt_unload(&t);
+  assert_false(xt_load(&all, "/nonexistent/file.json"));
+  assert_false(xt_load(&all, "/tmp"));
+  assert_false(xt_load(&all, write_file(0, "%s", "\x80\2}q")));
+  assert_int_equal(all.ntraces, 0);
+  assert_true(xt_load(&all, write_file(0, "%s", "{\"traceEvents\":[" OP("1", "1", "5") "]," OTHER("0", "a", "0") "}")));
+  assert_int_equal(all.traces[0].lost, 2);
+  xt_jobs_close(&all);
 }
 
 // What says that it is one and is none has no arguments that were looked at.
@@ -123,6 +125,105 @@ static void refuses_a_rank_twice(void **state)
   assert_true(open_job(&job, 1));
   assert_int_equal(job.nops, 0);
   xt_jobs_close(&opened);
+}
+
+#define ENTRY(comm, name, sizes, seq, peer, begin, end)                                                             \
+  "{\"process_group\":[\"" comm "\",\"undefined\"],\"profiling_name\":\"nccl:" name "\",\"collective_seq_id\":" seq \
+  ",\"input_sizes\":[[" sizes "]],\"output_sizes\":[[100]],\"input_dtypes\":[\"Float\"],\"peer\":" peer             \
+  ",\"time_created_ns\":1700000000000000000,\"time_discovered_started_ns\":" begin                                  \
+  ",\"time_discovered_completed_ns\":" end "}"
+#define DUMP(rank, entries)                                                                                          \
+  "{\"version\":\"2.10\",\"rank\":" rank ",\"pid\":7,\"host\":\"h\",\"time_ns\":1700000000009000000,\"pg_config\":{" \
+  "\"0xa\":{\"name\":\"0xa\",\"desc\":\"undefined\",\"ranks\":\"[0, 1]\"},"                                          \
+  "\"0xb\":{\"name\":\"0xb\",\"desc\":\"half\",\"ranks\":\"[1, 0]\"}},\"entries\":[" entries "]}"
+
+// Dumps of two ranks of a job, of which one has a call that has not ended: a time line of each communicator.
+static void flight_recorders_are_time_lines(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(
+      0, "%s",
+      DUMP("0", ENTRY("0xa", "all_reduce", "100", "1", "0", "1700000000001000000", "1700000000002000000") "," ENTRY(
+                    "0xa", "send 0->1", "100", "1", "1", "1700000000003000000", "null")));
+  write_file(
+      1, "%s",
+      "{\"tutti\":{\"flight_recorder\":[" DUMP(
+          "1", ENTRY("0xa", "all_reduce", "100", "1", "0", "1700000000001500000", "1700000000002000000") "," ENTRY(
+                   "0xb", "_reduce_scatter_base", "200", "1", "0", "null", "null")) "]}}");
+  assert_true(open_job(&job, 2));
+  assert_int_equal(job.n, 4);
+  assert_int_equal(job.nops, 4);
+  assert_string_equal(job.traces[2].name, "half");
+  assert_int_equal(job.traces[2].rank, 0); // job rank 1
+  assert_true(fabs(job.began - 1.7e15) < 1e3);
+  const xt_op *op = job.ops;
+  while (op->peer >= 0 || strcmp(op->func, "AllReduce") != 0) {
+    op++;
+  }
+  assert_true(op->bytes == 400 && op->seq == 1 && fabs(op->end - op->start - 1000) < 0.1);
+  assert_true(xt_same_op(op, op + 1) && fabs(job.waited[1] - 500) < 0.1); // rank 0 has waited for rank 1
+  while (op > job.ops && op->peer < 0) {
+    op--;
+  }
+  for (size_t i = 0; i < job.nops; i++) {
+    op = &job.ops[i];
+    const char *how = json_string_value(json_object_get(op->args, "state"));
+    assert_string_equal(how, op->peer >= 0 ? "not completed" : strcmp(op->func, "AllReduce") == 0 ? "" : "not started");
+    assert_true(op->peer < 0 || fabs(op->end - op->start - 6000) < 0.1); // until the dump
+    assert_int_equal(op->bytes, 400);
+  }
+  xt_jobs_close(&opened);
+}
+
+// Each rank puts into the other's memory, one much later: neither has waited, and no message is the same as a put.
+static void one_sided_operations_stand_alone(void **state)
+{
+  (void)state;
+  xt_job job;
+  write_file(0, "%s",
+             DUMP("0", "],\"one_sided\":[" ENTRY("0xa", "PutSignal", "100", "0", "1", "1700000000001000000",
+                                                 "1700000000002000000")));
+  write_file(1, "%s",
+             DUMP("1", ENTRY("0xa", "recv 1<-0", "100", "0", "0", "1700000000003000000", "1700000000007000000") //
+                  "],\"one_sided\":[" ENTRY("0xa", "PutSignal", "100", "0", "0", "1700000000003000000",
+                                            "1700000000004000000") "," //
+                  ENTRY("0xa", "WaitSignal", "0", "0", "0", "1700000000000500000", "null")));
+  assert_true(open_job(&job, 2));
+  assert_int_equal(job.nops, 4);
+  for (size_t i = 0; i < job.nops; i++) {
+    const xt_op *op = &job.ops[i];
+    assert_int_equal(op->peer, 1 - op->trace->rank);
+    assert_true(op->bytes == (strcmp(op->func, "WaitSignal") == 0 ? 0 : 400) && op->seq == 0);
+    assert_true(i == 0 || !xt_same_op(op, op - 1));
+  }
+  for (int i = 0; i < job.n * job.n; i++) {
+    assert_true(job.waited[i] == 0);
+  }
+  xt_jobs_close(&opened);
+}
+
+static void refuses_bad_dumps(void **state)
+{
+  (void)state;
+  static const char *const bad[] = {
+      DUMP("2", ""),    // in no list
+      DUMP("null", ""), //
+      DUMP("0", "5"),
+      DUMP("0", "],\"one_sided\":[5"),
+      DUMP("0", ENTRY("0xc", "all_reduce", "1", "1", "0", "null", "null")), // no such communicator
+      DUMP("0", ENTRY("0xa", "send 0->1", "1", "1", "4294967296", "null", "null")),
+      "{\"entries\":[],\"pg_config\":{}}",
+      "{\"tutti\":{\"flight_recorder\":[5]}}",
+      "{\"tutti\":{\"flight_recorder\":[]}}",
+  };
+  xt_job job;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    write_file(0, "%s", bad[i]);
+    if (open_job(&job, 1)) {
+      fail_msg("taken: %s", bad[i]);
+    }
+  }
 }
 
 // Clock b is 500 us ahead of a. Messages take 10 us and more one way, 30 us the other: the shift is found within 20 us.
@@ -506,7 +607,8 @@ static void bandwidth_is_that_of_the_perf_programs(void **state)
   static const char gather[] =
       "{\"traceEvents\":[{\"name\":\"AllGather\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":5,\"dur\":2,"
       "\"args\":{\"bytes\":1000,"
-      "\"seq\":0,\"algo\":\"RING\",\"proto\":\"LL\",\"type\":\"<b>\",\"channels\":1,\"queued_us\":3}}],";
+      "\"seq\":0,\"algo\":\"RING\",\"proto\":\"LL\",\"variant\":\"RING_LL\",\"type\":\"<b>\",\"channels\":1,\"tag\":"
+      "\"77\",\"queued_us\":3}}],";
   write_file(0, "%s%s", gather, RUN("0x1", "0", "7", "1") "}");
   write_file(1, "%s%s", gather, RUN("0x1", "1", "8", "1") "}");
   assert_true(xt_jobs_open(&opened, names, 2));
@@ -523,7 +625,7 @@ static void bandwidth_is_that_of_the_perf_programs(void **state)
               json_number_value(json_array_get(factors, 1)) == 0.5);
   assert_true(json_number_value(json_array_get(op, 1)) == 2 && json_number_value(json_array_get(op, 7)) == 3);
   const json_t *how = json_array_get(json_object_get(data, "texts"), (size_t)json_integer_value(json_array_get(op, 6)));
-  assert_string_equal(json_string_value(how), "RING, LL, <b>, 1 channel");
+  assert_string_equal(json_string_value(how), "RING, LL, RING_LL, <b>, 1 channel, tag 77");
   json_decref(data);
   free(text);
   xt_jobs_close(&opened);
@@ -557,6 +659,9 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(refuses_what_is_no_time_line),
       cmocka_unit_test(operations_are_slices),
+      cmocka_unit_test(flight_recorders_are_time_lines),
+      cmocka_unit_test(one_sided_operations_stand_alone),
+      cmocka_unit_test(refuses_bad_dumps),
       cmocka_unit_test(refuses_what_is_too_large),
       cmocka_unit_test(refuses_a_rank_twice),
       cmocka_unit_test(messages_bring_clocks_together),

@@ -13,7 +13,7 @@
 typedef struct tt_mark tt_mark; // capture.c's
 
 // An event counts how often it has been recorded and how often a record has been reached. Kept alive by its user and by
-// queued entries. The state of an event that several processes share is in its slot instead, and a wait there is for a
+// queued entries. The state of an event that several processes share is in its slot instead. A wait there is for a
 // count, not for a certain record: where two streams record one shared event, the wait ends with the record that is
 // reached first.
 typedef struct tt_event {

@@ -1,4 +1,4 @@
-// event_test.c: records, waits, and who keeps an event alive.
+// event_test.c: records, waits, and what keeps an event alive.
 #include "device/host/work_rig.h"
 
 #include "base/result.h"

@@ -5,7 +5,7 @@
 #include "base/result.h"
 #include "device/host/mem.h"
 
-// Ranks of a communicator up to which each pair has pipes, and up to which they are long: together they hold less than
+// Ranks of a communicator up to which each pair has pipes, and up to which they are long. Together they hold less than
 // half of the 16384 pages that an ordinary user may have in pipes before all others get short ones.
 #define PIPE_RANKS 8
 #define LONG_PIPE_RANKS 6

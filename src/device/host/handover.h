@@ -62,8 +62,9 @@ typedef struct tt_offer_timing {
 } tt_offer_timing;
 
 typedef struct tt_handover {
-  // The peer's last token: local pointers, NULL when only the address in its process is known.
-  char *in, *out;
+  // The peer's last token: the addresses in its process, and what of its memory this one has, which may not be all of
+  // the buffers. NULL: nothing.
+  const tt_map *in_map, *out_map;
   uint64_t in_remote, out_remote;
   uint64_t scalar;
   const char *copied; // what it offers lies here; NULL: it came another way, or not at all
@@ -87,6 +88,14 @@ typedef struct tt_handover {
   tt_trials *trials;              // of what the peer's tokens offer; NULL: there is no outbox
   tt_offer_timing timing;
 } tt_handover;
+
+// Where this process has `bytes` bytes at `offset` of the buffer of the peer's last token; NULL: nowhere.
+static inline char *tt_handover_place(const tt_handover *h, bool out, size_t offset, size_t bytes)
+{
+  const tt_map *m = out ? h->out_map : h->in_map;
+  uint64_t at = (out ? h->out_remote : h->in_remote) + offset - (m != NULL ? m->remote : 0);
+  return m != NULL && at < m->size && bytes <= m->size - at ? (char *)((uintptr_t)m->base + at) : NULL;
+}
 
 // Makes link->handover; tt_device_ops.connect. Errors: ncclSystemError.
 ncclResult_t tt_handover_open(const tt_port *port, tt_link *link, const tt_link_env *env);

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "base/spans.h"
 #include "base/util.h"
+#include "device/host/mem.h"
 #include "os/map.h"
 #include "os/proc.h"
 #include "os/shm.h"
@@ -78,6 +79,7 @@ static bool heap_take_out(const void *base, tt_block_owner owner, tt_block *out)
 
 static void unmap(const tt_block *b)
 {
+  tt_mem_hide(b->base);
   tt_map_allow(b->base, b->room);
   tt_shm_unmap(b->base, b->room);
   tt_fd_close(b->fd);
@@ -146,9 +148,18 @@ bool tt_heap_find(const void *ptr, tt_block *out)
   return b != NULL;
 }
 
-// Copies the contents, but leaves pages alone that hold only zeros: those of the new memory do so already, and take up
-// no memory.
-static void copy_pages(char *to, const char *from, size_t size)
+bool tt_heap_allocation(const void *ptr, void **base, size_t *size)
+{
+  tt_block b;
+  if (!tt_heap_find(ptr, &b) || b.kind != tuttiMemoryDevice || b.owner == TT_BLOCK_IMPORTED) {
+    return false;
+  }
+  *base = b.base;
+  *size = b.size;
+  return true;
+}
+
+void tt_heap_copy(char *to, const char *from, size_t size)
 {
   static const char zeros[PAGE];
   for (size_t at = 0; at < size; at += PAGE) {
@@ -165,14 +176,15 @@ static ncclResult_t heap_share(tt_block *b)
   void *p = NULL;
   int fd = -1;
   ncclResult_t res = ncclSuccess;
-  TT_TRY_GOTO(tt_shm_create("tutti-shared", b->room, &fd), res);
+  TT_TRY_GOTO(tt_mem_file(b->base, b->room, &fd), res);
   TT_TRY_GOTO(tt_shm_map(fd, b->room, &p), res);
-  copy_pages(p, b->base, b->size);
-  TT_TRY_GOTO(tt_map_replace(fd, b->room, b->base), res);
-  tt_shm_unmap(p, b->room);
+  tt_heap_copy(p, b->base, b->size);
+  TT_TRY_GOTO(tt_mem_show(b->base, b->room, fd), res);
+  TT_TRY_GOTO(tt_map_move(p, b->room, b->base), res);
   b->fd = fd;
   return ncclSuccess;
 fail:
+  tt_mem_hide(b->base);
   tt_shm_unmap(p, b->room);
   tt_fd_close(fd);
   return res;

@@ -42,7 +42,14 @@ bool tt_heap_forget(const void *base, tt_block_owner owner);
 // Copies the block that holds `ptr` to *out. Returns false when the address is not known.
 bool tt_heap_find(const void *ptr, tt_block *out);
 
-// Turns the block of tt_heap_alloc that holds `ptr` into shared memory, in place and with its contents, and gives the
-// descriptor (which stays the block's). Nobody may write to the block meanwhile. Errors: ncclInvalidArgument (not such
-// a block), ncclSystemError.
+// The block of device memory, allocated in this process, that holds `ptr`. Returns false when there is none.
+bool tt_heap_allocation(const void *ptr, void **base, size_t *size);
+
+// Turns the block of tt_heap_alloc that holds `ptr` into shared memory that peers can map (mem.h), in place and with
+// its contents, and gives the descriptor (which stays the block's). It stays so until it is freed. Nobody may write to
+// the block meanwhile. Errors: ncclInvalidArgument (not such a block), ncclSystemError.
 ncclResult_t tt_heap_share(const void *ptr, tt_block *out);
+
+// Copies memory to fresh memory, but leaves pages alone that hold only zeros: those of the new memory do so already,
+// and take up no memory.
+void tt_heap_copy(char *to, const char *from, size_t size);

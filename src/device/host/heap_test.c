@@ -145,7 +145,7 @@ static void test_sharing_keeps_place_and_contents(void **state)
   assert_int_equal(p[1], 'q');
   assert_int_equal(tt_heap_free(p), ncclSuccess);
   assert_int_equal(fcntl(b.fd, F_GETFD), -1); // closed
-  assert_int_equal(q[0], 'p');                // whoever has it mapped keeps it
+  assert_int_equal(q[0], 'p');                // a process that has it mapped keeps it
   tt_shm_unmap(map, SIZE);
   assert_int_equal(tt_heap_share(&b, &b), ncclInvalidArgument);
 }

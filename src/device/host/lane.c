@@ -1,11 +1,9 @@
-// lane.c: the host executor: runs a strand's steps on CPU memory as a resumable state machine (schedule.h has the
+// lane.c: where a lane stands: its passes, and what the step there means (program.c runs it; schedule.h has the
 // semantics).
 #include "device/lane.h"
 
-#include "base/result.h"
 #include "device/host/offer.h"
 #include "device/host/step.h"
-#include "device/program.h"
 
 #define CHUNK_ALIGN 64 // bytes: keeps the chunks of a short last pass on cache lines
 
@@ -25,6 +23,14 @@ static inline void begin_pass(tt_lane *l)
   l->chunk = chunk_of_pass(l, l->pos);
 }
 
+// Elements from the start of a buffer to a chunk, in the pass that begins at `pos` with chunks of `chunk_size`.
+static inline size_t lane_element(const tt_lane *l, const tt_step *step, uint32_t chunk, size_t pos, size_t chunk_size)
+{
+  uint32_t nsub = (uint32_t)l->sched->nsub;
+  size_t block = nsub == 1 ? chunk : chunk < nsub ? 0 : chunk / nsub;
+  return block * l->call->count + pos + (size_t)step->sub * chunk_size;
+}
+
 // Elements a step moves in the pass at `pos`: the sub-chunk's share, cut off at the end of the lane's part.
 static inline size_t count_in_pass(const tt_lane *l, const tt_step *step, size_t pos, size_t chunk)
 {
@@ -38,26 +44,47 @@ static inline size_t lane_bytes(const tt_lane *l, const tt_step *step)
   return count_in_pass(l, step, l->pos, l->chunk) * l->call->esize;
 }
 
-void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
+// What every lane begins with. Store by store: as one value so large a structure would be cleared first.
+static inline void lane_set(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk,
+                            tt_proto fifo)
 {
-  l->program = NULL;
   l->sched = sched;
   l->strand = &sched->strands[strand];
   l->call = call;
   l->begin = l->pos = 0;
   l->end = call->count;
   l->max_chunk = chunk;
-  l->tmp = call->tmp;
-  l->pc = 0;
   l->fifo = (uint8_t)fifo;
   l->waits_for = l->after = -1;
   l->nafter = 1;
   l->lends = l->places = 0;
-  l->lent = l->drains = l->receives = false;
+  l->lent = l->drains = l->resolved = l->receives = false;
+}
+
+void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
+{
+  lane_set(l, sched, strand, call, chunk, fifo);
+  l->program = NULL;
+  l->tmp = call->tmp;
+  l->slot = chunk * call->esize;
+  l->pc = 0;
+  l->stop = l->strand->count;
   l->done = l->strand->count == 0 || call->count == 0;
   if (!l->done) {
     begin_pass(l);
   }
+}
+
+void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps)
+{
+  lane_set(l, program->sched, strand, call, program->chunk, program->fifo);
+  l->program = program;
+  l->steps = program->steps + program->first[strand];
+  l->chunk = call->count; // one pass: all passes are among the steps
+  l->tmp = program->call.buffers[TT_TMP];
+  l->pc = (uint32_t)steps;
+  l->stop = (uint32_t)(program->first[strand + 1] - program->first[strand]);
+  l->done = l->pc == l->stop;
 }
 
 void tt_lane_share(tt_lane *l, size_t begin, size_t end)
@@ -70,86 +97,69 @@ void tt_lane_share(tt_lane *l, size_t begin, size_t end)
   }
 }
 
-static inline bool posts(const tt_ref *r)
-{
-  return r->kind == TT_FIFO || r->kind == TT_TOKEN;
-}
-
 // The FIFO of a message or token; NULL: the reference is neither.
 static inline tt_fifo *lane_fifo(const tt_port *port, const tt_lane *l, const tt_ref *r, bool source)
 {
-  if (!posts(r)) {
+  if (r->kind != TT_FIFO && r->kind != TT_TOKEN) {
     return NULL;
   }
   tt_link *link = port->links[r->peer];
   return &(source ? link->recv : link->send)[r->kind == TT_TOKEN ? TT_TOK : l->fifo];
 }
 
+static inline tt_program_ref resolve_ref(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *r,
+                                         bool source)
+{
+  return (tt_program_ref){.fifo = lane_fifo(port, l, r, source),
+                          .offset = r->kind == TT_TMP
+                                        ? r->chunk * l->slot
+                                        : lane_element(l, step, r->chunk, l->pos, l->chunk) * l->call->esize,
+                          .peer = r->peer,
+                          .kind = r->kind,
+                          .offer = r->offer};
+}
+
+// Is it a message or memory that only step.c reaches?
+static inline bool ref_is_far(const tt_port *port, const tt_ref *r)
+{
+  const tt_link *link = r->kind == TT_FIFO ? port->links[r->peer] : NULL;
+  return r->kind > TT_FIFO || (link != NULL && (link->networked || link->behind != NULL));
+}
+
+static inline tt_program_kind kind_of_near(const tt_program_step *s, bool plain)
+{
+  if (s->ndst != 1 || !plain) {
+    return TT_PROGRAM_ANY;
+  }
+  return !s->reduce ? TT_PROGRAM_COPY : s->nsrc == 2 ? TT_PROGRAM_FOLD : TT_PROGRAM_ANY;
+}
+
+void tt_lane_resolve(const tt_port *port, const tt_lane *l, tt_program_step *s, tt_program_ref *refs)
+{
+  const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
+  const tt_redop *op = &l->call->op;
+  bool plain = !op->prescale && !((step->flags & TT_STEP_FINAL) && op->divisor > 1);
+  bool far = l->call->stream || l->call->stream_put || step->nsrc == 0 || step->ndst == 0;
+  s->refs = refs;
+  s->count = count_in_pass(l, step, l->pos, l->chunk);
+  s->bytes = s->count * l->call->esize;
+  s->nsrc = step->nsrc;
+  s->ndst = step->ndst;
+  s->flags = step->flags;
+  s->reduce = (step->flags & TT_STEP_REDUCE) && (step->nsrc > 1 || !plain);
+  for (int i = 0; i < step->nsrc + step->ndst; i++) {
+    bool source = i < step->nsrc;
+    const tt_ref *r = &l->sched->refs[source ? step->src + (uint32_t)i : step->dst + (uint32_t)(i - step->nsrc)];
+    refs[i] = resolve_ref(port, l, step, r, source);
+    far |= ref_is_far(port, r);
+  }
+  s->kind = (uint8_t)(far || s->bytes == 0 ? TT_PROGRAM_FAR : kind_of_near(s, plain));
+}
+
 bool tt_lane_source_ready(const tt_port *port, const tt_lane *l, const tt_ref *source)
 {
   const tt_fifo *f = lane_fifo(port, l, source, true);
   return f != NULL ? tt_fifo_arrived(f) : source->kind != TT_DRAIN || tt_offers_drained(port->links[source->peer]);
-}
-
-bool tt_lane_has_room(const tt_port *port, const tt_lane *l, const tt_step *step, const tt_ref *destination)
-{
-  tt_fifo *f = lane_fifo(port, l, destination, false);
-  if (f == NULL || !tt_fifo_room(f)) {
-    return f == NULL;
-  }
-  return destination->offer == TT_OFFER_NONE ||
-         tt_offer_room(port->links[destination->peer], l->call, destination, lane_bytes(l, step));
-}
-
-// Is everything the step needs there? Remembers the peer it waits for.
-static bool step_ready(const tt_port *port, tt_lane *l, const tt_step *step)
-{
-  const tt_ref *src = l->sched->refs + step->src, *dst = l->sched->refs + step->dst, *missing = NULL;
-  for (int i = 0; i < step->nsrc && missing == NULL; i++) {
-    missing = tt_lane_source_ready(port, l, &src[i]) ? NULL : &src[i];
-  }
-  l->receives = missing != NULL && missing->kind != TT_DRAIN;
-  for (int i = 0; i < step->ndst && missing == NULL; i++) {
-    missing = tt_lane_has_room(port, l, step, &dst[i]) ? NULL : &dst[i];
-  }
-  l->waits_for = missing != NULL ? missing->peer : -1;
-  return missing == NULL;
-}
-
-static void step_ring(const tt_port *port, const tt_ref *refs, int n)
-{
-  for (int i = 0; i < n; i++) {
-    if (posts(&refs[i])) {
-      tt_page_ring(port->links[refs[i].peer]->page, port->rank);
-    }
-  }
-}
-
-// Gives back what was received, publishes what is sent, and wakes the peers concerned.
-static void step_publish(const tt_port *port, const tt_lane *l, const tt_step *step, uint32_t bytes)
-{
-  const tt_ref *dst = l->sched->refs + step->dst, *src = l->sched->refs + step->src;
-  bool posted = false;
-  for (int i = 0; i < step->ndst; i++) {
-    tt_fifo *f = lane_fifo(port, l, &dst[i], false);
-    if (f != NULL) {
-      uint32_t size = dst[i].kind == TT_FIFO ? bytes : port->links[dst[i].peer]->handover->sent_bytes;
-      tt_fifo_publish(f, size, l->call->sig, l->call->sig_count);
-      posted = true;
-    }
-  }
-  for (int i = 0; i < step->nsrc; i++) {
-    tt_fifo *f = lane_fifo(port, l, &src[i], true);
-    if (f != NULL) {
-      tt_fifo_release(f);
-      posted = true;
-    }
-  }
-  if (posted) {
-    tt_bell_fence();
-    step_ring(port, dst, step->ndst);
-    step_ring(port, src, step->nsrc);
-  }
 }
 
 // The position at which a pass begins, counted from the lane's beginning.
@@ -179,19 +189,13 @@ char *tt_lane_place(const tt_lane *l, uint32_t number, uint64_t pass, size_t *by
   while (r->kind != TT_OUT) { // there is one (coll/zerocopy.h)
     r++;
   }
-  return l->call->out + tt_lane_element(l, step, r->chunk, pos, chunk) * l->call->esize;
+  return l->call->out + lane_element(l, step, r->chunk, pos, chunk) * l->call->esize;
 }
 
-size_t tt_lane_pass(const tt_lane *l, uint64_t pass, size_t *chunk)
+void tt_lane_advance(tt_lane *l)
 {
-  size_t pos = pass_begin(l, pass);
-  *chunk = chunk_of_pass(l, pos);
-  return pos;
-}
-
-static void lane_advance(tt_lane *l)
-{
-  if (++l->pc < l->strand->count) {
+  l->resolved = false;
+  if (++l->pc < l->stop) {
     return;
   }
   l->pc = 0;
@@ -205,9 +209,7 @@ static void lane_advance(tt_lane *l)
   }
 }
 
-// After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that
-// other steps use too is asked for no more than this lane has put in.
-static bool drained(const tt_port *port, tt_lane *l)
+bool tt_lane_drained(const tt_port *port, tt_lane *l)
 {
   for (; l->pc < l->strand->count; l->pc++) {
     const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
@@ -232,43 +234,7 @@ const tt_step *tt_lane_step(const tt_lane *l, size_t *bytes)
     return NULL;
   }
   const tt_step *steps = &l->sched->steps[l->strand->first];
-  if (l->program != NULL) {
-    uint32_t taken = l->strand->count - (l->stop - l->pc) % l->strand->count;
-    *bytes = l->program->steps[l->pc].bytes;
-    return &steps[taken % l->strand->count];
-  }
-  *bytes = lane_bytes(l, &steps[l->pc]);
-  return &steps[l->pc];
-}
-
-tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
-{
-  if (l->program != NULL) {
-    return tt_program_run_lane(port, l, budget);
-  }
-  while (!l->done) {
-    if (TT_UNLIKELY(l->drains)) {
-      l->done = drained(port, l);
-      return l->done ? TT_RUN_DONE : TT_RUN_BLOCKED;
-    }
-    const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
-    if (!step_ready(port, l, step)) {
-      return TT_RUN_BLOCKED;
-    }
-    size_t count = count_in_pass(l, step, l->pos, l->chunk), bytes = count * l->call->esize;
-    ncclResult_t res = tt_step_run(port, l, step, count);
-    if (TT_UNLIKELY(res != ncclSuccess)) {
-      tt_port_stop(port, res);
-      return TT_RUN_FAILED;
-    }
-    step_publish(port, l, step, (uint32_t)bytes);
-    lane_advance(l);
-    size_t cost = bytes + 64;
-    if (*budget <= cost) {
-      *budget = 0;
-      return l->done ? TT_RUN_DONE : TT_RUN_MORE;
-    }
-    *budget -= cost;
-  }
-  return TT_RUN_DONE;
+  const tt_step *step = &steps[l->pc % l->strand->count];
+  *bytes = l->program != NULL ? l->steps[l->pc].bytes : lane_bytes(l, step);
+  return step;
 }

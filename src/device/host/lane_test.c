@@ -176,7 +176,7 @@ static void test_marks_of_choices(void **state)
     assert_false(tt_sig_count_same(a, b));
     assert_true(TT_SIG_COUNT(a) == count && TT_SIG_COUNT(b) == count);
   }
-  // Who has chosen is told, and makes no difference.
+  // The mark tells that a rank has chosen, and makes no difference.
   uint64_t own = tt_sig_count_mark(count, UINT64_MAX, false), told = tt_sig_count_mark(count, UINT64_MAX, true);
   assert_true(tt_sig_count_same(own, told) && own != told && (own & TT_SIG_DECIDED) == 0 &&
               (told & TT_SIG_DECIDED) != 0);
@@ -231,8 +231,8 @@ static void test_tokens_carry_addresses_and_scalars(void **state)
   assert_int_equal(l.waits_for, 1);
   assert_int_equal(rig_run(r, 1, &m), TT_RUN_DONE);
   assert_memory_equal(out, in, 64);
-  assert_ptr_equal(r->links[1][0].handover->in, in);
-  assert_ptr_equal(r->links[1][0].handover->out, out + 1000);
+  assert_ptr_equal(tt_handover_place(r->links[1][0].handover, false, 0, 1), in);
+  assert_ptr_equal(tt_handover_place(r->links[1][0].handover, true, 0, 1), out + 1000);
   assert_int_equal(r->links[1][0].handover->scalar, 4711);
   assert_int_equal(rig_run(r, 0, &l), TT_RUN_DONE);
 }

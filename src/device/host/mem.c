@@ -20,6 +20,7 @@ typedef struct alloc {
   char *base;
   size_t size;
   int fd;
+  bool shown; // somebody else's, by tt_mem_show
   tt_span span;
 } alloc;
 
@@ -36,15 +37,29 @@ static tt_span *allocs;
 static _Atomic uint32_t live, freed;
 static void (*_Atomic on_free)(void *base, size_t size); // NULL: nobody is told. Set once
 
+static ncclResult_t write_record(int fd, const void *base, size_t size)
+{
+  record r = {.cookie = tt_proc_self().cookie, .base = (uint64_t)(uintptr_t)base, .size = size};
+  return tt_shm_put(fd, size, &r, sizeof r)
+             ? ncclSuccess
+             : tt_fail(ncclSystemError, "cannot write behind %zu bytes of shared memory", size);
+}
+
 // Makes the memory and its record.
 static ncclResult_t mem_make(alloc *a)
 {
   TT_TRY(tt_shm_create(NAME, a->size + sizeof(record), &a->fd));
   TT_TRY(tt_shm_map(a->fd, a->size, (void **)&a->base));
-  record r = {.cookie = tt_proc_self().cookie, .base = (uint64_t)(uintptr_t)a->base, .size = a->size};
-  return tt_shm_put(a->fd, a->size, &r, sizeof r)
-             ? ncclSuccess
-             : tt_fail(ncclSystemError, "cannot write behind %zu bytes of shared memory", a->size);
+  return write_record(a->fd, a->base, a->size);
+}
+
+static void mem_add(alloc *a)
+{
+  pthread_mutex_lock(&lock);
+  a->span = (tt_span){.start = (uintptr_t)a->base, .size = a->size};
+  tt_spans_add(&allocs, &a->span);
+  atomic_fetch_add_explicit(&live, 1, memory_order_release);
+  pthread_mutex_unlock(&lock);
 }
 
 ncclResult_t tt_mem_alloc(size_t size, void **ptr)
@@ -64,11 +79,7 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
                 .device = tt_host_device(),
                 .fd = -1};
   TT_TRY_GOTO(tt_heap_note(&b), res);
-  pthread_mutex_lock(&lock);
-  a->span = (tt_span){.start = (uintptr_t)a->base, .size = a->size};
-  tt_spans_add(&allocs, &a->span);
-  atomic_fetch_add_explicit(&live, 1, memory_order_release);
-  pthread_mutex_unlock(&lock);
+  mem_add(a);
   *ptr = a->base;
   return ncclSuccess;
 fail:
@@ -85,22 +96,51 @@ static alloc *holder_of(const void *p, size_t size)
   return s == NULL ? NULL : TT_SPAN_OWNER(s, alloc, span);
 }
 
-static alloc *beginning_at(const void *base)
+static alloc *beginning_at(const void *base, bool shown)
 {
   alloc *a = holder_of(base, 1);
-  return a != NULL && a->base == base ? a : NULL;
+  return a != NULL && a->base == base && a->shown == shown ? a : NULL;
 }
 
-ncclResult_t tt_mem_free(void *ptr)
+// Nobody finds it any more. NULL: there is no such one.
+static alloc *mem_take_out(const void *base, bool shown)
 {
   pthread_mutex_lock(&lock);
-  alloc *a = beginning_at(ptr);
+  alloc *a = beginning_at(base, shown);
   if (a != NULL) {
     tt_spans_remove(&allocs, &a->span);
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&freed, 1, memory_order_relaxed);
   }
   pthread_mutex_unlock(&lock);
+  return a;
+}
+
+ncclResult_t tt_mem_file(const void *base, size_t size, int *fd)
+{
+  TT_TRY(tt_shm_create(NAME, size + sizeof(record), fd));
+  return write_record(*fd, base, size);
+}
+
+ncclResult_t tt_mem_show(void *base, size_t size, int fd)
+{
+  alloc *a = tt_calloc(1, sizeof *a);
+  if (a == NULL) {
+    return tt_fail(ncclSystemError, "no memory for the record of %zu bytes that peers can map", size);
+  }
+  *a = (alloc){.base = base, .size = size, .fd = fd, .shown = true};
+  mem_add(a);
+  return ncclSuccess;
+}
+
+void tt_mem_hide(const void *base)
+{
+  tt_free(mem_take_out(base, true));
+}
+
+ncclResult_t tt_mem_free(void *ptr)
+{
+  alloc *a = mem_take_out(ptr, false);
   if (a == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclMemFree: %p was not allocated by ncclMemAlloc, or has been freed", ptr);
   }
@@ -123,25 +163,25 @@ void tt_mem_on_free(void (*fn)(void *base, size_t size))
 int tt_mem_descriptor(const void *base)
 {
   pthread_mutex_lock(&lock);
-  const alloc *a = beginning_at(base);
+  const alloc *a = beginning_at(base, false);
   int fd = a != NULL ? a->fd : -1;
   pthread_mutex_unlock(&lock);
   return fd;
 }
 
-uint32_t tt_mem_find(const void *ptr, size_t size)
+tt_mappable tt_mem_find(const void *ptr, size_t size)
 {
-  uint32_t handle = 0;
+  tt_mappable m = {.handle = 0};
   if (atomic_load_explicit(&live, memory_order_acquire) == 0) {
-    return 0;
+    return m;
   }
   pthread_mutex_lock(&lock);
-  const alloc *a = holder_of(ptr, size);
-  if (a != NULL) {
-    handle = (uint32_t)a->fd + 1;
+  tt_span *s = tt_spans_overlap(allocs, (uintptr_t)ptr, TT_MAX(size, 1));
+  if (s != NULL) {
+    m = (tt_mappable){.handle = (uint32_t)TT_SPAN_OWNER(s, alloc, span)->fd + 1, .from = s->start, .size = s->size};
   }
   pthread_mutex_unlock(&lock);
-  return handle;
+  return m;
 }
 
 uint32_t tt_mem_freed(void)
@@ -156,12 +196,13 @@ bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes)
   }
   pthread_mutex_lock(&lock);
   const alloc *a = holder_of(ptr, size);
-  if (a != NULL) {
+  bool found = a != NULL && !a->shown;
+  if (found) {
     *base = a->base;
     *bytes = a->size;
   }
   pthread_mutex_unlock(&lock);
-  return a != NULL;
+  return found;
 }
 
 static void mem_drop(tt_map *m)
@@ -236,8 +277,8 @@ static void mem_pull(tt_link *link, tt_map *m)
   }
 }
 
-// Where this process has the byte at address `remote` of the peer's allocation. NULL: nowhere.
-static char *mem_place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_t remote)
+// The peer's allocation; NULL: there is none.
+static const tt_map *mem_map_of(tt_link *link, uint32_t handle, uint32_t keep)
 {
   if (handle == 0) {
     return NULL;
@@ -247,15 +288,27 @@ static char *mem_place_of(tt_link *link, uint32_t handle, uint32_t keep, uint64_
     m = mem_insert(&link->handover->mapped, handle, keep);
     mem_pull(link, m);
   }
-  return m->base != NULL && remote >= m->remote && remote - m->remote < m->size ? m->base + (remote - m->remote) : NULL;
+  return m;
 }
 
 void tt_mem_import(tt_link *link, const tt_desc *d)
 {
   tt_handover *h = link->handover;
   follow_frees(&h->mapped, d->freed);
-  h->in = mem_place_of(link, d->in_mem, 0, d->in);
-  h->out = mem_place_of(link, d->out_mem, d->in_mem, d->out);
+  h->in_map = mem_map_of(link, d->in_mem, 0);
+  h->out_map = mem_map_of(link, d->out_mem, d->in_mem);
+}
+
+void tt_mem_map_window(const tt_link *link, const tt_window_note *note, tt_window_map *map)
+{
+  int fd = -1;
+  tt_map m = {.handle = (uint32_t)note->mem};
+  if (tt_proc_open_shm(link->proc.pid, (int)m.handle - 1, NAME, 0, &fd) == 0 && map_record(fd, link->proc.cookie, &m)) {
+    map->whole = m.base;
+    map->size = m.size;
+    map->remote = m.remote;
+  }
+  tt_fd_close(fd);
 }
 
 void tt_mem_forget(tt_link *link)

@@ -7,6 +7,7 @@
 // it. What cannot be opened is read by its address.
 #pragma once
 #include "device/lane.h"
+#include "device/one_sided.h"
 
 // Allocates `size` bytes that peers can map, page-aligned, zeroed. Errors: ncclSystemError. Any thread.
 ncclResult_t tt_mem_alloc(size_t size, void **ptr);
@@ -17,23 +18,33 @@ ncclResult_t tt_mem_free(void *ptr);
 // The descriptor of the allocation that begins at `base`, which keeps it; -1 when there is none.
 int tt_mem_descriptor(const void *base);
 
-// Finds the shareable allocation that holds [ptr, ptr + size). Returns its handle; 0 when there is none. Any thread;
-// costs one load when there are no shareable allocations.
-uint32_t tt_mem_find(const void *ptr, size_t size);
+// For memory [base, base + size) of somebody else: makes a file with room for it, and its record behind. The caller
+// closes *fd. Errors: ncclSystemError.
+ncclResult_t tt_mem_file(const void *base, size_t size, int *fd);
+// That memory shows the file from now on, or soon: peers can map it. `fd` stays the caller's. Errors: ncclSystemError.
+ncclResult_t tt_mem_show(void *base, size_t size, int fd);
+// No longer. Does nothing where no memory of tt_mem_show begins. Peers let go of it as after tt_mem_free.
+void tt_mem_hide(const void *base);
+
+// The memory of both kinds that holds [ptr, ptr + size), or some of it. Any thread; costs one load when there is none.
+tt_mappable tt_mem_find(const void *ptr, size_t size);
 
 // How many shareable allocations this process has freed, for its tokens: where that has changed, handles may mean other
 // allocations. Any thread.
 uint32_t tt_mem_freed(void);
 
-// The whole shareable allocation that holds [ptr, ptr + size). False: there is none. Any thread; costs as tt_mem_find.
+// The whole allocation of tt_mem_alloc that holds [ptr, ptr + size). False: there is none. Any thread; costs as
+// tt_mem_find.
 bool tt_mem_range(const void *ptr, size_t size, void **base, size_t *bytes);
 
 // From now on `fn` is called with every allocation that is freed, when nobody can find it any more and before its
 // memory goes, by the thread that frees it. One such function per process.
 void tt_mem_on_free(void (*fn)(void *base, size_t size));
 
-// Reads what a token from `link` says of allocations: fills in/out where they are mapped, now or from an earlier token;
-// NULL: use the address.
+// Reads what a token from `link` says of allocations: sets in_map and out_map, mapped now or for an earlier token.
 void tt_mem_import(tt_link *link, const tt_desc *d);
+// Maps the allocation that holds a window of the peer's, or some of it: fills `map`. Where it cannot be mapped,
+// map->whole stays NULL.
+void tt_mem_map_window(const tt_link *link, const tt_window_note *note, tt_window_map *map);
 // Unmaps all that the link has mapped.
 void tt_mem_forget(tt_link *link);

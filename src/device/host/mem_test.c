@@ -26,6 +26,14 @@ static char *get(size_t size)
   return p;
 }
 
+// Handle of the memory that holds all of it, or 0.
+static uint32_t whole(const void *p, size_t size)
+{
+  tt_mappable m = tt_mem_find(p, size);
+  size_t at = (uintptr_t)p - m.from;
+  return at < m.size && size <= m.size - at ? m.handle : 0;
+}
+
 static void put(void *p)
 {
   assert_int_equal(tt_mem_free(p), ncclSuccess);
@@ -35,25 +43,25 @@ static void test_allocations_are_found_by_any_address(void **state)
 {
   uint64_t other = 99;
   (void)state;
-  assert_int_equal(tt_mem_find(&other, 8), 0);
+  assert_int_equal(whole(&other, 8), 0);
   char *a = get(10000), *b = get(1);
-  uint32_t sa = tt_mem_find(a, 1), sb = tt_mem_find(b, 1);
+  uint32_t sa = whole(a, 1), sb = whole(b, 1);
   assert_true(sa != 0 && sb != 0 && sa != sb);
   assert_int_equal((uintptr_t)a % PAGE, 0);
   for (size_t i = 0; i < 10000; i++) {
     assert_int_equal(a[i], 0);
     a[i] = (char)i;
   }
-  assert_int_equal(tt_mem_find(a + 777, 100), sa);
-  assert_int_equal(tt_mem_find(a, 12288), sa); // the last page belongs to it
-  assert_int_equal(tt_mem_find(a, 12289), 0);
-  assert_int_equal(tt_mem_find(a + 12287, 2), 0);
-  assert_int_equal(tt_mem_find(a + 1, SIZE_MAX), 0);
-  assert_int_equal(tt_mem_find(&other, 1), 0);
-  assert_int_equal(tt_mem_find(NULL, 1), 0);
+  assert_int_equal(whole(a + 777, 100), sa);
+  assert_int_equal(whole(a, 12288), sa); // the last page belongs to it
+  assert_int_equal(whole(a, 12289), 0);
+  assert_int_equal(whole(a + 12287, 2), 0);
+  assert_int_equal(whole(a + 1, SIZE_MAX), 0);
+  assert_int_equal(whole(&other, 1), 0);
+  assert_int_equal(whole(NULL, 1), 0);
   put(a);
-  assert_int_equal(tt_mem_find(a, 1), 0);
-  assert_int_equal(tt_mem_find(b, 1), sb);
+  assert_int_equal(whole(a, 1), 0);
+  assert_int_equal(whole(b, 1), sb);
   put(b);
 }
 
@@ -107,7 +115,7 @@ static void *hammer(void *arg)
 {
   for (int i = 0; i < 200; i++) {
     char *a = get(1 + (size_t)i * 100);
-    assert_true(tt_mem_find(a + i, 1) != 0);
+    assert_true(whole(a + i, 1) != 0);
     a[i] = 1;
     put(a);
   }
@@ -201,6 +209,14 @@ static void check_sees(const char *seen, int i, size_t offset)
   assert_true(seen != p.pool[i] + offset); // a mapping of its own
 }
 
+// What offer.c does with a token.
+static void receive(const tt_desc *d)
+{
+  p.receiver.handover->in_remote = d->in;
+  p.receiver.handover->out_remote = d->out;
+  tt_mem_import(&p.receiver, d);
+}
+
 // One token: input in allocation `in`, output in allocation `out` (-1: in ordinary memory).
 static void token(int in, int out)
 {
@@ -209,22 +225,22 @@ static void token(int in, int out)
   char *from = in < 0 ? ordinary : p.pool[in] + in_at, *to = out < 0 ? ordinary + 1 : p.pool[out] + out_at;
   tt_desc d = {.in = (uintptr_t)from,
                .out = (uintptr_t)to,
-               .in_mem = tt_mem_find(from, 1),
-               .out_mem = tt_mem_find(to, 1),
+               .in_mem = whole(from, 1),
+               .out_mem = whole(to, 1),
                .freed = tt_mem_freed()};
   assert_int_equal(d.in_mem != 0, in >= 0);
   p.hits += in >= 0 && p.receiver.handover->mapped.freed == d.freed && knows(in);
   p.named += in >= 0;
-  tt_mem_import(&p.receiver, &d);
+  receive(&d);
   if (in >= 0) {
-    check_sees(p.receiver.handover->in, in, in_at);
+    check_sees(tt_handover_place(p.receiver.handover, false, 0, 1), in, in_at);
   } else {
-    assert_null(p.receiver.handover->in);
+    assert_null(tt_handover_place(p.receiver.handover, false, 0, 1));
   }
   if (out >= 0) {
-    check_sees(p.receiver.handover->out, out, out_at);
+    check_sees(tt_handover_place(p.receiver.handover, true, 0, 1), out, out_at);
   } else {
-    assert_null(p.receiver.handover->out);
+    assert_null(tt_handover_place(p.receiver.handover, true, 0, 1));
   }
 }
 
@@ -297,18 +313,18 @@ static void test_handles_that_lead_elsewhere(void **state)
                .in_mem = (uint32_t)fd + 1,
                .out_mem = 9999,
                .freed = tt_mem_freed()};
-  tt_mem_import(&p.receiver, &d);
-  assert_null(p.receiver.handover->in);
-  assert_null(p.receiver.handover->out);
-  d.in_mem = d.out_mem = tt_mem_find(p.pool[0], 1);
+  receive(&d);
+  assert_null(tt_handover_place(p.receiver.handover, false, 0, 1));
+  assert_null(tt_handover_place(p.receiver.handover, true, 0, 1));
+  d.in_mem = d.out_mem = whole(p.pool[0], 1);
   d.out += (size_t)1 << 30;
-  tt_mem_import(&p.receiver, &d);
-  check_sees(p.receiver.handover->in, 0, 0);
-  assert_null(p.receiver.handover->out); // beyond its end
+  receive(&d);
+  check_sees(tt_handover_place(p.receiver.handover, false, 0, 1), 0, 0);
+  assert_null(tt_handover_place(p.receiver.handover, true, 0, 1)); // beyond its end
   tt_mem_forget(&p.receiver);
   p.receiver.proc.cookie ^= 1; // the process that had this number is gone
-  tt_mem_import(&p.receiver, &d);
-  assert_null(p.receiver.handover->in);
+  receive(&d);
+  assert_null(tt_handover_place(p.receiver.handover, false, 0, 1));
   tt_fd_close(fd);
   assert_int_equal(open_descriptors(), before);
   close_play();
@@ -322,19 +338,19 @@ static void test_a_failed_attempt_is_not_repeated(void **state)
   (void)state;
   open_play();
   renew(0);
-  tt_desc d = {.in = (uintptr_t)p.pool[0], .in_mem = tt_mem_find(p.pool[0], 1), .freed = tt_mem_freed()};
+  tt_desc d = {.in = (uintptr_t)p.pool[0], .in_mem = whole(p.pool[0], 1), .freed = tt_mem_freed()};
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
   few = (struct rlimit){.rlim_cur = 3, .rlim_max = old.rlim_max};
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-  tt_mem_import(&p.receiver, &d);
+  receive(&d);
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-  assert_null(p.receiver.handover->in);
-  tt_mem_import(&p.receiver, &d);
-  assert_null(p.receiver.handover->in);
+  assert_null(tt_handover_place(p.receiver.handover, false, 0, 1));
+  receive(&d);
+  assert_null(tt_handover_place(p.receiver.handover, false, 0, 1));
   put(get(1));
   d.freed = tt_mem_freed();
-  tt_mem_import(&p.receiver, &d);
-  check_sees(p.receiver.handover->in, 0, 0);
+  receive(&d);
+  check_sees(tt_handover_place(p.receiver.handover, false, 0, 1), 0, 0);
   close_play();
 }
 

@@ -73,11 +73,13 @@ static ncclResult_t offer_take_data(const tt_port *port, const tt_lane *l, tt_li
   return ncclSuccess;
 }
 
+// A peer in this process: its addresses are this one's.
+static const tt_map whole_process = {.size = SIZE_MAX};
+
 ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_t bytes)
 {
   tt_handover *h = link->handover;
   const tt_slot *s = tt_fifo_slot(&link->recv[TT_TOK]);
-  TT_TRY(tt_call_check(port, l->call, link->peer, s));
   const tt_desc *d = &s->desc;
   h->scalar = d->scalar;
   h->peer_put = d->put != 0;
@@ -87,8 +89,7 @@ ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_
   h->copied = NULL;
   h->timing.came = 0;
   if (link->access == TT_ACCESS_LOCAL) {
-    h->in = (char *)(uintptr_t)d->in;
-    h->out = (char *)(uintptr_t)d->out;
+    h->in_map = h->out_map = &whole_process;
     return ncclSuccess;
   }
   if (d->along != 0) {
@@ -181,10 +182,10 @@ static char *outbox_tail(const tt_outbox *box)
 }
 
 // Would the peer need the kernel's help to read what the token offers?
-static bool offer_is_far(const tt_link *link, const tt_call *c, const tt_ref *token)
+static bool offer_is_far(const tt_link *link, const tt_call *c, const tt_program_ref *token, size_t bytes)
 {
   return token->offer != TT_OFFER_NONE && link->access == TT_ACCESS_COPY &&
-         (token->offer == TT_OFFER_IN ? c->in_mem : c->out_mem) == 0;
+         !tt_call_maps(c, token->offer == TT_OFFER_OUT, token->offset, bytes);
 }
 
 // Does this rank time what it gets from the peer in calls of that size? Not where it only sends.
@@ -194,10 +195,10 @@ static bool offers_are_timed(const tt_link *link, int size)
   return all->sent[size] < BOTH_WAYS && tt_trial_is_on(&all->of_size[size]);
 }
 
-bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes)
+bool tt_offer_room(tt_link *link, const tt_call *c, const tt_program_ref *token, size_t bytes)
 {
   tt_handover *h = link->handover;
-  if (h->outbox.laid > 0 || h->put || !offer_is_far(link, c, token) || !tt_offer_copies(link, c, bytes) ||
+  if (h->outbox.laid > 0 || h->put || !offer_is_far(link, c, token, bytes) || !tt_offer_copies(link, c, bytes) ||
       outbox_find_room(link, bytes)) {
     return true;
   }
@@ -254,19 +255,18 @@ static void offer_begin_timing(const tt_lane *l, tt_link *link, bool measured)
 }
 
 // Sends what the token offers along, if the peer does not have it yet, and would need the kernel's help to read it.
-static void offer_send_data(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link,
-                            tt_desc *d)
+static void offer_send_data(const tt_lane *l, const tt_program_ref *token, size_t bytes, tt_link *link, tt_desc *d)
 {
   tt_handover *h = link->handover;
   const tt_call *c = l->call;
-  if (d->put || !offer_is_far(link, c, token)) {
+  if (d->put || !offer_is_far(link, c, token, bytes)) {
     d->along = d->put && h->put_far ? 1 + TT_WAY_PAGES : 0; // counts as pages
     if (!d->put && token->offer != TT_OFFER_NONE) {
       h->timing.since = 0; // the peer reads that without help: nothing is timed until the next offer
     }
     return;
   }
-  const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + tt_lane_chunk(l, step, token->chunk) * c->esize;
+  const char *from = (token->offer == TT_OFFER_IN ? c->in : c->out) + token->offset;
   if (h->trials != NULL) {
     int size = offer_size(c);
     uint8_t *sent = &h->trials->sent[size];
@@ -283,7 +283,7 @@ static void offer_send_data(const tt_lane *l, const tt_step *step, const tt_ref 
   h->timing.until = h->timing.since != 0 ? tt_now_ns() : 0;
 }
 
-void tt_token_fill(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link)
+void tt_token_fill(const tt_lane *l, const tt_program_ref *token, size_t bytes, tt_link *link)
 {
   tt_handover *h = link->handover;
   const tt_call *c = l->call;
@@ -291,14 +291,14 @@ void tt_token_fill(const tt_lane *l, const tt_step *step, const tt_ref *token, s
   tt_desc *d = &tt_fifo_slot(tokens)->desc;
   *d = (tt_desc){.in = (uint64_t)(uintptr_t)c->in,
                  .out = (uint64_t)(uintptr_t)c->out,
-                 .in_mem = c->in_mem,
-                 .out_mem = c->out_mem,
+                 .in_mem = c->in_mem.handle,
+                 .out_mem = c->out_mem.handle,
                  .scalar = c->op.scalar,
                  .freed = tt_mem_freed(),
                  .put = h->put};
   h->put = false;
   h->sent_bytes = 0;
-  offer_send_data(l, step, token, bytes, link, d);
+  offer_send_data(l, token, bytes, link, d);
   if (d->along != 1 + TT_WAY_COPY) {
     h->held = tokens->next + 1;
   }

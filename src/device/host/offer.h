@@ -14,18 +14,18 @@
 // results do not depend on the choice. NCCL_HOST_COPIES fixes it.
 #pragma once
 #include "device/host/handover.h"
-#include "device/lane.h"
+#include "device/program.h"
 #include "os/clock.h"
 
-// Takes the token that has arrived from the peer, for a step that reads `bytes` bytes of what the token offers, if
-// anything. Errors: ncclInvalidUsage (the peer is in another call), ncclRemoteError, ncclSystemError.
+// Takes the token that has arrived from the peer, which is in the same call, for a step that reads `bytes` bytes of
+// what the token offers, if anything. Errors: ncclRemoteError, ncclSystemError.
 ncclResult_t tt_token_take(tt_port *port, const tt_lane *l, tt_link *link, size_t bytes);
 
 // To be called when the step that took the link's token has read what it offered.
 void tt_offer_taken(tt_link *link);
 
-// May the token be sent? Not while the outbox has no room for its copy.
-bool tt_offer_room(tt_link *link, const tt_call *c, const tt_ref *token, size_t bytes);
+// May a token be sent, which may offer `bytes` bytes? Not while the outbox has no room for its copy.
+bool tt_offer_room(tt_link *link, const tt_call *c, const tt_program_ref *token, size_t bytes);
 
 // For a step that would write the chunk of this rank's next token into the peer's output, but cannot reach that:
 // returns where in the outbox it may write instead, if the peer wants copies. NULL: nowhere.
@@ -35,7 +35,7 @@ void *tt_offer_lay(tt_link *link, const tt_call *c, size_t bytes);
 bool tt_offer_copies(const tt_link *link, const tt_call *c, size_t bytes);
 
 // Fills in the token that is about to be sent, which offers `bytes` bytes if it offers anything.
-void tt_token_fill(const tt_lane *l, const tt_step *step, const tt_ref *token, size_t bytes, tt_link *link);
+void tt_token_fill(const tt_lane *l, const tt_program_ref *token, size_t bytes, tt_link *link);
 
 // Has the peer read all that this rank's tokens have offered from this rank's own memory?
 static inline bool tt_offers_drained(tt_link *link)

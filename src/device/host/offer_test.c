@@ -1,5 +1,5 @@
 // offer_test.c: what comes along with a token: copies in a ring that wraps, fills and begins anew, sums laid there at
-// once, pages or addresses; who decides which; what is measured for that.
+// once, pages or addresses; which rank decides on that; what is measured for it.
 #include "device/host/offer.h"
 #include "device/host/rig.h"
 #include "os/clock.h"
@@ -62,7 +62,7 @@ static tt_run actor_run(actor *a)
   return rig_run(r, a->rank, &a->lane);
 }
 
-// What whoever watches the lane is told of its step: is its first source ready? Is there room for what it sends first?
+// What a watcher of the lane is told of its step: is its first source ready? Is there room for what it sends?
 static bool is_ready(actor *a)
 {
   return tt_lane_source_ready(&r->ports[a->rank], &a->lane, &a->sch.refs[a->sch.steps[a->lane.pc].src]);
@@ -70,8 +70,7 @@ static bool is_ready(actor *a)
 
 static bool may_send(actor *a)
 {
-  const tt_step *next = &a->sch.steps[a->lane.pc];
-  return tt_lane_has_room(&r->ports[a->rank], &a->lane, next, &a->sch.refs[next->dst]);
+  return tt_lane_lack_of(&r->ports[a->rank], &a->lane) != TT_LACKS_ROOM;
 }
 
 static tt_run actor_run_step(actor *a)
@@ -534,7 +533,7 @@ static void test_sums_that_the_kernel_writes(void **state)
 
 // ---- Who decides
 
-// Of two that offer each other something the lower rank, for both; where only one gives, whoever reads.
+// Of two that offer each other something the lower rank, for both; where only one gives, the reader.
 static void test_the_lower_rank_decides(void **state)
 {
   const tt_call call = {.count = 100, .esize = 1};
@@ -551,7 +550,7 @@ static void test_the_lower_rank_decides(void **state)
   }
 }
 
-// A reader that takes no copies at all (NCCL_HOST_COPIES=0) gets none, whoever decides.
+// A reader that takes no copies at all (NCCL_HOST_COPIES=0) gets none, whichever rank decides.
 static void test_a_reader_that_forbids_copies(void **state)
 {
   const tt_call call = {.count = 100, .esize = 1};
@@ -572,7 +571,7 @@ static void test_offers_that_go_one_way(void **state)
   (void)state;
   r->trials[0][1].sent[0] = 0;
   r->trials[0][1].off = false;
-  want_pages(0, 1); // rank 1, who reads
+  want_pages(0, 1); // rank 1, which reads
   for (int i = 0; i < ONE_WAY + 4; i++) {
     offer_input(64, 64);
     assert_int_equal(actor_run_step(&sender), TT_RUN_MORE);
@@ -731,7 +730,7 @@ static void test_what_counts_as_a_calls_time(void **state)
     reader.call.sig = (uint64_t)(i == 0 ? 0 : TT_MIN(5 + i, 7)) << 32;
     assert_int_equal(actor_run(&reader), TT_RUN_DONE);
   }
-  r->trials[0][1].sent[0] = ONE_WAY; // who takes nothing measures nothing
+  r->trials[0][1].sent[0] = ONE_WAY; // a rank that takes nothing measures nothing
   offer_input(64, 64);
   assert_int_equal(actor_run(&sender), TT_RUN_DONE);
   assert_true(link->handover->timing.since == 0 && link->handover->timing.until == 0);

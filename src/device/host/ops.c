@@ -91,20 +91,6 @@ static void job_end_piece(job *j)
   }
 }
 
-static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
-{
-  job *j = (job *)w;
-  (void)result;
-  while (j->row<j->r.height && * budget> 0) {
-    size_t offset, n = job_next_piece(j, *budget, &offset);
-    memmove((char *)j->r.dst + j->row * j->r.dstPitch + offset,
-            (const char *)j->r.src + j->row * j->r.srcPitch + offset, n);
-    *budget -= n;
-    job_end_piece(j);
-  }
-  return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
-}
-
 // Writes `n` bytes of rows filled with `value`, from byte `offset` of a row on.
 static void job_fill_bytes(char *to, size_t offset, size_t n, uint32_t value)
 {
@@ -123,17 +109,33 @@ static void job_fill_bytes(char *to, size_t offset, size_t n, uint32_t value)
   }
 }
 
-static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
+static tt_run run_rows(tt_work *w, size_t *budget, bool fills)
 {
   job *j = (job *)w;
-  (void)result;
-  while (j->row<j->r.height && * budget> 0) {
+  while (*budget > 0 && j->row < j->r.height) {
     size_t offset, n = job_next_piece(j, *budget, &offset);
-    job_fill_bytes((char *)j->r.dst + j->row * j->r.dstPitch + offset, offset, n, j->value);
+    char *to = (char *)j->r.dst + j->row * j->r.dstPitch + offset;
+    if (fills) {
+      job_fill_bytes(to, offset, n, j->value);
+    } else {
+      memmove(to, (const char *)j->r.src + j->row * j->r.srcPitch + offset, n);
+    }
     *budget -= n;
     job_end_piece(j);
   }
   return j->row == j->r.height ? TT_RUN_DONE : TT_RUN_MORE;
+}
+
+static tt_run run_copy(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  (void)result;
+  return run_rows(w, budget, false);
+}
+
+static tt_run run_fill(tt_work *w, size_t *budget, ncclResult_t *result)
+{
+  (void)result;
+  return run_rows(w, budget, true);
 }
 
 static tt_work *job_again(const tt_work *w, int device)

@@ -12,6 +12,7 @@ static inline __attribute__((always_inline)) void begin(tt_plan *p)
 {
   p->started = true;
   tt_stall_begin(p);
+  tt_flight_start(&p->port->flight, p->record, p->recorded);
   for (int i = 0; i < p->ncalls; i++) {
     tt_call *c = &p->calls[i];
     if (c->scalar != NULL) {
@@ -21,11 +22,10 @@ static inline __attribute__((always_inline)) void begin(tt_plan *p)
   if (p->stage_bytes > 0) {
     memcpy(p->scratch, p->stage_src, p->stage_bytes);
   }
-  for (int i = 0; i < p->ncalls; i++) { // last: what was there before has been read
+  // Last: what was there before has been read. All are shown, because it is not known which one a peer will miss.
+  for (int i = 0; i < p->ncalls; i++) {
     atomic_store_explicit(&p->calls[i].open, true, memory_order_release);
-  }
-  if (p->ncalls > 0) {
-    tt_page_show(p->port->page, p->calls[0].sig, p->calls[0].sig_count);
+    tt_page_show(p->port->page, p->calls[i].sig, p->calls[i].sig_count);
   }
 }
 
@@ -61,6 +61,25 @@ static tt_run reported_turn(tt_plan *p, tt_lane *l, size_t *budget)
   }
 }
 
+static tt_run plain_turn(tt_plan *p, tt_lane *l, size_t *budget)
+{
+  return l->reported != NULL ? reported_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
+}
+
+// The same, which notes when something moves.
+static tt_run phased_turn(tt_plan *p, tt_lane *l, size_t *budget)
+{
+  tt_stamp *s = l->stamp;
+  uint64_t began = s->first == 0 ? tt_now_ns() : 0;
+  size_t had = *budget;
+  tt_run r = plain_turn(p, l, budget);
+  if (*budget < had) {
+    s->first = s->first == 0 ? began : s->first;
+    s->last = tt_now_ns();
+  }
+  return r;
+}
+
 // One lane's turn in a plan that is watched.
 static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
 {
@@ -70,7 +89,7 @@ static tt_run watched_turn(tt_plan *p, tt_lane *l, size_t *budget)
     s->next = p->begun;
     p->begun = s;
   }
-  tt_run r = l->reported != NULL ? reported_turn(p, l, budget) : tt_lane_run(p->port, l, budget);
+  tt_run r = s->phases ? phased_turn(p, l, budget) : plain_turn(p, l, budget);
   if (r == TT_RUN_DONE && --s->lanes == 0) {
     s->stop = tt_now_ns();
   }
@@ -135,6 +154,7 @@ static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
 static tt_run plan_complete(tt_plan *p)
 {
   tt_stall_end(p, true);
+  tt_flight_end(&p->port->flight, p->record, p->recorded);
   // Plans complete in order, so this is the only writer.
   atomic_store_explicit(&p->port->done, p->ticket + 1, memory_order_release);
   return TT_RUN_DONE;
@@ -159,6 +179,7 @@ static tt_run plan_give_up(tt_plan *p, ncclResult_t *result)
   }
   tt_stall_end(p, false);
   *result = tt_port_status(p->port);
+  tt_last_error_end(*result, tt_port_error(p->port)); // this thread may have met a broken connection since
   return TT_RUN_FAILED;
 }
 
@@ -236,15 +257,6 @@ static tt_bell *plan_bell(tt_work *w)
   return &((tt_plan *)w)->port->page->bell;
 }
 
-static const char *state_text(uint32_t state)
-{
-  return state == TT_RANK_ABORTED ? "has aborted the communicator"
-         : state == TT_RANK_GONE  ? "has destroyed the communicator"
-         : state == TT_RANK_LOST
-             ? "cannot be reached any more: its process has ended, or the network between has failed"
-             : "has failed";
-}
-
 // Has the peer begun this operation with other arguments? Then neither gets what it waits for, also if the peer has
 // been able to go on to later ones.
 static bool differs(const tt_lane *l, const tt_rank_page *page, uint64_t *sig, uint64_t *count)
@@ -278,8 +290,7 @@ static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
 typedef struct suspect {
   int rank;
   const tt_rank_page *page;
-  uint32_t state;
-  bool ended;
+  uint32_t state; // KILLED or EXITED where its process has ended without a word
 } suspect;
 
 static int suspects_of(const tt_link *link)
@@ -291,8 +302,7 @@ static suspect suspect_at(const tt_link *link, int i)
 {
   suspect s = {.rank = link->behind != NULL ? link->behind->ranks[i] : link->peer,
                .page = link->behind != NULL ? link->behind->pages[i] : link->page};
-  s.ended = link->behind == NULL && tt_link_ended(link); // before its state: who leaves says so first
-  s.state = atomic_load_explicit(&s.page->state, memory_order_acquire);
+  s.state = link->behind == NULL ? tt_link_state(link) : atomic_load_explicit(&s.page->state, memory_order_acquire);
   return s;
 }
 
@@ -300,23 +310,20 @@ static suspect suspect_at(const tt_link *link, int i)
 static suspect worst_of(const tt_link *link)
 {
   suspect s = {0};
-  for (int i = 0; i < suspects_of(link) && s.state < TT_RANK_FAILED && !s.ended; i++) {
+  for (int i = 0; i < suspects_of(link) && s.state < TT_RANK_FAILED; i++) {
     s = suspect_at(link, i);
   }
   return s;
 }
 
-// What is wrong with the rank this lane waits for? ncclSuccess: nothing.
-static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *s)
+// What is wrong with the rank this lane waits for? ncclSuccess: nothing. *culprit: where that began; 0: here.
+static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *s,
+                             tt_culprit *culprit)
 {
   uint64_t sig, count;
   bool mismatch = differs(l, s->page, &sig, &count); // also of a peer that has failed: because of it, probably
   if (s->state >= TT_RANK_FAILED && !mismatch) {
-    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, which %s", port->rank, s->rank, state_text(s->state));
-  }
-  if (s->ended) {
-    return tt_fail(ncclRemoteError, "rank %d waits for rank %d, but its process %d has ended", port->rank, s->rank,
-                   link->proc.pid);
+    return tt_port_accuse(port, s->rank, s->page, s->state, culprit);
   }
   const tt_slot *stray = link->behind == NULL ? stray_message(l, link) : NULL;
   if (stray != NULL) {
@@ -330,16 +337,17 @@ static ncclResult_t diagnose(const tt_port *port, const tt_lane *l, const tt_lin
 
 // The lane does not move: asks those it waits for, for the next check (is one in another call, does its process still
 // answer?), and says what is wrong.
-static ncclResult_t inquire(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *worst)
+static ncclResult_t inquire(const tt_port *port, const tt_lane *l, const tt_link *link, const suspect *worst,
+                            tt_culprit *culprit)
 {
   for (int i = 0; i < suspects_of(link) && port->mover != NULL; i++) {
     port->mover->probe(port->mover_self, link->behind != NULL ? link->behind->ranks[i] : link->peer);
   }
-  ncclResult_t res = diagnose(port, l, link, worst);
+  ncclResult_t res = diagnose(port, l, link, worst, culprit);
   for (int i = 0; i < suspects_of(link) && link->behind != NULL && res == ncclSuccess; i++) {
     suspect s = suspect_at(link, i);
     s.state = TT_RANK_RUNNING; // what has happened since is for the next check
-    res = diagnose(port, l, link, &s);
+    res = diagnose(port, l, link, &s, culprit);
   }
   return res;
 }
@@ -361,9 +369,10 @@ static bool check_lane(tt_plan *p, tt_lane *l, int peer)
   if (r != TT_RUN_BLOCKED || budget != CHECK_BYTES || l->waits_for != peer) {
     return r != TT_RUN_FAILED;
   }
-  ncclResult_t res = inquire(p->port, l, link, &worst);
+  tt_culprit culprit = 0;
+  ncclResult_t res = inquire(p->port, l, link, &worst, &culprit);
   if (res != ncclSuccess) {
-    tt_port_stop(p->port, res);
+    tt_port_stop_for(p->port, res, culprit);
   }
   return res == ncclSuccess;
 }
@@ -381,6 +390,9 @@ static void plan_check(tt_work *w)
     if (!l->done && peer >= 0 && peer != p->port->rank && !check_lane(p, l, peer)) {
       return;
     }
+  }
+  if (p->started && !tt_port_watch(p->port)) {
+    return;
   }
   ncclResult_t res = p->started ? tt_stall_look(p, seen_ns) : ncclSuccess;
   if (res != ncclSuccess) {

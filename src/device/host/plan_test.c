@@ -171,8 +171,8 @@ static void test_plans_of_two_streams_keep_the_order(void **state)
   drop_stream(c);
 }
 
-// Two streams, two threads: whoever waits for the later plan sleeps until the earlier one is complete, and is woken by
-// that.
+// Two streams, two threads: the thread that waits for the later plan sleeps until the earlier one is complete, and is
+// woken by that.
 static void *wait_main(void *s)
 {
   return (void *)(intptr_t)tt_stream_wait(s);
@@ -375,7 +375,7 @@ typedef struct fault {
 static void test_a_stopped_peer_is_noticed(void **state)
 {
   static const fault faults[] = {
-      {TT_RANK_FAILED, "has failed"}, {TT_RANK_ABORTED, "has aborted"}, {TT_RANK_GONE, "has destroyed"}};
+      {TT_RANK_FAILED, "has failed"}, {TT_RANK_ABORTED, "has aborted"}, {TT_RANK_GONE, "has finalized or destroyed"}};
   (void)state;
   for (size_t i = 0; i < 2 * TT_COUNT(faults); i++) {
     const fault *f = &faults[i / 2];
@@ -448,7 +448,7 @@ static void test_a_killed_process_is_noticed(void **state)
     assert_int_equal(tt_stream_wait(s), sends ? ncclSuccess : ncclRemoteError);
     drop_stream(s);
   }
-  expect_words(r->ports[0].error, "rank 0 waits for rank 2", "has ended");
+  expect_words(r->ports[0].error, "rank 0 waits for rank 2", "was killed");
 }
 
 // A zombie has ended too.
@@ -604,6 +604,43 @@ static void note_watch(tt_plan *p, bool ended)
   n->ends += ended;
 }
 
+// The plan's one lane is told step by step.
+static void watch_steps(job *j, step_notes *notes, tt_stamp *stamp)
+{
+  j->plan.work.ops = &tt_plan_watched_ops;
+  j->plan.watch = note_watch;
+  j->plan.watcher = notes;
+  j->plan.step = note_step;
+  j->lanes[0].stamp = stamp;
+}
+
+// What a channel waits for at first is its first phase, and when it has moved everything the last one begins.
+static void test_phases_are_told_apart(void **state)
+{
+  (void)state;
+  static job s, t;
+  step_notes notes = {0};
+  tt_stamp stamp = {.lanes = 1, .phases = true};
+  ncclResult_t result = ncclSuccess;
+  size_t budget = 10000;
+  start(&t, 1, 0);
+  add(&t, rig_recv(&t.sched[0], 0), 0, 200);
+  watch_steps(&t, &notes, &stamp);
+  assert_int_equal(t.plan.work.ops->run(&t.plan.work, &budget, &result), TT_RUN_BLOCKED);
+  assert_true(stamp.start != 0 && stamp.first == 0 && stamp.last == 0);
+  uint64_t before = tt_now_ns();
+  start(&s, 0, 0);
+  add(&s, rig_send(&s.sched[0], 1), 0, 200);
+  for (int i = 0; i < 100 && stamp.stop == 0; i++) {
+    s.plan.work.ops->run(&s.plan.work, &budget, &result);
+    t.plan.work.ops->run(&t.plan.work, &budget, &result);
+  }
+  assert_true(stamp.start <= before && before <= stamp.first);
+  assert_true(stamp.first < stamp.last && stamp.last <= stamp.stop);
+  t.plan.work.ops->done(&t.plan.work);
+  assert_memory_equal(out[1], in[0], 200);
+}
+
 // A message of four steps, told one by one; the budget holds as for a lane that nobody is told of.
 static void test_every_step_is_told_before_and_after(void **state)
 {
@@ -615,11 +652,7 @@ static void test_every_step_is_told_before_and_after(void **state)
   size_t budget = 1;
   start(&s, 0, 0);
   add(&s, rig_send(&s.sched[0], 1), 0, 200);
-  s.plan.work.ops = &tt_plan_watched_ops;
-  s.plan.watch = note_watch;
-  s.plan.watcher = &notes;
-  s.plan.step = note_step;
-  s.lanes[0].stamp = &stamp;
+  watch_steps(&s, &notes, &stamp);
   s.lanes[0].reported = &notes;
   assert_int_equal(s.plan.work.ops->run(&s.plan.work, &budget, &result), TT_RUN_MORE);
   assert_int_equal(budget, 0);
@@ -668,6 +701,7 @@ int main(void)
       TEST(test_a_message_of_another_size_class),
       TEST(test_a_stop_wakes_who_waits),
       TEST(test_a_stop_rings_the_peers),
+      TEST(test_phases_are_told_apart),
       TEST(test_every_step_is_told_before_and_after),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

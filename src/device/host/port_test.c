@@ -1,6 +1,6 @@
-// port_test.c: a rank that has stopped, and peers that write into its output: who is waited for, who is not, and that
-// nothing is written afterwards. tests/owner_model_test.c walks the interleavings, tests/owner_test.c does it with real
-// calls.
+// port_test.c: a rank that has stopped, and peers that write into its output: which rank is waited for, which is not,
+// and that nothing is written afterwards. tests/owner_model_test.c walks the interleavings, tests/owner_test.c does it
+// with real calls.
 #define _GNU_SOURCE
 #include "device/host/rig.h"
 
@@ -8,7 +8,9 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "base/test_log.h"
 #include "device/owner.h"
+#include "os/clock.h"
 
 static rig *r;
 static rig_schedule sch;
@@ -36,6 +38,25 @@ static void stop(int rank)
   tt_port_stop(&r->ports[rank], ncclSystemError);
 }
 
+// A port that has stopped for a broken connection learns of the death behind it; one with another error does not.
+static void test_the_root_cause_wins(void **state)
+{
+  (void)state;
+  tt_culprit dead = tt_culprit_of(2, TT_RANK_KILLED);
+  for (int own = 0; own <= 1; own++) {
+    tt_port *port = &r->ports[own];
+    tt_port_stop(port, tt_fail(own ? ncclInvalidUsage : ncclRemoteError, "connection reset by rank 1"));
+    assert_false(tt_port_blame(port, tt_culprit_of(1, TT_RANK_LOST)));
+    assert_string_equal(tt_port_error(port), "connection reset by rank 1");
+    assert_false(tt_port_blame(port, dead));
+    assert_false(tt_port_blame(port, tt_culprit_of(1, TT_RANK_KILLED))); // the first one stays
+    const char *said = own ? "connection reset by rank 1" : "rank 0: rank 2 was killed, or left by _exit";
+    assert_string_equal(tt_port_error(port), said);
+    assert_string_equal(tt_last_error_explained(), said);
+    assert_true(port->page->culprit == (own ? 0 : dead));
+  }
+}
+
 // Rank 0 writes its input into rank 1's output (and rank 2's); how that ends.
 static tt_run write_to_peers(bool both)
 {
@@ -46,8 +67,10 @@ static tt_run write_to_peers(bool both)
   }
   static tt_call call;
   call = (tt_call){.in = in, .count = 100, .esize = 1};
-  r->links[0][1].handover->out = out;
-  r->links[0][2].handover->out = out + 128;
+  static const tt_map all = {.size = SIZE_MAX};
+  r->links[0][1].handover->out_map = r->links[0][2].handover->out_map = &all;
+  r->links[0][1].handover->out_remote = (uintptr_t)out;
+  r->links[0][2].handover->out_remote = (uintptr_t)out + 128;
   tt_lane l;
   size_t budget = 1 << 20;
   tt_lane_init(&l, &sch.s, 0, &call, 100, TT_TOK);
@@ -75,7 +98,7 @@ static void test_a_stopped_owner_is_not(void **state)
       assert_int_equal(write_to_peers(both != 0), TT_RUN_FAILED);
       assert_int_equal(tt_port_status(&r->ports[0]), ncclRemoteError);
       assert_non_null(strstr(r->ports[0].error, both ? "rank 2" : "rank 1"));
-      assert_non_null(strstr(r->ports[0].error, "given up"));
+      assert_non_null(strstr(r->ports[0].error, "waits for"));
       assert_int_equal(out[0], 'o');
       assert_int_equal(out[128], 'o');
       assert_int_equal(atomic_load(&r->pages[0].writes), 0);
@@ -139,7 +162,7 @@ static pid_t start_child(rig *shared)
   return pid;
 }
 
-// The process that writes is suspended, and killed: waited for until then.
+// The process that writes is suspended, and killed.
 static void test_a_writer_that_dies(void **state)
 {
   (void)state;
@@ -157,6 +180,31 @@ static void test_a_writer_that_dies(void **state)
   assert_ptr_equal(tt_port_writer(&r->ports[1], false), &r->links[1][0]); // nobody has looked
   tt_port_await_writers(&r->ports[1]);
   assert_null(tt_port_writer(&r->ports[1], false));
+}
+
+// The process that writes is suspended for good: it is waited for no longer than a moment, and named.
+static void test_a_writer_that_stays_suspended(void **state)
+{
+  (void)state;
+  test_log_begin(NULL);
+  pid_t pid = start_child(r);
+  r->links[1][0].access = TT_ACCESS_COPY;
+  rig_watch(r, 1, 0);
+  tt_writes_begin(&r->pages[0], 1 + 1);
+  stop(1);
+  kill(pid, SIGSTOP);
+  int status;
+  assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+  uint64_t from = tt_now_ns();
+  tt_port_await_writers(&r->ports[1]);
+  assert_in_range((tt_now_ns() - from) / TT_NS_PER_MS, 200, 20000);
+  assert_null(tt_port_writer(&r->ports[1], true));
+  assert_int_equal(atomic_load(&r->pages[0].writes), 1 + 1); // it is still at it
+  const char *text = said();
+  assert_non_null(strstr(text, "rank 1 has stopped, but rank 0 (process"));
+  assert_non_null(strstr(text, "which is stopped by a signal"));
+  kill(pid, SIGKILL);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
 static void *finish_later(void *arg)
@@ -230,13 +278,15 @@ static void test_a_plan_ends_after_its_writers(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_the_root_cause_wins, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_running_owner_is_written_to, setup, teardown),
       cmocka_unit_test(test_a_stopped_owner_is_not),
       cmocka_unit_test_setup_teardown(test_through_the_kernel, setup, teardown),
       cmocka_unit_test_setup_teardown(test_who_writes, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_writer_that_dies, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_a_writer_that_stays_suspended, setup, teardown),
       cmocka_unit_test_setup_teardown(test_waiting_for_a_writer, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_plan_ends_after_its_writers, setup, teardown),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, NULL, test_log_end);
 }

@@ -1,172 +1,130 @@
-// program.c: see program.h.
+// program.c: the executor of resolved steps, and programs, which keep them (program.h).
 #include "device/program.h"
 
 #include <string.h>
 
+#include "base/result.h"
+#include "device/host/handover.h"
 #include "device/host/step.h"
 #include "os/relax.h"
 
-// ---- Compiling it
+// ---- Compiling a program
 
-// A program in the making: of how many steps is not known yet.
-typedef struct draft {
-  tt_program p;
-  int nrefs;
-  size_t scratch; // bytes
-  tt_program_step steps[TT_PROGRAM_STEPS];
-  tt_program_ref refs[TT_PROGRAM_REFS];
-  tt_rank_page *pages[TT_PROGRAM_PAGES];
-} draft;
-
-static bool add_page(draft *d, tt_rank_page *page)
+static void add_page(tt_program *p, tt_rank_page *page)
 {
-  for (int i = 0; i < d->p.npages; i++) {
-    if (d->pages[i] == page) {
-      return true;
-    }
+  int i = 0;
+  while (i < p->npages && p->pages[i] != page) {
+    i++;
   }
-  if (d->p.npages == TT_PROGRAM_PAGES) {
-    return false;
-  }
-  d->pages[d->p.npages++] = page;
-  return true;
+  p->pages[i] = page;
+  p->npages = TT_MAX(p->npages, i + 1);
 }
 
-// One pass of a lane.
-typedef struct pass {
-  const tt_port *port;
-  const tt_lane *lane;
-  uint64_t number;
-  size_t pos, chunk;
-} pass;
-
-// Bytes from one slot of the scratch to the next.
-static size_t scratch_slot(const tt_lane *l)
+// Resolves the lane's next step. False: it does not fit into a program.
+static bool program_add_step(tt_program *p, const tt_port *port, const tt_lane *l, tt_program_ref *refs)
 {
-  return TT_ROUND_UP(tt_lane_longest(l), TT_CACHE_LINE);
-}
-
-static bool program_add_ref(draft *d, const pass *p, const tt_step *step, const tt_ref *r, bool source)
-{
-  const tt_lane *l = p->lane;
-  tt_program_ref *out = &d->refs[d->nrefs++];
-  if (r->kind <= TT_TMP) {
-    *out = (tt_program_ref){.offset = r->kind == TT_TMP
-                                          ? r->chunk * scratch_slot(l)
-                                          : tt_lane_element(l, step, r->chunk, p->pos, p->chunk) * l->call->esize,
-                            .buffer = r->kind};
-    return true;
-  }
-  tt_link *link = r->kind == TT_FIFO ? p->port->links[r->peer] : NULL;
-  if (link == NULL || link->networked || link->behind != NULL) {
-    return false;
-  }
-  *out = (tt_program_ref){.fifo = source ? &link->recv[l->fifo] : &link->send[l->fifo], .peer = r->peer};
-  d->p.claims &= !source;
-  d->p.pauses |= !source;
-  return add_page(d, link->page);
-}
-
-// `plain`: sums are neither scaled nor divided.
-static tt_program_kind program_kind_of(const tt_step *step, bool reduces, bool plain)
-{
-  if (step->ndst != 1 || !plain) {
-    return TT_PROGRAM_ANY;
-  }
-  return !reduces ? TT_PROGRAM_COPY : step->nsrc == 2 ? TT_PROGRAM_FOLD : TT_PROGRAM_ANY;
-}
-
-static bool add_step(draft *d, const pass *p, uint32_t number)
-{
-  const tt_lane *l = p->lane;
-  const tt_step *step = &l->sched->steps[number];
-  size_t bytes = tt_lane_message(l, number, p->number);
-  if (d->p.nsteps == TT_PROGRAM_STEPS || bytes == 0 || bytes > TT_PROGRAM_BYTES ||
-      d->nrefs + step->nsrc + step->ndst > TT_PROGRAM_REFS || step->nsrc == 0 || step->ndst == 0) {
-    return false;
-  }
-  bool divides = (step->flags & TT_STEP_FINAL) != 0 && l->call->op.divisor > 1;
-  bool plain = !divides && !l->call->op.prescale;
-  bool reduces = (step->flags & TT_STEP_REDUCE) != 0 && (step->nsrc > 1 || !plain);
-  d->steps[d->p.nsteps++] = (tt_program_step){.kind = (uint8_t)program_kind_of(step, reduces, plain),
-                                              .nsrc = (uint8_t)step->nsrc,
-                                              .ndst = (uint8_t)step->ndst,
-                                              .first = (uint8_t)d->nrefs,
-                                              .reduce = reduces,
-                                              .flags = divides ? TT_REDUCE_FINAL : 0,
-                                              .count = (uint32_t)(bytes / l->call->esize),
-                                              .bytes = (uint32_t)bytes};
-  bool fits = true;
-  for (uint32_t i = 0; fits && i < step->nsrc; i++) {
-    fits = program_add_ref(d, p, step, &l->sched->refs[step->src + i], true);
-  }
-  for (uint32_t i = 0; fits && i < step->ndst; i++) {
-    fits = program_add_ref(d, p, step, &l->sched->refs[step->dst + i], false);
-  }
-  return fits;
-}
-
-static bool add_strand(draft *d, const tt_port *port, const tt_lane *l)
-{
-  uint64_t passes = TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub * l->max_chunk);
-  d->scratch = l->sched->ntmp > 0 ? (size_t)l->sched->ntmp * scratch_slot(l) : 0;
-  bool fits = passes <= TT_PROGRAM_STEPS && d->scratch <= TT_PROGRAM_BYTES && !l->done;
-  for (uint64_t n = 0; fits && n < passes; n++) {
-    pass p = {.port = port, .lane = l, .number = n};
-    p.pos = tt_lane_pass(l, n, &p.chunk);
-    for (uint32_t i = 0; fits && i < l->strand->count; i++) {
-      fits = add_step(d, &p, l->strand->first + i);
+  tt_program_step *s = &p->steps[p->nsteps++];
+  tt_lane_resolve(port, l, s, refs);
+  bool fits = s->kind != TT_PROGRAM_FAR && s->bytes <= TT_PROGRAM_BYTES;
+  for (int i = 0; fits && i < s->nsrc + s->ndst; i++) {
+    if (refs[i].fifo != NULL) {
+      p->claims &= i >= s->nsrc;
+      p->pauses |= i >= s->nsrc;
+      add_page(p, port->links[refs[i].peer]->page);
     }
   }
   return fits;
 }
 
-// A program of the size that it has come to. NULL: there is no memory.
-static tt_program *program_keep(const draft *d)
+static uint64_t passes_of(const tt_lane *l)
 {
-  size_t refs = (size_t)d->nrefs * sizeof *d->refs, pages = (size_t)d->p.npages * sizeof *d->pages;
-  size_t steps = (size_t)d->p.nsteps * sizeof *d->steps, scratch = d->scratch > 0 ? d->scratch + TT_CACHE_LINE : 0;
-  tt_program *p = tt_calloc(1, sizeof *p + refs + pages + steps + scratch);
+  return TT_DIV_UP(l->end - l->begin, (size_t)l->sched->nsub * l->max_chunk);
+}
+
+// How much a program needs.
+typedef struct program_size {
+  uint64_t steps, refs;
+  size_t scratch;
+} program_size;
+
+static program_size program_measure(const tt_schedule *sched, const tt_lane *lanes)
+{
+  program_size size = {0};
+  for (const tt_lane *l = lanes; l < lanes + sched->nstrands; l++) {
+    uint64_t passes = passes_of(l);
+    for (uint32_t i = l->strand->first; i < l->strand->first + l->strand->count; i++) {
+      size.refs += passes * (sched->steps[i].nsrc + sched->steps[i].ndst);
+    }
+    size.steps += passes * l->strand->count;
+    size.scratch = (size_t)sched->ntmp * l->slot;
+  }
+  return size;
+}
+
+static tt_program *program_alloc(const program_size *size)
+{
+  tt_program *p = tt_calloc(1, sizeof *p + size->steps * sizeof *p->steps + size->refs * sizeof(tt_program_ref) +
+                                   size->refs * sizeof *p->pages + size->scratch + TT_CACHE_LINE);
   if (p != NULL) {
-    *p = d->p;
-    p->pages = (tt_rank_page **)((char *)(p + 1) + refs);
-    p->steps = (tt_program_step *)((char *)p->pages + pages);
-    if (scratch > 0) {
-      p->scratch = (char *)TT_ROUND_UP((uintptr_t)p->steps + steps, TT_CACHE_LINE);
-    }
-    memcpy(p + 1, d->refs, refs);
-    memcpy(p->pages, d->pages, pages);
-    memcpy(p->steps, d->steps, steps);
+    p->steps = (tt_program_step *)(p + 1);
+    p->pages = (tt_rank_page **)((tt_program_ref *)(p->steps + size->steps) + size->refs);
+    p->call.buffers[TT_TMP] =
+        size->scratch > 0 ? (char *)TT_ROUND_UP((uintptr_t)(p->pages + size->refs), TT_CACHE_LINE) : NULL;
   }
   return p;
+}
+
+// Resolves the steps of all passes. False: one of them does not fit.
+static bool program_fill(tt_program *p, const tt_port *port, tt_lane *lanes, const program_size *size)
+{
+  tt_program_ref *refs = (tt_program_ref *)(p->steps + size->steps);
+  for (int i = 0; i < p->nstrands; i++) {
+    for (tt_lane *l = &lanes[i]; !l->done; tt_lane_advance(l)) {
+      if (!program_add_step(p, port, l, refs)) {
+        return false;
+      }
+      refs += p->steps[p->nsteps - 1].nsrc + p->steps[p->nsteps - 1].ndst;
+    }
+    p->first[i + 1] = p->nsteps;
+  }
+  p->single = p->nsteps == 1 && p->npages > 0 ? (tt_program_kind)p->steps[0].kind : TT_PROGRAM_ANY;
+  return true;
 }
 
 tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
                                tt_proto fifo)
 {
-  draft d; // most of it is not needed, mostly
-  bool fits = sched->nstrands <= TT_PROGRAM_STRANDS && fifo != TT_TOK;
-  d.p = (tt_program){.nstrands = sched->nstrands,
-                     .claims = true,
-                     .op = call->op,
-                     .sched = sched,
-                     .chunk = chunk,
-                     .fifo = fifo,
-                     .sig = call->sig,
-                     .sig_count = call->sig_count};
-  d.nrefs = 0;
-  d.scratch = 0;
-  for (int i = 0; fits && i < sched->nstrands; i++) {
-    tt_lane l;
-    tt_lane_init(&l, sched, i, call, chunk, fifo);
-    fits = add_strand(&d, port, &l);
-    d.p.first[i + 1] = d.p.nsteps;
+  tt_lane lanes[TT_PROGRAM_STRANDS];
+  if (sched->nstrands > TT_PROGRAM_STRANDS || fifo == TT_TOK || call->count == 0) {
+    return NULL;
   }
-  d.p.single = d.p.nsteps == 1 && d.p.npages > 0 ? (tt_program_kind)d.steps[0].kind : TT_PROGRAM_ANY;
-  return fits ? program_keep(&d) : NULL;
+  for (int i = 0; i < sched->nstrands; i++) {
+    tt_lane_init(&lanes[i], sched, i, call, chunk, fifo);
+    lanes[i].slot = TT_ROUND_UP(tt_lane_longest(&lanes[i]), TT_CACHE_LINE);
+  }
+  program_size size = program_measure(sched, lanes);
+  bool fits = size.refs <= TT_PROGRAM_REFS && size.scratch <= TT_PROGRAM_BYTES;
+  tt_program *p = fits ? program_alloc(&size) : NULL;
+  if (p == NULL) {
+    return NULL;
+  }
+  p->nstrands = sched->nstrands;
+  p->claims = true;
+  p->op = call->op;
+  p->call.op = &p->op;
+  p->call.sig_count = call->sig_count;
+  p->sched = sched;
+  p->chunk = chunk;
+  p->fifo = fifo;
+  p->sig = call->sig;
+  if (!program_fill(p, port, lanes, &size)) {
+    tt_free(p);
+    return NULL;
+  }
+  return p;
 }
 
-// ---- Running it
+// ---- Running a step
 
 #if defined(__x86_64__)
 // Looks that one with a pause behind it counts as; it takes as long as 16 to 60: a pause is 40 to 140 cycles,.
@@ -175,11 +133,6 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
 #else
 #define PAUSE_LOOKS 1
 #endif
-
-static inline const tt_program_ref *refs_of(const tt_program *q, const tt_program_step *s)
-{
-  return (const tt_program_ref *)(q + 1) + s->first;
-}
 
 // Waits for the reference's message, if it is one, as long as there are looks left; false: it is not there, or of
 // another call.
@@ -195,18 +148,22 @@ static inline __attribute__((always_inline)) bool arrived(const tt_program *q, c
     if (*looks == 0) {
       return false;
     }
-    if (q->pauses) {
+    bool pauses = q != NULL && q->pauses;
+    if (pauses) {
       tt_cpu_relax();
     }
-    *looks -= TT_MIN(*looks, q->pauses ? PAUSE_LOOKS : 1);
+    *looks -= TT_MIN(*looks, pauses ? PAUSE_LOOKS : 1);
   }
-  return TT_LIKELY(slot->sig == c->sig && slot->count == c->sig_count);
+  return TT_LIKELY(slot->sig == c->sig) &&
+         (TT_LIKELY(slot->count == c->sig_count) || tt_sig_count_same(slot->count, c->sig_count));
 }
 
 static inline void *address(const tt_program_ref *r, const tt_program_call *c)
 {
-  return r->fifo != NULL ? tt_fifo_data(r->fifo) : c->buffers[r->buffer] + r->offset;
+  return r->fifo != NULL ? tt_fifo_data(r->fifo) : c->buffers[r->kind] + r->offset;
 }
+
+#define COPY_SMALL (16u << 10) // bytes
 
 // Small sizes are most, and a call of memcpy costs as much as the copy.
 static inline void program_copy(void *to, const void *from, size_t bytes)
@@ -220,112 +177,123 @@ static inline void program_copy(void *to, const void *from, size_t bytes)
   }
 }
 
-static __attribute__((noinline)) void move_any(const tt_program *q, const tt_program_step *s,
-                                               const tt_program_ref *refs, const tt_program_call *c)
+static __attribute__((noinline)) void move_any(const tt_port *port, const tt_program_step *s, const tt_program_call *c)
 {
-  void *at[TT_PROGRAM_REFS];
-  const uint64_t *scale[TT_PROGRAM_REFS];
-  int n = s->nsrc + s->ndst;
-  for (int i = 0; i < n; i++) {
-    at[i] = address(&refs[i], c);
+  void **at = port->operands;
+  const int nall = s->nsrc + s->ndst;
+  for (int i = 0; i < nall; i++) {
+    at[i] = address(&s->refs[i], c);
   }
   if (s->reduce) {
-    for (int i = 0; i < s->nsrc && q->op.prescale; i++) {
-      scale[i] = refs[i].fifo == NULL && refs[i].buffer == TT_IN ? &q->op.scalar : NULL;
+    const uint64_t **scale = (const uint64_t **)at + nall;
+    for (int i = 0; i < s->nsrc && c->op->prescale; i++) {
+      scale[i] = s->refs[i].kind == TT_IN ? &c->op->scalar : NULL;
     }
-    tt_reduce(&q->op, s->ndst, at + s->nsrc, s->nsrc, (const void *const *)at, scale, s->count, s->flags);
-    return;
-  }
-  for (int i = s->nsrc; i < n; i++) {
-    program_copy(at[i], at[0], s->bytes);
+    tt_reduce(c->op, s->ndst, at + s->nsrc, s->nsrc, (const void *const *)at, scale, s->count,
+              s->flags & TT_STEP_FINAL ? TT_REDUCE_FINAL : 0);
+  } else if (s->bytes > COPY_SMALL) {
+    tt_copy(s->ndst, at + s->nsrc, at[0], s->bytes, 0); // piece by piece, which stays in a cache
+  } else {
+    for (int i = s->nsrc; i < nall; i++) {
+      program_copy(at[i], at[0], s->bytes);
+    }
   }
 }
 
-static inline __attribute__((always_inline)) void move(const tt_program *q, const tt_program_step *s,
-                                                       const tt_program_ref *refs, const tt_program_call *c,
-                                                       tt_program_kind kind)
+static inline __attribute__((always_inline)) void move(const tt_port *port, const tt_program_step *s,
+                                                       const tt_program_call *c, tt_program_kind kind)
 {
+  const tt_program_ref *refs = s->refs;
   if (kind == TT_PROGRAM_COPY) {
     program_copy(address(&refs[1], c), address(&refs[0], c), s->bytes);
   } else if (kind == TT_PROGRAM_FOLD) {
     const void *src[2] = {address(&refs[0], c), address(&refs[1], c)};
     void *dst = address(&refs[2], c);
-    tt_reduce(&q->op, 1, &dst, 2, src, NULL, s->count, 0);
+    tt_reduce(c->op, 1, &dst, 2, src, NULL, s->count, 0);
   } else {
-    move_any(q, s, refs, c);
+    move_any(port, s, c);
   }
 }
 
-// The reference that keeps a step from being run, after so many looks at its messages: one that has not come, or is of
-// another call, or has no room. NULL: none does.
-static inline __attribute__((always_inline)) const tt_program_ref *program_missing(const tt_program *q,
-                                                                                   const tt_program_ref *refs,
-                                                                                   const tt_program_call *c, int nsrc,
-                                                                                   int nall, unsigned looks)
+// The numbers of a step's sources and destinations are constants where `kind` tells them.
+static inline int sources_of(const tt_program_step *s, tt_program_kind kind)
 {
+  return kind == TT_PROGRAM_COPY ? 1 : kind == TT_PROGRAM_FOLD ? 2 : s->nsrc;
+}
+
+static inline int destinations_of(const tt_program_step *s, tt_program_kind kind)
+{
+  return kind == TT_PROGRAM_COPY || kind == TT_PROGRAM_FOLD ? 1 : s->ndst;
+}
+
+// The reference that keeps a step from being run, after so many looks at its messages and tokens: one that has not
+// come, or is of another call, or has no room. NULL: none does.
+static inline __attribute__((always_inline)) const tt_program_ref *program_missing(const tt_program *q,
+                                                                                   const tt_program_step *s,
+                                                                                   const tt_program_call *c,
+                                                                                   unsigned looks, tt_program_kind kind)
+{
+  const int nsrc = sources_of(s, kind), nall = nsrc + destinations_of(s, kind);
   for (int i = 0; i < nsrc; i++) {
-    if (!arrived(q, &refs[i], c, &looks)) {
-      return &refs[i];
+    if (!arrived(q, &s->refs[i], c, &looks)) {
+      return &s->refs[i];
     }
   }
   for (int i = nsrc; i < nall; i++) {
-    if (refs[i].fifo != NULL && !tt_fifo_room(refs[i].fifo)) {
-      return &refs[i];
+    if (s->refs[i].fifo != NULL && !tt_fifo_room(s->refs[i].fifo)) {
+      return &s->refs[i];
     }
   }
   return NULL;
 }
 
-// Runs a step. The numbers of sources and destinations are constants where `kind` tells them. False: it would have to
-// wait.
-static inline __attribute__((always_inline)) bool run_kind(const tt_program *q, const tt_program_step *s,
-                                                           const tt_program_call *c, unsigned looks,
-                                                           tt_program_kind kind)
+// Publishes what a step sends, and gives back what it has received. `claims`: as in tt_program.
+static inline __attribute__((always_inline)) void program_post(const tt_port *port, bool claims,
+                                                               const tt_program_step *s, const tt_program_call *c,
+                                                               tt_program_kind kind)
 {
-  const int nsrc = kind == TT_PROGRAM_COPY   ? 1
-                   : kind == TT_PROGRAM_FOLD ? 2
-                                             : s->nsrc,
-            nall = nsrc + (kind == TT_PROGRAM_ANY ? s->ndst : 1);
-  const tt_program_ref *refs = refs_of(q, s);
-  if (program_missing(q, refs, c, nsrc, nall, looks) != NULL) {
-    return false;
-  }
-  move(q, s, refs, c, kind);
+  const int nsrc = sources_of(s, kind), nall = nsrc + destinations_of(s, kind);
   for (int i = nsrc; i < nall; i++) {
-    if (refs[i].fifo != NULL) {
-      tt_fifo_publish(refs[i].fifo, s->bytes, c->sig, c->sig_count);
-      if (q->claims && s->bytes <= sizeof((tt_slot *)0)->data) {
-        tt_fifo_claim(refs[i].fifo);
+    if (s->refs[i].fifo != NULL) {
+      bool token = kind == TT_PROGRAM_FAR && s->refs[i].kind == TT_TOKEN;
+      size_t bytes = token ? port->links[s->refs[i].peer]->handover->sent_bytes : s->bytes;
+      tt_fifo_publish(s->refs[i].fifo, (uint32_t)bytes, c->sig, c->sig_count);
+      if (claims && s->bytes <= sizeof((tt_slot *)0)->data) {
+        tt_fifo_claim(s->refs[i].fifo);
       }
     }
   }
   for (int i = 0; i < nsrc; i++) {
-    if (refs[i].fifo != NULL) {
-      tt_fifo_release(refs[i].fifo);
+    if (s->refs[i].fifo != NULL) {
+      tt_fifo_release(s->refs[i].fifo);
     }
   }
+}
+
+// ---- Running a program
+
+// Runs a step. False: it would have to wait.
+static inline __attribute__((always_inline)) bool run_kind(const tt_port *port, const tt_program *q,
+                                                           const tt_program_step *s, const tt_program_call *c,
+                                                           unsigned looks, tt_program_kind kind)
+{
+  if (program_missing(q, s, c, looks, kind) != NULL) {
+    return false;
+  }
+  move(port, s, c, kind);
+  program_post(port, q->claims, s, c, kind);
   return true;
 }
 
-static inline __attribute__((always_inline)) bool program_run_step(const tt_program *q, const tt_program_step *s,
-                                                                   const tt_program_call *c, unsigned looks)
+static inline __attribute__((always_inline)) bool program_run_step(const tt_port *port, const tt_program *q,
+                                                                   const tt_program_step *s, const tt_program_call *c,
+                                                                   unsigned looks)
 {
   switch (s->kind) {
-  case TT_PROGRAM_COPY: return run_kind(q, s, c, looks, TT_PROGRAM_COPY);
-  case TT_PROGRAM_FOLD: return run_kind(q, s, c, looks, TT_PROGRAM_FOLD);
-  default: return run_kind(q, s, c, looks, TT_PROGRAM_ANY);
+  case TT_PROGRAM_COPY: return run_kind(port, q, s, c, looks, TT_PROGRAM_COPY);
+  case TT_PROGRAM_FOLD: return run_kind(port, q, s, c, looks, TT_PROGRAM_FOLD);
+  default: return run_kind(port, q, s, c, looks, TT_PROGRAM_ANY);
   }
-}
-
-// Returns how many steps of a strand were run from number `from` on.
-static inline __attribute__((always_inline)) int run_strand(const tt_program *q, const tt_program_call *c,
-                                                            unsigned looks, int from, int end)
-{
-  int i = from;
-  while (i < end && program_run_step(q, &q->steps[i], c, looks)) {
-    i++;
-  }
-  return i - from;
 }
 
 static inline void ring_pages(const tt_port *port, const tt_program *q)
@@ -357,7 +325,7 @@ static inline __attribute__((always_inline)) bool run_single(const tt_port *port
                                                              const tt_program_call *c, unsigned looks,
                                                              tt_program_state *state, tt_program_kind kind)
 {
-  if (state->steps[0] == 0 && run_kind(q, q->steps, c, looks, kind)) {
+  if (state->steps[0] == 0 && run_kind(port, q, q->steps, c, looks, kind)) {
     state->steps[0] = 1;
     program_ring(port, q, c);
   }
@@ -380,18 +348,23 @@ static __attribute__((noinline)) bool run_fold(const tt_port *port, const tt_pro
 static __attribute__((noinline)) bool run_strands(const tt_port *port, const tt_program *q, const tt_program_call *c,
                                                   unsigned looks, tt_program_state *state)
 {
-  int sum = 0, left = 0;
+  int sum = 0;
+  bool left = false;
   for (int k = 0; k < q->nstrands; k++) {
-    int from = q->first[k] + state->steps[k];
-    int n = run_strand(q, c, looks, from, q->first[k + 1]);
+    const tt_program_step *s = &q->steps[q->first[k] + state->steps[k]], *end = &q->steps[q->first[k + 1]];
+    int n = 0;
+    while (s < end && program_run_step(port, q, s, c, looks)) {
+      s++;
+      n++;
+    }
     state->steps[k] = (uint8_t)(state->steps[k] + n);
     sum += n;
-    left += q->first[k + 1] - from - n;
+    left |= s < end;
   }
   if (sum > 0 && q->npages > 0) {
     program_ring(port, q, c);
   }
-  return left == 0;
+  return !left;
 }
 
 bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c, unsigned looks,
@@ -404,37 +377,31 @@ bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c
   }
 }
 
-// ---- Lanes that go on with it
+// ---- Running a lane
 
-void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps)
+// The step before which the lane stands.
+static inline const tt_program_step *lane_next(const tt_port *port, tt_lane *l)
 {
-  *l = (tt_lane){.program = program,
-                 .sched = program->sched,
-                 .strand = &program->sched->strands[strand],
-                 .call = call,
-                 .end = call->count,
-                 .max_chunk = program->chunk,
-                 .pc = (uint32_t)(program->first[strand] + steps),
-                 .stop = (uint32_t)program->first[strand + 1],
-                 .fifo = (uint8_t)program->fifo,
-                 .waits_for = -1,
-                 .after = -1};
-  l->done = l->pc == l->stop;
+  if (l->program != NULL) {
+    return &l->steps[l->pc];
+  }
+  tt_resolved *kept = tt_port_resolved(port);
+  if (!l->resolved || kept->lane != l) {
+    tt_lane_resolve(port, l, &kept->step, kept->refs);
+    kept->lane = l;
+    l->resolved = true;
+  }
+  return &kept->step;
 }
 
-// The lane's next step was not there a moment ago: what does it wait for?
-static tt_run program_wait(tt_port *port, tt_lane *l, const tt_program_call *c)
+// The lane's next step lacks something: waits for that, unless it is here and belongs to another call.
+static tt_run lane_wait(tt_port *port, tt_lane *l, const tt_program_step *s, const tt_program_ref *missing)
 {
-  const tt_program_step *s = &l->program->steps[l->pc];
-  const tt_program_ref *refs = refs_of(l->program, s);
-  const tt_program_ref *r = program_missing(l->program, refs, c, s->nsrc, s->nsrc + s->ndst, 0);
-  if (r == NULL) {
-    return TT_RUN_MORE; // it has come meanwhile
-  }
-  l->waits_for = r->peer;
-  l->receives = r < refs + s->nsrc;
-  ncclResult_t res = l->receives && tt_fifo_arrived(r->fifo)
-                         ? tt_call_check(port, l->call, r->peer, tt_fifo_slot(r->fifo))
+  bool source = missing < s->refs + s->nsrc;
+  l->waits_for = missing->peer;
+  l->receives = source && missing->kind != TT_DRAIN;
+  ncclResult_t res = l->receives && tt_fifo_arrived(missing->fifo)
+                         ? tt_call_check(port, l->call, missing->peer, tt_fifo_slot(missing->fifo))
                          : ncclSuccess;
   if (TT_UNLIKELY(res != ncclSuccess)) {
     tt_port_stop(port, res);
@@ -443,21 +410,107 @@ static tt_run program_wait(tt_port *port, tt_lane *l, const tt_program_call *c)
   return TT_RUN_BLOCKED;
 }
 
-tt_run tt_program_run_lane(tt_port *port, tt_lane *l, size_t *budget)
+// Wakes the peers that a step has sent something to, or given something back to.
+static void step_ring(const tt_port *port, const tt_program_step *s)
 {
-  const tt_program *q = l->program;
-  const tt_call *c = l->call;
-  const tt_program_call call = {
-      .buffers = {(char *)c->in, c->out, q->scratch}, .sig = c->sig, .sig_count = c->sig_count};
-  // About: the first step tells for all.
-  size_t cost = q->steps[0].bytes + 64, most = 1 + *budget / cost;
-  int n = run_strand(q, &call, 0, (int)l->pc, (int)(most < l->stop - l->pc ? l->pc + most : l->stop));
-  if (n > 0 && q->npages > 0) {
-    program_ring(port, q, &call);
+  bool fenced = false;
+  for (int i = 0; i < s->nsrc + s->ndst; i++) {
+    if (s->refs[i].fifo != NULL) {
+      if (!fenced) {
+        tt_bell_fence();
+        fenced = true;
+      }
+      tt_page_ring(port->links[s->refs[i].peer]->page, port->rank);
+    }
   }
-  l->pc += (uint32_t)n;
+}
+
+static inline tt_program_call call_of(const tt_lane *l)
+{
+  const tt_call *c = l->call;
+  return (tt_program_call){
+      .op = &c->op, .buffers = {(char *)c->in, c->out, l->tmp}, .sig = c->sig, .sig_count = c->sig_count};
+}
+
+static inline const tt_program_ref *lane_missing(const tt_port *port, const tt_lane *l, const tt_program_step *s,
+                                                 const tt_program_call *c)
+{
+  const tt_program_ref *r = program_missing(NULL, s, c, 0, TT_PROGRAM_ANY);
+  return r == NULL && s->kind == TT_PROGRAM_FAR ? tt_step_missing(port, l, s) : r;
+}
+
+tt_lack tt_lane_lack_of(const tt_port *port, tt_lane *l)
+{
+  const tt_program_step *s = lane_next(port, l);
+  const tt_program_call c = call_of(l);
+  const tt_program_ref *missing = lane_missing(port, l, s, &c);
+  return missing == NULL ? TT_LACKS_NOTHING : missing < s->refs + s->nsrc ? TT_LACKS_SOURCE : TT_LACKS_ROOM;
+}
+
+// Runs a lane's step, if nothing is missing.
+static tt_run lane_take(tt_port *port, tt_lane *l, const tt_program_step *s, const tt_program_call *c)
+{
+  bool far = s->kind == TT_PROGRAM_FAR;
+  const tt_program_ref *missing = lane_missing(port, l, s, c);
+  if (missing != NULL) {
+    return lane_wait(port, l, s, missing);
+  }
   l->waits_for = -1;
-  *budget -= TT_MIN(*budget, (size_t)n * cost);
-  l->done = l->pc == l->stop;
-  return l->done ? TT_RUN_DONE : *budget == 0 ? TT_RUN_MORE : program_wait(port, l, &call);
+  ncclResult_t res = far ? tt_step_run(port, l, s) : ncclSuccess;
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    tt_port_stop(port, res);
+    return TT_RUN_FAILED;
+  }
+  if (!far) {
+    move(port, s, c, (tt_program_kind)s->kind);
+  }
+  program_post(port, false, s, c, TT_PROGRAM_FAR);
+  step_ring(port, s);
+  return TT_RUN_MORE;
+}
+
+// Runs the steps of a program as far as they go, and then wakes its peers once for all of them.
+static void lane_run_program(const tt_port *port, tt_lane *l, const tt_program_call *c, size_t *budget)
+{
+  const tt_program_step *first = &l->steps[l->pc], *s = first, *end = &l->steps[l->stop];
+  while (s < end && *budget != 0 && program_run_step(port, l->program, s, c, 0)) {
+    *budget -= TT_MIN(*budget, s->bytes + 64);
+    s++;
+  }
+  if (s > first) {
+    program_ring(port, l->program, c);
+    l->pc += (uint32_t)(s - first);
+    l->done = s == end;
+    l->waits_for = -1;
+  }
+}
+
+tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
+{
+  const tt_program_call c = call_of(l);
+  if (l->program != NULL) {
+    lane_run_program(port, l, &c, budget);
+    if (!l->done && *budget == 0) {
+      return TT_RUN_MORE;
+    }
+  }
+  while (!l->done) {
+    if (TT_UNLIKELY(l->drains)) {
+      l->done = tt_lane_drained(port, l);
+      return l->done ? TT_RUN_DONE : TT_RUN_BLOCKED;
+    }
+    const tt_program_step *s = lane_next(port, l);
+    tt_run r = lane_take(port, l, s, &c);
+    if (r != TT_RUN_MORE) {
+      return r;
+    }
+    size_t cost = s->bytes + 64;
+    tt_lane_advance(l);
+    if (*budget <= cost) {
+      *budget = 0;
+      return l->done ? TT_RUN_DONE : TT_RUN_MORE;
+    }
+    *budget -= cost;
+  }
+  return TT_RUN_DONE;
 }

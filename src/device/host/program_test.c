@@ -49,7 +49,7 @@ static tt_program *exchange(int i)
 static tt_program_call as(int i, uint64_t seq)
 {
   calls[i].sig = (calls[i].sig & UINT32_MAX) | seq << 32;
-  return (tt_program_call){.buffers = {in[i], out[i]}, .sig = calls[i].sig, .sig_count = BYTES};
+  return (tt_program_call){.op = &calls[i].op, .buffers = {in[i], out[i]}, .sig = calls[i].sig, .sig_count = BYTES};
 }
 
 static void test_steps_of_all_passes_are_resolved(void **state)
@@ -66,7 +66,7 @@ static void test_steps_of_all_passes_are_resolved(void **state)
   tt_free(p);
 }
 
-// Long messages, tokens, much scratch and a network are left to plans that interpret the schedule.
+// Long messages, tokens, much scratch and a network are left to plans, whose lanes resolve one step after the other.
 static void test_other_calls_have_none(void **state)
 {
   static const rig_step token = {TT_IN, -1, TT_TOKEN, 1, 0}, scratch = {TT_IN, -1, TT_TMP, -1, 0};
@@ -106,7 +106,7 @@ static void test_scaled_inputs_and_scratch(void **state)
   tt_program *p = tt_program_compile(&r->ports[0], &schedules[0].s, &calls[0], CHUNK / sizeof(float), TT_SIMPLE);
   assert_non_null(p);
   tt_program_state s = {{0}};
-  const tt_program_call c = {.buffers = {in[0], out[0], p->scratch}};
+  const tt_program_call c = {.op = &p->op, .buffers = {in[0], out[0], p->call.buffers[TT_TMP]}};
   assert_true(tt_program_run(&r->ports[0], p, &c, 0, &s));
   for (int i = 0; i < N; i++) {
     assert_true(results[i] == 1.5f * (float)i);

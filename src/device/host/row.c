@@ -7,8 +7,11 @@
 #include "device/host/capture.h"
 #include "device/host/device.h"
 #include "device/host/handover.h"
+#include "device/host/heap.h"
 #include "device/host/mem.h"
+#include "device/host/moved.h"
 #include "device/host/pages.h"
+#include "device/host/stall.h"
 #include "device/host/stream.h"
 
 #define HELP_BYTES (1u << 20) // moved by one call of `progress`, about
@@ -83,6 +86,12 @@ static void row_submit(tt_plan *plan, tt_stream *stream)
   tt_stream_push(stream, &plan->work);
 }
 
+static void row_submit_rma(tt_rma_batch *b, tt_stream *stream)
+{
+  b->work.ops = &tt_rma_ops;
+  tt_stream_push(stream, &b->work);
+}
+
 static bool row_progress(void)
 {
   return tt_stream_help(NULL, HELP_BYTES);
@@ -135,10 +144,32 @@ static bool row_spin(cudaStream_t stream, int device, bool (*ready)(void *arg), 
   return tt_host_spin(tt_stream_find(stream, device), ready, arg);
 }
 
+static ncclResult_t row_record_event(cudaEvent_t event, cudaStream_t stream, int device)
+{
+  tt_event *e = (tt_event *)event;
+  tt_stream *s;
+  if (e->slot != NULL) {
+    return tt_fail(ncclInvalidArgument, "launchCompletionEvent: the event is shared between processes");
+  }
+  TT_TRY(tt_stream_look(stream, device, &s));
+  if (tt_stream_captures(s)) {
+    return tt_capture_record(s, e);
+  }
+  TT_TRY(tt_capturing() ? tt_capture_refuse_legacy(s, "launchCompletionEvent") : ncclSuccess);
+  tt_work *w = tt_event_record_work(e);
+  if (w == NULL) {
+    return tt_fail(ncclSystemError, "launchCompletionEvent: no memory");
+  }
+  atomic_store_explicit(&e->stream, s, memory_order_relaxed);
+  tt_stream_push(s, w);
+  return ncclSuccess;
+}
+
 static const tt_shortcut_ops shortcut = {.is_free = tt_stream_is_free,
                                          .take_synchronized = row_take_synchronized,
                                          .spin = row_spin,
-                                         .queue = tt_stream_queue};
+                                         .queue = tt_stream_queue,
+                                         .run_rma = tt_rma_run};
 
 const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,
@@ -150,17 +181,26 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .free = tt_mem_free,
                                       .find = tt_mem_find,
                                       .range = tt_mem_range,
+                                      .map = tt_moved_take,
+                                      .unmap = tt_moved_give,
+                                      .allocation = tt_heap_allocation,
                                       .on_free = tt_mem_on_free,
                                       .scratch_alloc = tt_calloc_line,
                                       .scratch_free = tt_free,
                                       .get = tt_stream_get,
                                       .order = tt_stream_order,
+                                      .record_event = row_record_event,
                                       .captured = row_captured,
                                       .record = tt_capture_calls,
                                       .open = row_open,
                                       .close = row_close,
+                                      .tell = tt_stall_tell,
+                                      .view = tt_stall_view,
                                       .use_buffers = row_use_buffers,
                                       .submit = row_submit,
+                                      .submit_rma = row_submit_rma,
+                                      .window_address = tt_rma_window_address,
+                                      .forget_windows = tt_rma_forget_maps,
                                       .connect = tt_handover_open,
                                       .disconnect = tt_handover_close,
                                       .progress = row_progress,

@@ -84,6 +84,15 @@ bool tt_bell_set_sleep(const tt_bell_set *n, uint64_t ns)
   return tt_bell_sleep((tt_bell **)n->bells, n->tickets, n->n, ns);
 }
 
+bool tt_bell_set_alarmed(const tt_bell_set *n)
+{
+  bool any = false;
+  for (int i = 0; i < n->n; i++) {
+    any |= tt_bell_alarmed(n->bells[i]);
+  }
+  return any;
+}
+
 void tt_bell_set_leave(const tt_bell_set *n)
 {
   for (int i = 0; i < n->n; i++) {
@@ -121,7 +130,7 @@ static bool sleeper_looks(tt_stream *s, bool (*ready)(void *arg), void *arg)
   return moved || ready(arg);
 }
 
-void tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending)
+bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending)
 {
   tt_bell_set n = {.answers = sleeper_answers, .own = s};
   if (s == NULL || tt_stream_idle(s)) {
@@ -131,15 +140,20 @@ void tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_
   if (n.n == 0) {
     tt_bell_set_add(&n, &tt_process_bell);
   }
+  bool rung = true;
   if (!sleeper_looks(s, ready, arg) && !tt_bell_set_is_stale(&n)) {
-    tt_attend(attending, -1);
-    bool rung = tt_bell_set_sleep(&n, tt_peer_check_ns());
-    tt_attend(attending, 1);
+    rung = !tt_bell_set_alarmed(&n);
+    if (rung) {
+      tt_attend(attending, -1);
+      rung = tt_bell_set_sleep(&n, tt_peer_check_ns()) && !tt_bell_set_alarmed(&n);
+      tt_attend(attending, 1);
+    }
     if (!rung) {
       tt_peer_check_streams();
     }
   }
   tt_bell_set_leave(&n);
+  return rung;
 }
 
 void tt_sleep_forget(void)

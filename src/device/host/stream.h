@@ -16,7 +16,7 @@
 struct tt_stream {
   _Alignas(TT_CACHE_LINE) _Atomic int run;
   _Atomic bool check;          // somebody wants a check: the run flag's holder makes it. Set before `run` becomes 2
-  _Atomic bool listed;         // is in the list of busy streams (stream.c), or is just being put there or taken out
+  _Atomic bool listed;         // is in the list of busy streams (busy.h), or is just being put there or taken out
   _Atomic uint32_t again;      // looks that the holder has made because somebody asked; counted by him when one is over
   _Atomic uint32_t pending;    // entries not complete; > 0 from push until after `done`
   _Atomic uint32_t waiters;    // threads inside tt_stream_wait for this stream

@@ -160,7 +160,7 @@ static void *let_it_go(void *arg)
   return NULL;
 }
 
-// Whoever passes a stream has waited for the thread that was in an entry, and has run what comes after it.
+// A thread that passes a stream has waited for the thread that was in an entry, and has run what comes after it.
 static void test_passing_waits_for_who_is_inside(void **state)
 {
   static dummy gate_dummy, first, second;

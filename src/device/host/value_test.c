@@ -1,5 +1,5 @@
-// value_test.c: words that streams write and wait for: order, conditions, who notices a store, what it costs, captures,
-// reset, fork.
+// value_test.c: words that streams write and wait for: order, conditions, which thread notices a store, what it costs,
+// captures, reset, fork.
 #define _GNU_SOURCE
 #include "device/host/work_rig.h"
 
@@ -343,6 +343,6 @@ int main(void)
       cmocka_unit_test(test_word_goes_away),
       cmocka_unit_test(test_fork),
   };
-  setenv("NCCL_PEER_CHECK_MS", "3600000", 1); // who sleeps is woken by a bell or not at all
+  setenv("NCCL_PEER_CHECK_MS", "3600000", 1); // a thread that sleeps is woken by a bell or not at all
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,10 @@
 #include <signal.h>
 
 #include "device/host/wait_priv.h"
+#include "os/clock.h"
 
 #define POLL_BYTES (1u << 20) // what a query moves
+#define MOVES_CHECK 64        // passes that move something between two looks whether to look after the peers
 
 void (*_Atomic tt_host_attend)(int delta);
 
@@ -13,9 +15,42 @@ void (*_Atomic tt_host_attend)(int delta);
 // volatile.
 static _Thread_local volatile sig_atomic_t waits;
 
+// What a waiting thread looks after besides.
+typedef struct wait_care {
+  tt_attend_fn attending; // or NULL
+  uint64_t due;           // next look after the peers; 0: the clock has not been read yet
+  unsigned moves;
+} wait_care;
+
 bool tt_host_waiting(void)
 {
   return waits > 0;
+}
+
+// One pass of a wait that has moved nothing: looks after the peers now and then, also where the thread spins for long
+// or is rung again and again.
+static void wait_pass(tt_spin *p, tt_stream *s, bool (*ready)(void *arg), void *arg, wait_care *care)
+{
+  if (tt_spin_pass(p, s)) {
+    tt_peer_check_due(p->now, &care->due);
+    return;
+  }
+  bool rung = tt_sleep_once(s, ready, arg, care->attending);
+  uint64_t now = tt_now_ns();
+  if (!rung) {
+    care->due = now + tt_peer_check_ns();
+  }
+  tt_peer_check_due(now, &care->due);
+  tt_spin_restart(p);
+}
+
+// The same for a pass that has moved something, perhaps for others only.
+static void wait_moved(tt_spin *p, wait_care *care)
+{
+  tt_spin_moved(p);
+  if (++care->moves % MOVES_CHECK == 0) {
+    tt_peer_check_due(tt_now_ns(), &care->due);
+  }
 }
 
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
@@ -31,8 +66,8 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
   if (s != NULL) {
     atomic_fetch_add_explicit(&s->waiters, 1, memory_order_relaxed);
   }
-  tt_attend_fn attending = atomic_load_explicit(&tt_host_attend, memory_order_acquire);
-  tt_attend(attending, 1);
+  wait_care care = {.attending = atomic_load_explicit(&tt_host_attend, memory_order_acquire)};
+  tt_attend(care.attending, 1);
   tt_spin p = {.crowded = tt_host_crowded()};
   while (!ready(arg)) {
     bool moved = s != NULL && tt_stream_progress(s, TT_WAIT_BYTES, false);
@@ -43,13 +78,12 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
       moved |= tt_stream_help(s, TT_WAIT_BYTES);
     }
     if (moved) {
-      tt_spin_moved(&p);
-    } else if (!tt_spin_pass(&p, s)) {
-      tt_sleep_once(s, ready, arg, attending);
-      tt_spin_restart(&p);
+      wait_moved(&p, &care);
+    } else {
+      wait_pass(&p, s, ready, arg, &care);
     }
   }
-  tt_attend(attending, -1);
+  tt_attend(care.attending, -1);
   waits--;
   if (s != NULL) {
     atomic_fetch_sub(&s->waiters, 1);

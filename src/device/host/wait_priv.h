@@ -80,13 +80,28 @@ bool tt_bell_set_sleep(const tt_bell_set *n, uint64_t ns);
 
 // Takes the announcements back.
 void tt_bell_set_leave(const tt_bell_set *n);
+// Has one of its bells had an alarm (tt_bell_alarm)? Then look after the peers at once.
+bool tt_bell_set_alarmed(const tt_bell_set *n);
 
 // Sleeps until something may have happened for a thread that waits for `s` (may be NULL): announces itself, looks
-// again, sleeps.
-void tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending);
+// again, sleeps. False: its sleep ended because it was time to look after the peers, which it has done.
+bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending);
 
 // Nanoseconds between two looks whether peers live (NCCL_PEER_CHECK_MS).
 uint64_t tt_peer_check_ns(void);
 
 // Asks the current entry of each blocked stream to look whether its peers live.
 void tt_peer_check_streams(void);
+
+// The same, once tt_peer_check_ns have passed since the last time, or since the first call: `now` is the clock's
+// (0: not read yet, nothing happens), *due is 0 at first. For a thread that waits without sleeping for so long.
+static inline void tt_peer_check_due(uint64_t now, uint64_t *due)
+{
+  if (TT_UNLIKELY(now >= *due)) {
+    bool first = *due == 0;
+    *due = now == 0 ? 0 : now + tt_peer_check_ns();
+    if (!first) {
+      tt_peer_check_streams();
+    }
+  }
+}

@@ -95,9 +95,8 @@ static bool worker_run_deferred(void)
 }
 
 // Lets blocked streams look after their peers, if it is time.
-static void worker_check_peers(uint64_t *last)
+static void worker_check_peers(uint64_t now, uint64_t *last)
 {
-  uint64_t now = tt_now_ns();
   if (now - *last >= tt_peer_check_ns()) {
     *last = now;
     tt_peer_check_streams();
@@ -133,6 +132,9 @@ static bool worker_round(uint64_t tick, worker_times *last)
   if (o.mine) {
     worker_attend(last, true);
   }
+  if (o.any && o.tick) {
+    worker_check_peers(now, &last->check);
+  }
   if (o.any && worker_run_all(&o)) {
     return true;
   }
@@ -143,9 +145,10 @@ static bool worker_round(uint64_t tick, worker_times *last)
   }
   if (!o.any || (!worker_run_all(&o) && !tt_bell_set_is_stale(&n))) {
     worker_attend(last, false);
-    if (!tt_bell_set_sleep(&n, tick) && o.any) {
-      worker_check_peers(&last->check);
-    }
+    tt_bell_set_sleep(&n, tick);
+  }
+  if (tt_bell_set_alarmed(&n)) {
+    tt_peer_check_streams();
   }
   tt_bell_set_leave(&n);
   return o.any || left;

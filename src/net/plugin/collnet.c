@@ -1,6 +1,6 @@
 // collnet.c: networks that reduce, out of plugins' libraries. See net/collnet.h, and collnet_priv.h for the versions.
 //
-// Who owns what: a tt_collnet (one rank of one communicator) has a context of the plugin's and a share of its library;
+// Ownership: a tt_collnet (one rank of one communicator) has a context of the plugin's and a share of its library;
 // connections, listeners and attempts to connect hold it. Versions without finalize are initialised once per process
 // and stay open, as networks are (library.c), under the same lock.
 #include <pthread.h>
@@ -54,27 +54,19 @@ const tt_cnet_version *tt_cnet_version_of(int version)
 
 static ncclResult_t fail_collnet(const tt_collnet *c, const char *function, ncclResult_t code)
 {
-  ncclResult_t res = tt_pnet_code(code);
-  return tt_fail(res, "rank %d: collective network plugin %s (%s, version %d): %s failed with code %d (%s)", c->rank,
-                 c->name, tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
+  char text[TT_PNET_FAILURE];
+  return tt_fail(tt_pnet_code(code), "rank %d: collective network plugin %s", c->rank,
+                 tt_pnet_failure(text, c->name, c->plugin, function, code));
 }
 
 // A failure before the first reduction: all ranks do without the network then. It is no error of the communicator, and
 // the last error stays.
 static ncclResult_t decline(const tt_collnet *c, const char *function, ncclResult_t code)
 {
-  ncclResult_t res = tt_pnet_code(code);
-  tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: rank %d: %s (%s, version %d) is not used: %s failed with code %d (%s)",
-          c->rank, c->name, tt_plugin_path(c->plugin), c->v->version, function, (int)code, tt_result_string(res));
-  return res;
-}
-
-// A failure without consequences.
-static void mention_failure(const tt_collnet *c, const char *function, ncclResult_t code)
-{
-  if (code != ncclSuccess) {
-    tt_info(TT_NET, "COLLNET/Plugin: %s: %s fails with code %d", c->name, function, (int)code);
-  }
+  char text[TT_PNET_FAILURE];
+  tt_info(TT_INIT | TT_NET, "COLLNET/Plugin: rank %d: not used: %s", c->rank,
+          tt_pnet_failure(text, c->name, c->plugin, function, code));
+  return tt_pnet_code(code);
 }
 
 static bool refuse_collnet(const tt_collnet *c, const char *what, long long value)
@@ -135,7 +127,7 @@ static bool init_collnet(tt_collnet *c, tt_pnet_library *lib, uint64_t comm_hash
     return true;
   }
   if (c->v->finalize != NULL) {
-    mention_failure(c, "finalize", c->v->finalize(c->table, c->ctx));
+    tt_pnet_mention(TT_PLUGIN_COLLNET, c->name, "finalize", c->v->finalize(c->table, c->ctx));
   }
   return false;
 }
@@ -200,7 +192,7 @@ void tt_collnet_close(tt_collnet *c)
   }
   if (c->v->finalize != NULL) {
     tt_pnet_lock();
-    mention_failure(c, "finalize", c->v->finalize(c->table, c->ctx));
+    tt_pnet_mention(TT_PLUGIN_COLLNET, c->name, "finalize", c->v->finalize(c->table, c->ctx));
     tt_pnet_unlock();
   }
   tt_plugin_close(c->plugin);
@@ -245,7 +237,7 @@ ncclResult_t tt_collnet_listen(tt_collnet *c, int dev, void *handle, void **list
 void tt_collnet_close_listen(tt_collnet *c, void *listener)
 {
   if (listener != NULL) {
-    mention_failure(c, "closeListen", c->v->close_listen(c->table, listener));
+    tt_pnet_mention(TT_PLUGIN_COLLNET, c->name, "closeListen", c->v->close_listen(c->table, listener));
   }
 }
 
@@ -311,7 +303,7 @@ static void *attempt_main(void *arg)
   pthread_mutex_unlock(&a->lock);
   if (left) {
     if (res == ncclSuccess && real != NULL) {
-      mention_failure(c, "closeColl", c->v->close(c->table, real));
+      tt_pnet_mention(TT_PLUGIN_COLLNET, c->name, "closeColl", c->v->close(c->table, real));
     }
     attempt_free(a);
   }
@@ -340,7 +332,7 @@ static ncclResult_t take_connection(attempt *a, int dev, tt_collnet_comm **out)
   }
   tt_collnet_comm *comm = tt_calloc(1, sizeof *comm);
   if (comm == NULL) {
-    mention_failure(c, "closeColl", c->v->close(c->table, a->real));
+    tt_pnet_mention(TT_PLUGIN_COLLNET, c->name, "closeColl", c->v->close(c->table, a->real));
     return tt_fail(ncclSystemError, "rank %d: no memory for a connection with collective network %s", c->rank, c->name);
   }
   *comm = (tt_collnet_comm){.net = c, .real = a->real, .dev = &c->devs[dev % c->ndevs]};
@@ -393,7 +385,7 @@ ncclResult_t tt_collnet_connect(tt_collnet *c, const tt_collnet_group *g, uint64
 void tt_collnet_disconnect(tt_collnet_comm *c)
 {
   if (c != NULL) {
-    mention_failure(c->net, "closeColl", c->net->v->close(c->net->table, c->real));
+    tt_pnet_mention(TT_PLUGIN_COLLNET, c->net->name, "closeColl", c->net->v->close(c->net->table, c->real));
     tt_collnet_close(c->net);
     tt_free(c);
   }
@@ -409,7 +401,7 @@ ncclResult_t tt_collnet_reg(tt_collnet_comm *c, void *data, size_t size, void **
 
 void tt_collnet_dereg(tt_collnet_comm *c, void *mhandle)
 {
-  mention_failure(c->net, "deregMr", c->net->v->dereg_mr(c->net->table, c->real, mhandle));
+  tt_pnet_mention(TT_PLUGIN_COLLNET, c->net->name, "deregMr", c->net->v->dereg_mr(c->net->table, c->real, mhandle));
 }
 
 size_t tt_collnet_longest(const tt_collnet_comm *c)

@@ -1,5 +1,5 @@
-// collnet_priv.h: collective networks of all versions behind one form. collnet.inc makes it, once per version
-// (collnet_v6.c … collnet_v12.c compile it); collnet.c uses it.
+// collnet_priv.h: collective networks of all versions behind one form. version.inc makes it, once per version;
+// collnet.c uses it.
 #pragma once
 #include "net/collnet.h"
 #include "plugin/loader.h"

@@ -335,7 +335,7 @@ static void test_what_falls_back(void **state)
     (void)said();
     snprintf(name, sizeof name, "collnet_v%d", rows[i].version);
     snprintf(fault, sizeof fault, "%s:1:2", rows[i].function);
-    snprintf(text, sizeof text, "version %d) is not used: %s failed with code 2", rows[i].version, rows[i].function);
+    snprintf(text, sizeof text, "version %d): %s failed with code 2", rows[i].version, rows[i].function);
     setenv("TEST_COLL_FAIL", fault, 1);
     tt_last_error_set("an earlier error");
     tt_collnet *c = collnet_open_it(name, 0);
@@ -352,6 +352,7 @@ static void test_what_falls_back(void **state)
     tt_collnet_disconnect(comm);
     tt_collnet_close(c);
     const char *log = said();
+    assert_non_null(strstr(log, "not used: "));
     assert_non_null(strstr(log, text));
     assert_null(strstr(log, " WARN "));
     assert_null(strstr(log, "LEAK"));
@@ -381,7 +382,7 @@ static void test_fused_devices(void **state)
   }
 }
 
-// A plugin that never comes back from connect: who waits is told in time, or when it is hopeless.
+// A plugin that never comes back from connect: the caller that waits is told in time, or when it is hopeless.
 static void test_stalled_connect(void **state)
 {
   char handle[TT_NET_HANDLE];

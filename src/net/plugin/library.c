@@ -55,6 +55,22 @@ ncclResult_t tt_pnet_code(ncclResult_t code)
   return code > ncclSuccess && code < ncclNumResults && code != ncclInProgress ? code : ncclInternalError;
 }
 
+const char *tt_pnet_failure(char text[TT_PNET_FAILURE], const char *name, const tt_plugin *plugin, const char *function,
+                            ncclResult_t code)
+{
+  snprintf(text, TT_PNET_FAILURE, "%s (%s, version %d): %s failed with code %d (%s)", name, tt_plugin_path(plugin),
+           tt_plugin_version(plugin), function, (int)code, tt_result_string(tt_pnet_code(code)));
+  return text;
+}
+
+void tt_pnet_mention(tt_plugin_kind kind, const char *name, const char *function, ncclResult_t code)
+{
+  if (code != ncclSuccess) {
+    tt_info(TT_INIT | TT_NET, "%s/Plugin: %s: %s fails with code %d", tt_plugin_kind_info(kind)->title, name, function,
+            (int)code);
+  }
+}
+
 // ---- its devices
 
 static void free_device(tt_net_props *p)
@@ -269,6 +285,16 @@ static tt_pnet_library *find_library(const char *wish)
   return lib;
 }
 
+// A library has one table, so its marks (inits, reduces, hollow) hold for all its spellings.
+static tt_pnet_library *find_table(const void *table)
+{
+  tt_pnet_library *lib = libraries;
+  while (lib != NULL && lib->table != table) {
+    lib = lib->next;
+  }
+  return lib;
+}
+
 // What else is in it.
 static void log_other_tables(const tt_plugin *plugin)
 {
@@ -319,24 +345,39 @@ static ncclResult_t new_library(const char *wish, tt_plugin *plugin, tt_pnet_lib
   return ncclSuccess;
 }
 
+// The library that an item names: one in the list with the same table under another spelling, or a new one. *out NULL:
+// it cannot be used.
+static ncclResult_t load_library(const char *wish, tt_pnet_library **out)
+{
+  tt_plugin *plugin = NULL;
+  TT_TRY(tt_plugin_open(TT_PLUGIN_NET, wish, NULL, &plugin));
+  if (plugin == NULL) {
+    return ncclSuccess;
+  }
+  *out = find_table(tt_plugin_table(plugin));
+  if (*out != NULL) {
+    tt_info(TT_INIT | TT_NET, "NET/Plugin: %s is open already under another name", tt_plugin_path(plugin));
+    tt_plugin_close(plugin);
+    return ncclSuccess;
+  }
+  TT_TRY(new_library(wish, plugin, out));
+  if (*out != NULL) {
+    (*out)->next = libraries;
+    libraries = *out;
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_pnet_library_open(const char *wish, tt_pnet_library **out)
 {
   tt_pnet_library *lib = find_library(wish);
   *out = NULL;
   if (lib == NULL) {
-    tt_plugin *plugin = NULL;
-    TT_TRY(tt_plugin_open(TT_PLUGIN_NET, wish, NULL, &plugin));
-    if (plugin == NULL) {
-      return ncclSuccess;
-    }
-    TT_TRY(new_library(wish, plugin, &lib));
-    if (lib == NULL) {
-      return ncclSuccess;
-    }
-    lib->next = libraries;
-    libraries = lib;
+    TT_TRY(load_library(wish, &lib));
   }
-  lib->refs++;
+  if (lib != NULL) {
+    lib->refs++;
+  }
   *out = lib;
   return ncclSuccess;
 }

@@ -45,7 +45,7 @@ struct comm {
   uint32_t used;       // bits of requests[]
   ncclResult_t failed; // ncclSuccess: it has not
   const char *where;   // the function that failed
-  int code;            // what the plugin gave
+  ncclResult_t code;   // what the plugin gave
   request requests[NCCL_NET_MAX_REQUESTS];
 };
 _Static_assert(NCCL_NET_MAX_REQUESTS == 32, "a bit each");
@@ -57,11 +57,11 @@ static const tt_net_ops operations;
 
 // ---- errors
 
-static ncclResult_t fail_plugin(const tt_pnet *n, const char *function, int code)
+static ncclResult_t fail_plugin(const tt_pnet *n, const char *function, ncclResult_t code)
 {
-  ncclResult_t res = tt_pnet_code((ncclResult_t)code);
-  return tt_fail(res, "rank %d: network plugin %s (%s, version %d): %s failed with code %d (%s)", n->rank, n->name,
-                 tt_plugin_path(n->lib->plugin), n->lib->v->version, function, code, tt_result_string(res));
+  char text[TT_PNET_FAILURE];
+  return tt_fail(tt_pnet_code(code), "rank %d: network plugin %s", n->rank,
+                 tt_pnet_failure(text, n->name, n->lib->plugin, function, code));
 }
 
 // The plugin's answer on a connection.
@@ -90,10 +90,7 @@ static void drop_network(tt_pnet *n)
     return;
   }
   tt_pnet_lock();
-  ncclResult_t res = tt_pnet_library_finalize(n->lib, n->ctx);
-  if (res != ncclSuccess) {
-    tt_info(TT_INIT | TT_NET, "NET/Plugin: %s: finalize fails with code %d", n->name, (int)res);
-  }
+  tt_pnet_mention(TT_PLUGIN_NET, n->name, "finalize", tt_pnet_library_finalize(n->lib, n->ctx));
   tt_pnet_library_close(n->lib);
   tt_pnet_unlock();
   tt_free(n);
@@ -265,10 +262,7 @@ static ncclResult_t pnet_close(void *any)
     return ncclSuccess;
   }
   tt_pnet *n = c->net;
-  ncclResult_t res = n->lib->v->close(n->lib->table, c->real, c->kind);
-  if (res != ncclSuccess) {
-    tt_info(TT_NET, "NET/Plugin: %s: %s fails with code %d", n->name, names[c->kind], (int)res);
-  }
+  tt_pnet_mention(TT_PLUGIN_NET, n->name, names[c->kind], n->lib->v->close(n->lib->table, c->real, c->kind));
   tt_free(c);
   return ncclSuccess;
 }
@@ -297,10 +291,7 @@ static ncclResult_t pnet_dereg_mr(void *any, void *mhandle)
 {
   comm *c = any;
   const tt_pnet *n = c->net;
-  ncclResult_t res = n->lib->v->dereg_mr(n->lib->table, c->real, mhandle);
-  if (res != ncclSuccess) {
-    tt_info(TT_NET, "NET/Plugin: %s: deregMr fails with code %d", n->name, (int)res);
-  }
+  tt_pnet_mention(TT_PLUGIN_NET, n->name, "deregMr", n->lib->v->dereg_mr(n->lib->table, c->real, mhandle));
   return ncclSuccess;
 }
 
@@ -573,19 +564,20 @@ tt_pnet_library *tt_pnet_library_of(const tt_net_ops *net)
   return net != NULL && net->release == release_network ? ((const tt_pnet *)(const void *)net)->lib : NULL;
 }
 
+tt_plugin_wishes tt_net_plugin_wishes(void)
+{
+  return (tt_plugin_wishes){.kind = TT_PLUGIN_NET, .list = tt_params_get()->net_plugin, .most = NCCL_NET_MAX_PLUGINS};
+}
+
 // In the network's library, then in those of NCCL_NET_PLUGIN. The list's lock held.
 static ncclResult_t find_fallback(const tt_pnet_library *lib, tt_plugin_kind kind, tt_plugin **out)
 {
-  const char *list = tt_params_get()->net_plugin;
-  char item[4096];
+  tt_plugin_wishes w = tt_net_plugin_wishes();
   if (lib != NULL) {
     TT_TRY(tt_plugin_also(lib->plugin, kind, out));
   }
-  if (list == NULL) {
-    return *out != NULL ? ncclSuccess : tt_pnet_library_also(NULL, kind, out);
-  }
-  for (int i = 0; *out == NULL && i < NCCL_NET_MAX_PLUGINS && tt_plugin_item(list, i, item, sizeof item); i++) {
-    TT_TRY(tt_pnet_library_also(item, kind, out));
+  while (*out == NULL && tt_plugin_next_wish(&w)) {
+    TT_TRY(tt_pnet_library_also(w.wish, kind, out));
   }
   return ncclSuccess;
 }

@@ -14,7 +14,10 @@
 ncclResult_t tt_net_plugin_open(const char *wish, const tt_net_env *env, bool (*wanted)(void *arg, const char *name),
                                 void *arg, const tt_net_ops **out);
 
+// The items of NCCL_NET_PLUGIN.
+tt_plugin_wishes tt_net_plugin_wishes(void);
+
 // Tuners and profilers in network plugins' libraries: that of `net` first (NULL, or one of ours: it has none), then
-// those of NCCL_NET_PLUGIN (libnccl-net.so when that is not set) in their order, whether or not anybody needs the
-// network; these are opened to look, and not initialised. Valid as long as the network.
+// those of NCCL_NET_PLUGIN (libnccl-net.so when that is not set) in their order, whether or not the network is needed.
+// These are opened to look, and not initialised. Valid as long as the network.
 tt_plugin_fallback tt_net_plugin_fallback(const tt_net_ops *net);

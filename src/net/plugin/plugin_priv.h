@@ -1,15 +1,15 @@
 // plugin_priv.h: network plugins as networks of ours. What the files of this folder share.
 //
-// version.inc  one adapter per version of the interface (v6.c … v12.c compile it): plain functions over the plugin's
-//              table
+// version.inc  the adapters of one version of the interface (v6.c … v12.c compile it): plain functions over the
+//              plugin's tables
 // fuse.c       which devices become one
 // merge.c      makes them one
 // library.c    plugins that are open in this process: found, initialised, their devices looked at; shared by all
 //              communicators
 // plugin.c     a plugin as a row of net.h: context, connections, requests, errors with names
 //
-// Who owns what: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library;
-// connections and listeners have a share of nothing: they are closed before their context, which is the user's duty. A
+// Ownership: a tt_pnet (one rank of one communicator) has a context of the plugin's and a share of its library;
+// connections and listeners have a share of nothing. The user closes them before their context. A
 // library is closed with its last tt_pnet, but for versions without finalize: once initialised, these stay until the
 // process ends.
 #pragma once
@@ -18,10 +18,11 @@
 #include "net/plugin/plugin.h"
 
 enum {
-  TT_PNET_DEVICES = 256, // of one plugin, at most
-  TT_PNET_GROUP = 8,     // buffers of one irecv, at most
-  TT_PNET_NAME = 64,     // bytes of a network's name that count
-  TT_PNET_FIRST = 2      // of a version's `needs`: name and init
+  TT_PNET_DEVICES = 256,  // of one plugin, at most
+  TT_PNET_GROUP = 8,      // buffers of one irecv, at most
+  TT_PNET_NAME = 64,      // bytes of a network's name that count
+  TT_PNET_FAILURE = 4400, // bytes of the text about a function that failed: a path is in it
+  TT_PNET_FIRST = 2       // of a version's `needs`: name and init
 };
 
 // What one connection needs of its network's configuration.
@@ -93,7 +94,7 @@ void tt_pnet_unlock(void);
 // A plugin that is open. What follows `refs` is written before it is shared, but for devices that are added.
 typedef struct tt_pnet_library {
   struct tt_pnet_library *next;
-  char *wish; // item of NCCL_NET_PLUGIN; NULL: the variable is not set
+  char *wish; // item of NCCL_NET_PLUGIN that opened it first; NULL: the variable is not set
   int refs;   // under the lock
   int inits;  // successful ones that are not finalized; under the lock
   tt_plugin *plugin;
@@ -133,6 +134,11 @@ bool tt_pnet_add_device(tt_pnet_library *lib, int dev);
 
 // The plugin's code; ncclInternalError where it is no code of an error.
 ncclResult_t tt_pnet_code(ncclResult_t code);
+// Writes "NAME (FILE, version N): FUNCTION failed with code C (its meaning)" into `text`, and returns it.
+const char *tt_pnet_failure(char text[TT_PNET_FAILURE], const char *name, const tt_plugin *plugin, const char *function,
+                            ncclResult_t code);
+// Says at INFO that a function of the plugin `name` has failed, which has no consequences; ncclSuccess: says nothing.
+void tt_pnet_mention(tt_plugin_kind kind, const char *name, const char *function, ncclResult_t code);
 
 // ---- merge.c
 

@@ -475,8 +475,8 @@ static int plug_count_of(const char *text, const char *what)
     }                                                            \
   } while (0)
 
-// In a child: a plugin that was of no use stays so. It is initialised once, whoever asks again; all are told why; and
-// finalized where it can be.
+// In a child: a plugin that was of no use stays so. It is initialised once, however often it is asked for; all are told
+// why; and finalized where it can be.
 static void hollow_once(const char *plugin, const char *how)
 {
   bool finalizes = strcmp(how, "finalize") == 0;
@@ -490,6 +490,41 @@ static void hollow_once(const char *plugin, const char *how)
     DEMAND(plug_count_of(text, "finalize of a table that is not full") == (finalizes && i == 0));
   }
   _exit(0);
+}
+
+// In a child: a plugin without finalize is one library under all its spellings, and is initialised once.
+static void spelled_twice(const char *plugin)
+{
+  const char *path = plug_plugin_file(plugin), *file = strrchr(path, '/');
+  char other[4200];
+  const tt_net_ops *nets[2] = {NULL, NULL};
+  snprintf(other, sizeof other, "%.*s/.%s", (int)(file - path), path, file);
+  DEMAND(tt_net_plugin_open(path, &env, plug_any_name, NULL, &nets[0]) == ncclSuccess && nets[0] != NULL);
+  DEMAND(plug_count_of(said(), "tcp test plugin: init number") == 1);
+  DEMAND(tt_net_plugin_open(other, &env, plug_any_name, NULL, &nets[1]) == ncclSuccess && nets[1] != NULL);
+  const char *text = said();
+  DEMAND(plug_count_of(text, "tcp test plugin: init number") == 0);
+  DEMAND(strstr(text, "is open already under another name") != NULL);
+  DEMAND(tt_pnet_library_of(nets[0]) == tt_pnet_library_of(nets[1])); // so its collective network's mark is one, too
+  tt_net_close(nets[0]);
+  tt_net_close(nets[1]);
+  _exit(0);
+}
+
+static void two_spellings_are_one_library(void **state)
+{
+  static const char *const rows[] = {"net_v6", "net_v10"};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(rows); i++) {
+    int status = -1;
+    pid_t pid = fork();
+    if (pid == 0) {
+      spelled_twice(rows[i]);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    said();
+  }
 }
 
 static void init_may_fill_nothing(void **state)
@@ -563,6 +598,7 @@ int main(void)
       cmocka_unit_test(errors_have_names),
       cmocka_unit_test(sizes_that_cannot_be_are_errors),
       cmocka_unit_test(bad_ones_are_refused_with_the_reason),
+      cmocka_unit_test(two_spellings_are_one_library),
       cmocka_unit_test(init_may_fill_nothing),
       cmocka_unit_test(init_may_fill_the_table),
       cmocka_unit_test(what_is_absurd_is_put_right),

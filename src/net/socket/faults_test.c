@@ -241,7 +241,7 @@ static void half_make(pair *p, int steps)
   }
 }
 
-// The connector gives up or dies in the middle: whoever comes next gets through.
+// The connector gives up or dies in the middle: the next connector gets through.
 static void test_connector_gives_up(void **state)
 {
   (void)state;

@@ -1,8 +1,8 @@
 // recv.c: from the control socket into the posted buffers. See socket_priv.h.
 //
 // Small messages are read ahead, many in one call, and copied; of a large one everything but its beginning goes
-// straight into its buffer. After a large message a large one is expected: then only the next frame is read ahead, and
-// of one that is not very large the frame and the payload are read in one call, the payload straight into the buffer.
+// straight into its buffer. After a large message a large one is expected. Then only the next frame is read ahead. Of
+// one that is not very large the frame and the payload are read in one call, the payload straight into the buffer.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,10 +123,9 @@ static void compact_ahead(tt_snet_conn *c)
   c->ahead.end = left;
 }
 
-// How much of the front's payload is asked for together with its frame, before it is known how long it is: after a
-// large message what the second part is cut to measure for, or, where there is none, what the message before had. 0:
-// nothing. Only into memory that may be overwritten behind the message; and beside a very large one a call more is
-// little.
+// How much of the front's payload is asked for together with its frame, before its length is known. After a large
+// message what the second part is cut to measure for, or, where there is none, what the message before had. 0: nothing.
+// Only into memory that may be overwritten behind the message; and beside a very large one a call more is little.
 static size_t guess_payload(const tt_snet_conn *c, const tt_snet_req *r)
 {
   if (!r->spare || !c->ahead.bulk || c->ahead.have_frame || c->ahead.end > c->ahead.at) {

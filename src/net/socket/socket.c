@@ -80,6 +80,7 @@ static void socket_forget(void *ctx)
 }
 
 const tt_net_ops tt_net_socket = {.name = "Socket",
+                                  .encrypts = true,
                                   .init = socket_init,
                                   .devices = tt_rdv_devices,
                                   .get_properties = tt_rdv_properties,

@@ -1,11 +1,11 @@
 // socket_priv.h: the socket network's objects. For src/net/socket alone; README.md of src/net has the picture.
 //
 // A connection goes one way. Its control socket carries frames, each followed by its payload. With data sockets, a
-// message longer than inline_max leaves only its frame there: frame.piece is the size of its pieces, piece i goes over
+// message longer than inline_max leaves only its frame there. frame.piece is the size of its pieces, piece i goes over
 // data socket (data.next + i) % nsocks, where data.next goes on by the number of pieces on both sides. So each data
 // socket carries a sequence of pieces without any header.
 //
-// Who touches what: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data
+// Threads: a connection belongs to its caller (net.h: one thread at a time). Helper threads touch their data
 // sockets, the requests' `left` and the connection's data.error, nothing else. The context's lists are changed under
 // its lock, by single stores, so that a forked child can walk them without it.
 #pragma once

@@ -2,7 +2,6 @@
 // is remembered beyond that, so what could not be used is looked for again by the next one that comes then.
 #include <assert.h>
 #include <pthread.h>
-#include <stdio.h>
 
 #include "base/advice.h"
 #include "base/log.h"
@@ -11,8 +10,6 @@
 #include "base/util.h"
 #include "os/proc.h"
 #include "plugin/profiler/profiler_priv.h"
-
-enum { ITEM_BYTES = 4096 };
 
 // One per process: a plugin has one mask for all its contexts, and often one state. Under `lock`, which is held while
 // libraries come and go.
@@ -92,21 +89,12 @@ static void say_unread(void)
 
 static ncclResult_t profiler_open_all(const tt_plugin_fallback *net)
 {
-  const char *list = tt_params_get()->profiler_plugin;
-  char item[ITEM_BYTES];
-  if (!tt_plugin_item(list, 0, item, sizeof item)) {
-    TT_TRY(open_row(0, NULL, net));
-    if (libraries.rows[0].plugin == NULL) {
-      say_unread();
-    }
-    return ncclSuccess;
+  tt_plugin_wishes w = {.kind = TT_PLUGIN_PROFILER, .list = tt_params_get()->profiler_plugin, .most = TT_PROFILERS};
+  for (int i = 0; tt_plugin_next_wish(&w); i++) {
+    TT_TRY(open_row(i, w.wish, net));
   }
-  for (int i = 0; i < TT_PROFILERS && tt_plugin_item(list, i, item, sizeof item); i++) {
-    TT_TRY(open_row(i, item, net));
-  }
-  if (tt_plugin_item(list, TT_PROFILERS, item, sizeof item)) {
-    tt_advise("NCCL_PROFILER_PLUGIN names more than %d profilers: %s and what follows is not loaded", (int)TT_PROFILERS,
-              item);
+  if (w.list == NULL && libraries.rows[0].plugin == NULL) {
+    say_unread();
   }
   return ncclSuccess;
 }
@@ -148,6 +136,17 @@ void tt_profiler_libraries_leave(void)
   assert(libraries.users > 0);
   if (--libraries.users == 0) {
     profiler_close_all();
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void tt_profilers_mask(uint32_t mask)
+{
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < TT_PROFILERS; i++) {
+    if (libraries.rows[i].plugin != NULL) {
+      __atomic_store_n(&libraries.rows[i].mask, (int)mask, __ATOMIC_RELAXED);
+    }
   }
   pthread_mutex_unlock(&lock);
 }

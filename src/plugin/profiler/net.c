@@ -1,11 +1,11 @@
 // net.c: events that network plugins tell, as children of the message's ProxyStep.
 //
-// A plugin may call from threads of its own, at any time until it has closed the connection, and as late as it likes:
-// about a message whose request is done and whose record a later one has by now, or while the connection is being given
-// up. So everything of a connection is under its lock: the records, the events that run, and whether anybody listens
-// (`profilers`). It is held while profilers are called, so that none is told of an event after it was stopped for a
-// plugin that did not. Nobody who holds it takes another lock of the library's, and no profiler calls back: it comes
-// last but for theirs.
+// A plugin may call from threads of its own, at any time until it has closed the connection, and as late as it likes.
+// It may tell of a message whose request is done and whose record a later one has by now, or while the connection is
+// being given up. So everything of a connection is under its lock: the records, the events that run, and whether
+// anybody listens (`profilers`). It is held while profilers are called, so that none is told of an event after it was
+// stopped for a plugin that did not. Nobody who holds it takes another lock of the library's, and no profiler calls
+// back: it comes last but for theirs.
 #include <pthread.h>
 
 #include "base/util.h"

@@ -11,11 +11,12 @@
 
 enum {
   NAME_BYTES = 64,
-  KINDS = 15,
+  KINDS = 16,
   NET = ncclProfileNetPlugin,
   STEP = NET | ncclProfileProxyStep,
   PROXY = STEP | ncclProfileProxyOp,
-  TASK = PROXY | ncclProfileKernelCh, // what hangs below a Coll or P2p
+  CHANNEL = ncclProfileKernelCh | ncclProfileKernelPhase,
+  TASK = PROXY | CHANNEL, // what hangs below a Coll or P2p
   COPY = ncclProfileCeColl | ncclProfileCeSync | ncclProfileCeBatch,
   COLL = TASK | ncclProfileColl,
   P2P = TASK | ncclProfileP2p,
@@ -29,7 +30,7 @@ static const uint32_t wanted_by[KINDS] = {
     PROXY,
     STEP,
     ncclProfileProxyCtrl,
-    ncclProfileKernelCh,
+    CHANNEL,
     NET,
     COLL | P2P | COPY | ncclProfileGroup | ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi |
         ncclProfileKernelLaunch,
@@ -39,11 +40,12 @@ static const uint32_t wanted_by[KINDS] = {
     COPY,
     ncclProfileCeSync,
     ncclProfileCeBatch,
+    ncclProfileKernelPhase,
 };
 
-static const char *const kind_names[KINDS] = {"Group",     "Coll",         "P2p",       "ProxyOp",  "ProxyStep",
-                                              "ProxyCtrl", "KernelCh",     "NetPlugin", "GroupApi", "CollApi",
-                                              "P2pApi",    "KernelLaunch", "CeColl",    "CeSync",   "CeBatch"};
+static const char *const kind_names[KINDS] = {
+    "Group",    "Coll",    "P2p",    "ProxyOp",      "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin",
+    "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "CeColl",    "CeSync",    "CeBatch",  "KernelPhase"};
 
 // One profiler's view of the communicator.
 typedef struct context {
@@ -64,7 +66,7 @@ struct tt_profilers {
   context rows[TT_PROFILERS];
   tt_profilers_env env;
   char name[NAME_BYTES];
-  block *blocks;             // whoever takes them
+  block *blocks;             // of the thread that takes them
   _Atomic(block *) returned; // by any thread
 };
 

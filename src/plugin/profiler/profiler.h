@@ -26,8 +26,8 @@ typedef struct tt_prof_event {
 } tt_prof_event;
 
 // The internal form of a descriptor and of what goes with a state: the newest version's.
-typedef ncclProfilerEventDescr_v6_t tt_prof_descr;
-typedef ncclProfilerEventStateArgs_v6_t tt_prof_args;
+typedef ncclProfilerEventDescr_v7_t tt_prof_descr;
+typedef ncclProfilerEventStateArgs_v7_t tt_prof_args;
 
 // A communicator's rank as profilers are told of it. Copied.
 typedef struct tt_profilers_env {
@@ -45,8 +45,9 @@ ncclResult_t tt_profilers_open(const tt_profilers_env *env, tt_profilers **out);
 // before this returns. NULL: it has none.
 void tt_profilers_close(tt_profilers *p);
 
-// Whoever may still tell of events holds them; the contexts are finalized when nobody does. A last release leaves that
-// to a thread of its own, because a plugin's finalize may block, and the caller may not. Both allow NULL. Any thread.
+// A caller that may still tell of events holds them; the contexts are finalized with the last one. A last release
+// leaves that to a thread of its own, because a plugin's finalize may block, and the caller may not. Both allow NULL.
+// Any thread.
 tt_profilers *tt_profilers_hold(tt_profilers *p);
 void tt_profilers_release(tt_profilers *p);
 
@@ -55,8 +56,8 @@ void tt_profilers_release(tt_profilers *p);
 void *tt_profilers_take(tt_profilers *p, size_t size);
 void tt_profilers_give(tt_profilers *p, void *block);
 // A number that no other profilers of this process have or had. find: those of the number, held; NULL: they have been
-// finalized, or are going to be. For whoever gets a name of an event from afar, and may use it as a parent only while
-// its owner is there. Any thread.
+// finalized, or are going to be. For a caller that gets the name of an event from another rank, and may use it as a
+// parent only while its owner is there. Any thread.
 uint64_t tt_profilers_id(const tt_profilers *p);
 tt_profilers *tt_profilers_find(uint64_t id);
 
@@ -123,3 +124,6 @@ void tt_prof_net_close(tt_prof_net *n);
 
 // ncclProfilerCallback_t for network plugins; any thread.
 ncclResult_t tt_profilers_net_callback(void **event, int type, void *phandle, int64_t plugin_id, void *data);
+
+// Sets the mask (ncclProfile…) of every profiler of this process, in place of what the plugins asked for. Any thread.
+void tt_profilers_mask(uint32_t mask);

@@ -19,7 +19,7 @@ typedef struct tt_profiler_adapter {
   void (*finalize)(const void *table, void *ctx);
 } tt_profiler_adapter;
 
-// The adapter of a version from 1 to 6.
+// The adapter of a version from 1 to 7.
 const tt_profiler_adapter *tt_profiler_adapter_of(int version);
 
 // Does a profiler with this mask want events of a kind (ncclProfile…), be it for the sake of their children?

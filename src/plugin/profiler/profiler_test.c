@@ -325,7 +325,7 @@ static void what_was_not_there_is_looked_for_again(void **state)
   remove(late);
 }
 
-// Blocks are kept, come back zeroed, and go with the profilers, whoever has them then.
+// Blocks are kept, come back zeroed, and go with the profilers, even while another holder has them.
 static void memory_of_operations_is_kept(void **state)
 {
   (void)state;

@@ -1,6 +1,6 @@
 // versions.c: an adapter for each version of the profiler's interface.
 //
-// An event is described in version 6. A descriptor goes down from version to version in its place, each step changing
+// An event is described in version 7. A descriptor goes down from version to version in its place, each step changing
 // what differs: most versions begin as the one after them. Static assertions pin the layouts that this relies on.
 #include <assert.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@ typedef union any_descr {
   ncclProfilerEventDescr_v4_t v4;
   ncclProfilerEventDescr_v5_t v5;
   ncclProfilerEventDescr_v6_t v6;
+  ncclProfilerEventDescr_v7_t v7;
 } any_descr;
 
 // The members from `first` to `last` have the same layout in two versions.
@@ -32,8 +33,9 @@ enum {
   EVENTS_V3 = EVENTS_V1 | ncclProfileKernelCh | ncclProfileNetPlugin,
   EVENTS_V5 = EVENTS_V3 | ncclProfileGroupApi | ncclProfileCollApi | ncclProfileP2pApi | ncclProfileKernelLaunch,
   EVENTS_V6 = EVENTS_V5 | ncclProfileCeColl | ncclProfileCeSync | ncclProfileCeBatch,
+  EVENTS_V7 = EVENTS_V6 | ncclProfileKernelPhase,
 };
-static const uint64_t events[] = {0, EVENTS_V1, EVENTS_V1, EVENTS_V3, EVENTS_V3, EVENTS_V5, EVENTS_V6};
+static const uint64_t events[] = {0, EVENTS_V1, EVENTS_V1, EVENTS_V3, EVENTS_V3, EVENTS_V5, EVENTS_V6, EVENTS_V7};
 
 // The last state of each version; its first is ProxyStepSendGPUWait.
 static const ncclProfilerEventState_t last_state[] = {0,
@@ -42,9 +44,25 @@ static const ncclProfilerEventState_t last_state[] = {0,
                                                       ncclProfilerProxyCtrlAppendEnd,
                                                       ncclProfilerKernelChStop,
                                                       ncclProfilerGroupEndApiStart,
-                                                      ncclProfilerCeBatchComplete};
+                                                      ncclProfilerCeBatchComplete,
+                                                      ncclProfilerKernelPhaseStop};
 
 // ---- Descriptors ----
+
+// Version 7 only adds members behind those of version 6.
+SAME_PLACE(6, 7, groupApi.groupDepth);
+SAME_PLACE(6, 7, collApi.graphCaptured);
+SAME_PLACE(6, 7, p2pApi.graphCaptured);
+SAME_PLACE(6, 7, kernelLaunch.stream);
+SAME_PLACE(6, 7, coll.parentGroup);
+SAME_PLACE(6, 7, p2p.parentGroup);
+SAME_PLACE(6, 7, proxyOp.isSend);
+SAME_PLACE(6, 7, proxyStep.step);
+SAME_PLACE(6, 7, kernelCh.pTimer);
+SAME_PLACE(6, 7, netPlugin.data);
+SAME_PLACE(6, 7, ceColl.stream);
+SAME_PLACE(6, 7, ceCollSync.nRanks);
+SAME_PLACE(6, 7, ceCollBatch.useIntraSync);
 
 SAME_PLACE(5, 6, coll.parentGroup);
 SAME_PLACE(5, 6, p2p.parentGroup);
@@ -175,7 +193,7 @@ static void descr_v2_to_v1(any_descr *d)
 static bool descr_convert(any_descr *d, int version)
 {
   static void (*const steps[])(any_descr * d) = {NULL, descr_v2_to_v1, descr_v3_to_v2, descr_v4_to_v3, descr_v5_to_v4};
-  if ((d->v6.type & ~events[version]) != 0) {
+  if ((d->v7.type & ~events[version]) != 0) {
     return false;
   }
   for (int v = 4; v >= version; v--) {
@@ -193,9 +211,10 @@ typedef union any_args {
   ncclProfilerEventStateArgs_v4_t v4;
   ncclProfilerEventStateArgs_v5_t v5;
   ncclProfilerEventStateArgs_v6_t v6;
+  ncclProfilerEventStateArgs_v7_t v7;
 } any_args;
-static_assert(sizeof(ncclProfilerEventStateArgs_v4_t) == sizeof(ncclProfilerEventStateArgs_v6_t),
-              "the arguments of versions 4 to 6 are the same");
+static_assert(sizeof(ncclProfilerEventStateArgs_v4_t) == sizeof(ncclProfilerEventStateArgs_v7_t),
+              "the arguments of versions 4 to 7 are the same");
 
 // What goes with a state; a copy, because the plugin may write into it. False: the version has no such state.
 static bool make_args(any_args *out, int version, ncclProfilerEventState_t what, const tt_prof_args *args)
@@ -203,7 +222,7 @@ static bool make_args(any_args *out, int version, ncclProfilerEventState_t what,
   bool ctrl = what >= ncclProfilerProxyCtrlIdle && what <= ncclProfilerProxyCtrlAppendEnd;
   memset(out, 0, sizeof *out);
   if (args != NULL && version >= 4) {
-    out->v6 = *args;
+    out->v7 = *args;
   } else if (args != NULL && ctrl) {
     out->v3.proxyCtrl.appendedProxyOps = args->proxyCtrl.appendedProxyOps;
   }
@@ -221,7 +240,7 @@ static bool make_args(any_args *out, int version, ncclProfilerEventState_t what,
                                                                                                                      \
   static void start_v##n(const void *table, void *ctx, void **handle, tt_prof_descr *d)                              \
   {                                                                                                                  \
-    any_descr o = {.v6 = *d};                                                                                        \
+    any_descr o = {.v7 = *d};                                                                                        \
     if (descr_convert(&o, n)) {                                                                                      \
       ((const ncclProfiler_v##n##_t *)table)->startEvent(ctx, handle, &o.v##n);                                      \
     }                                                                                                                \
@@ -250,9 +269,9 @@ static bool make_args(any_args *out, int version, ncclProfilerEventState_t what,
       TT_PLUGIN_MEMBER(ncclProfiler_v##n##_t, stopEvent), TT_PLUGIN_MEMBER(ncclProfiler_v##n##_t, recordEventState), \
       TT_PLUGIN_MEMBER(ncclProfiler_v##n##_t, finalize)}
 
-#define ROW(n)                                                                                        \
-  {                                                                                                   \
-    members_v##n, TT_COUNT(members_v##n), init_v##n, start_v##n, stop_v##n, state_v##n, finalize_v##n \
+#define ROW(n, init)                                                                             \
+  {                                                                                              \
+    members_v##n, TT_COUNT(members_v##n), init, start_v##n, stop_v##n, state_v##n, finalize_v##n \
   }
 
 ADAPTER(1, true, ctx, mask);
@@ -261,23 +280,27 @@ ADAPTER(3, true, ctx, mask);
 ADAPTER(4, true, ctx, mask, env->name, env->hash, env->nnodes, env->nranks, env->rank, tt_plugin_log);
 ADAPTER(5, true, ctx, env->hash, mask, env->name, env->nnodes, env->nranks, env->rank, tt_plugin_log);
 ADAPTER(6, args != NULL, ctx, env->hash, mask, env->name, env->nnodes, env->nranks, env->rank, tt_plugin_log);
+ADAPTER(7, args != NULL, ctx, env->hash, mask, env->name, env->nnodes, env->nranks, env->rank, tt_plugin_log);
 
-// Bits of the mask that are none of version 5 are not its plugin's wish.
+// Bits of the mask that the plugin's version does not have are not its wish.
 static ncclResult_t init_v5_masked(const void *table, const tt_profilers_env *env, int *mask, void **ctx)
 {
   ncclResult_t res = init_v5(table, env, mask, ctx);
-  __atomic_fetch_and(mask, ~(ncclProfileCeColl | ncclProfileCeSync | ncclProfileCeBatch), __ATOMIC_RELAXED);
+  __atomic_fetch_and(mask, ~(EVENTS_V7 & ~EVENTS_V5), __ATOMIC_RELAXED);
+  return res;
+}
+
+static ncclResult_t init_v6_masked(const void *table, const tt_profilers_env *env, int *mask, void **ctx)
+{
+  ncclResult_t res = init_v6(table, env, mask, ctx);
+  __atomic_fetch_and(mask, ~(EVENTS_V7 & ~EVENTS_V6), __ATOMIC_RELAXED);
   return res;
 }
 
 const tt_profiler_adapter *tt_profiler_adapter_of(int version)
 {
-  static const tt_profiler_adapter adapters[] = {
-      ROW(1),
-      ROW(2),
-      ROW(3),
-      ROW(4),
-      {members_v5, TT_COUNT(members_v5), init_v5_masked, start_v5, stop_v5, state_v5, finalize_v5},
-      ROW(6)};
+  static const tt_profiler_adapter adapters[] = {ROW(1, init_v1), ROW(2, init_v2),        ROW(3, init_v3),
+                                                 ROW(4, init_v4), ROW(5, init_v5_masked), ROW(6, init_v6_masked),
+                                                 ROW(7, init_v7)};
   return &adapters[version - 1];
 }

@@ -1,0 +1,55 @@
+// deadlock_test.c: circles of ranks that wait for each other, in one communicator or two: errors, not only warnings.
+#include "stall.h"
+
+#define PROVED "deadlock: ranks wait for each other, and none can go on: rank "
+
+static void a_circle_is_an_error(void **state)
+{
+  (void)state;
+  for (int n = 2; n <= 4; n++) {
+    ends(&(trial){
+        CIRCLE,
+        n,
+        -1,
+        ncclInvalidUsage,
+        SOON,
+        {"deadlock, ranks wait for each other: rank 0 waits to receive 4000 bytes from rank ", "; rank 1 waits"}});
+  }
+  ends(&(trial){SEND_CIRCLE,
+                3,
+                -1,
+                ncclInvalidUsage,
+                SOON,
+                {"deadlock, ranks wait for each other: rank 0 waits to send 16777216 bytes to rank 1; rank 1 waits"}});
+}
+
+// Over a network, where the ranks tell each other that no message is under way; and where some share a machine.
+static void a_circle_over_a_network(void **state)
+{
+  (void)state;
+  static const char *const net[] = {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_STALL_WARN_MS=300", NULL};
+  for (int n = 2; n <= 4; n++) {
+    ends(&(trial){CIRCLE, n, -1, ncclInvalidUsage, net, {PROVED}});
+  }
+  ends(&(trial){MIXED_CIRCLE, 3, -1, ncclInvalidUsage, SOON, {PROVED}});
+  ends(&(trial){MIXED_CIRCLE, 4, -1, ncclInvalidUsage, SOON, {PROVED}});
+}
+
+// Each rank has queued the other communicator's call first: none of the two can go on.
+static void two_communicators(void **state)
+{
+  (void)state;
+  for (int n = 2; n <= 3; n++) {
+    ends(&(trial){TWO_COMMUNICATORS, n, -1, ncclInvalidUsage, SOON, {"has queued its call behind operation "}});
+  }
+}
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_circle_is_an_error),
+      cmocka_unit_test(a_circle_over_a_network),
+      cmocka_unit_test(two_communicators),
+  };
+  return RUN_TESTS("deadlock", tests, argc, argv);
+}
