@@ -105,7 +105,7 @@ static void open_world(int n, int slots, tt_access access, uint32_t first)
     tt_port *p = &w.ports[i];
     *p = (tt_port){.rank = i, .nranks = n, .page = &w.pages[i]};
     p->links = tt_calloc((size_t)n, sizeof *p->links);
-    p->operands = tt_calloc((size_t)TT_OPERAND_ROWS * (size_t)(n + 2), sizeof *p->operands);
+    p->operands = tt_calloc(TT_OPERANDS(n), sizeof *p->operands);
     p->bounce = access == TT_ACCESS_COPY ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
     assert_true(p->links != NULL && p->operands != NULL);
     for (int k = 0; k < n; k++) {

@@ -53,6 +53,8 @@ typedef struct tt_stamp {
   void *owner;           // the watcher's
 } tt_stamp;
 
+#define TT_LANE_UNRESOLVED UINT8_MAX
+
 typedef struct tt_lane {
   const struct tt_program *program;    // what is left of it; NULL: each step is resolved when the lane comes to it
   const struct tt_program_step *steps; // the program's, of `strand` in all passes
@@ -73,7 +75,8 @@ typedef struct tt_lane {
   uint8_t places; // the same for what they receive straight into the output
   bool lent;      // something was; then the lane is done when all of it has gone
   bool drains;    // everything else is
-  bool resolved;  // its next step lies in the port's scratch, unless that of another lane does
+  uint8_t resolved; // where its next step lies in the port's scratch (device/host/step.h), unless that of another lane
+                    // does; TT_LANE_UNRESOLVED: nowhere
   bool done;
   bool receives; // it waits for a message or token, not for room for one
   int waits_for; // peer that made it wait, -1: none

@@ -328,7 +328,7 @@ typedef struct tt_port {
   uint64_t writer_ns; // when a stopped rank has first found a peer alive that still writes; 0: never. By __atomic_…
   volatile uint32_t abort_flag; // not 0: an abort, or TT_REVOKED; waits outside of plans poll it
   char *bounce;                 // staging for process_vm_readv, made when first needed
-  void **operands;              // scratch of the executor: TT_OPERAND_ROWS * (nranks + 2) pointers
+  void **operands;              // scratch of the executor: TT_OPERANDS(nranks) pointers
   size_t large;                 // bytes of a call whose buffers the device wants to see (tt_device_ops.use_buffers)
   struct tt_pages *pages;       // the host device's: huge pages under such buffers
   tt_flight flight;             // the last operations (flight.h)
@@ -358,7 +358,8 @@ static inline uint32_t tt_link_state(const tt_link *link)
 }
 
 #define TT_BOUNCE_BYTES (256u << 10)
-#define TT_OPERAND_ROWS 24
+#define TT_OPERAND_ROWS 22
+#define TT_OPERANDS(nranks) (TT_OPERAND_ROWS * ((size_t)(nranks) + 2) + 17 * 16) // device/host/step.h divides them
 
 // Stops a port for good: its plans, queued and coming, end with `code`; peers see TT_RANK_FAILED (or ABORTED, REVOKED),
 // and all ranks that wait for this rank wake. The text is the caller's tt_last_error(). Only the first call counts. Any

@@ -58,7 +58,8 @@ static inline void lane_set(tt_lane *l, const tt_schedule *sched, int strand, tt
   l->waits_for = l->after = -1;
   l->nafter = 1;
   l->lends = l->places = 0;
-  l->lent = l->drains = l->resolved = l->receives = false;
+  l->lent = l->drains = l->receives = false;
+  l->resolved = TT_LANE_UNRESOLVED;
 }
 
 void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *call, size_t chunk, tt_proto fifo)
@@ -194,7 +195,7 @@ char *tt_lane_place(const tt_lane *l, uint32_t number, uint64_t pass, size_t *by
 
 void tt_lane_advance(tt_lane *l)
 {
-  l->resolved = false;
+  l->resolved = TT_LANE_UNRESOLVED;
   if (++l->pc < l->stop) {
     return;
   }

@@ -379,19 +379,26 @@ bool tt_program_run(tt_port *port, const tt_program *q, const tt_program_call *c
 
 // ---- Running a lane
 
+// Resolves the lane's next step, and keeps it.
+static const tt_program_step *lane_resolve(const tt_port *port, tt_lane *l)
+{
+  const tt_step *step = &l->sched->steps[l->strand->first + l->pc];
+  bool few = step->nsrc + step->ndst <= TT_RESOLVED_REFS;
+  l->resolved = few ? (uint8_t)((uintptr_t)l / sizeof *l % TT_RESOLVED) : TT_RESOLVED;
+  tt_resolved *kept = tt_port_resolved(port, l->resolved);
+  kept->lane = l;
+  tt_lane_resolve(port, l, &kept->step, few ? kept->refs : tt_port_refs(port));
+  return &kept->step;
+}
+
 // The step before which the lane stands.
 static inline const tt_program_step *lane_next(const tt_port *port, tt_lane *l)
 {
   if (l->program != NULL) {
     return &l->steps[l->pc];
   }
-  tt_resolved *kept = tt_port_resolved(port);
-  if (!l->resolved || kept->lane != l) {
-    tt_lane_resolve(port, l, &kept->step, kept->refs);
-    kept->lane = l;
-    l->resolved = true;
-  }
-  return &kept->step;
+  const tt_resolved *kept = l->resolved == TT_LANE_UNRESOLVED ? NULL : tt_port_resolved(port, l->resolved);
+  return kept != NULL && kept->lane == l ? &kept->step : lane_resolve(port, l);
 }
 
 // The lane's next step lacks something: waits for that, unless it is here and belongs to another call.

@@ -28,7 +28,7 @@ typedef struct rig {
   rig_window windows[RIG_RANKS][RIG_RANKS]; // from, to
   tt_port ports[RIG_RANKS];
   tt_link links[RIG_RANKS][RIG_RANKS], *tables[RIG_RANKS][RIG_RANKS];
-  void *operands[RIG_RANKS][TT_OPERAND_ROWS * (RIG_RANKS + 2)];
+  void *operands[RIG_RANKS][TT_OPERANDS(RIG_RANKS)];
   char bounce[RIG_RANKS][TT_BOUNCE_BYTES];
   tt_handover handovers[RIG_RANKS][RIG_RANKS];
   tt_trials trials[RIG_RANKS][RIG_RANKS];

@@ -53,7 +53,7 @@ static ncclResult_t row_captured(cudaStream_t stream, int device, bool *captured
 static ncclResult_t row_open(tt_port *port, const tt_port_env *env)
 {
   tt_host_load(env->ranks, env->cores);
-  port->operands = tt_calloc(TT_OPERAND_ROWS * ((size_t)port->nranks + 2), sizeof *port->operands);
+  port->operands = tt_calloc(TT_OPERANDS(port->nranks), sizeof *port->operands);
   port->bounce = env->reads ? tt_calloc_line(TT_BOUNCE_BYTES) : NULL;
   if (port->operands == NULL || (env->reads && port->bounce == NULL)) {
     return tt_fail(ncclSystemError, "rank %d: no memory to run operations of %d ranks", port->rank, port->nranks);

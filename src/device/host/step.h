@@ -14,21 +14,31 @@ void tt_lane_advance(tt_lane *l);
 // other steps use too is asked for no more than this lane has put in.
 bool tt_lane_drained(const tt_port *port, tt_lane *l);
 
-// Behind the rows of operands in the port's scratch: a step that has no program to lie in.
+// A step that has no program to lie in. Lanes that wait keep theirs here, so that a plan which looks at each of them in
+// turn resolves a step once: those with few references in one of the first TT_RESOLVED places, by the lane's address;
+// those with more in the last one, with the references among the rows of operands.
+enum { TT_RESOLVED = 16, TT_RESOLVED_REFS = 3, TT_POINTER_ROWS = 7 }; // rows of nranks + 2: operands
 typedef struct tt_resolved {
   const tt_lane *lane; // whose next step it is, if that says so (tt_lane.resolved)
   tt_program_step step;
-  tt_program_ref refs[];
+  tt_program_ref refs[TT_RESOLVED_REFS];
 } tt_resolved;
 
-enum { TT_POINTER_ROWS = 7 }; // of nranks + 2: operands
 _Static_assert(TT_OPERAND_ROWS * sizeof(void *) >=
-                   TT_POINTER_ROWS * sizeof(void *) + sizeof(tt_resolved) / 3 + TT_STEP_REFS * sizeof(tt_program_ref),
-               "rows of at least 3 pointers");
+                   TT_POINTER_ROWS * sizeof(void *) + TT_STEP_REFS * sizeof(tt_program_ref),
+               "the rows hold the operands and the references of any step");
+_Static_assert(TT_OPERANDS(-2) * sizeof(void *) >= (TT_RESOLVED + 1) * sizeof(tt_resolved), "and a step for each place");
 
-static inline tt_resolved *tt_port_resolved(const tt_port *port)
+// The place of that number.
+static inline tt_resolved *tt_port_resolved(const tt_port *port, unsigned number)
 {
-  return (tt_resolved *)(port->operands + TT_POINTER_ROWS * ((size_t)port->nranks + 2));
+  return (tt_resolved *)(port->operands + TT_OPERAND_ROWS * ((size_t)port->nranks + 2)) + number;
+}
+
+// Where the references of a step lie that has more than TT_RESOLVED_REFS.
+static inline tt_program_ref *tt_port_refs(const tt_port *port)
+{
+  return (tt_program_ref *)(port->operands + TT_POINTER_ROWS * ((size_t)port->nranks + 2));
 }
 
 // A message or token of `peer` that has arrived must belong to the call that this rank is in: else ncclInvalidUsage.
