@@ -32,6 +32,16 @@ typedef struct tuttiEvent *tuttiEvent_t;
 #define TUTTI_OPTION_STALL_ERROR_MS 1
 #define TUTTI_OPTION_RANK_ORDER 2
 
+// More operations of the reducing functions, beside nccl.h's. The bitwise ones are for integer types; another type is
+// ncclInvalidArgument. The logical ones are for every type: an element is true unless it is zero (-0 is zero, a NaN is
+// not), and the result is 1 or 0 of the type. A network that reduces is not asked for them.
+#define tuttiBitAnd ((ncclRedOp_t)0x74747400)
+#define tuttiBitOr ((ncclRedOp_t)0x74747401)
+#define tuttiBitXor ((ncclRedOp_t)0x74747402)
+#define tuttiLogicalAnd ((ncclRedOp_t)0x74747403)
+#define tuttiLogicalOr ((ncclRedOp_t)0x74747404)
+#define tuttiLogicalXor ((ncclRedOp_t)0x74747405) // true where an odd number of ranks is
+
 // Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for
 // everything.
 typedef enum {

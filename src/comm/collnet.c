@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/param.h"
+#include "base/opcode.h"
 #include "base/result.h"
 #include "os/clock.h"
 #include "os/shm.h"
@@ -298,15 +299,16 @@ void tt_comm_collnet_destroy(struct ncclComm *c)
 bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType_t type, ncclRedOp_t op)
 {
   tt_comm_collnet *n = c->network.reduce;
-  if (n == NULL || func != TT_FUNC_ALLREDUCE) {
+  const int sum = tt_collnet_op(tt_opcode_of(op));
+  if (n == NULL || func != TT_FUNC_ALLREDUCE || sum < 0) {
     return false;
   }
-  uint64_t bit = 1ull << ((int)type * TT_COLLNET_OPS + tt_collnet_op((int)op));
+  uint64_t bit = 1ull << ((int)type * TT_COLLNET_OPS + sum);
   if ((n->support & bit) == 0 && (n->reported & bit) == 0) {
     static const char *const ops[TT_COLLNET_OPS] = {"sum", "product", "maximum", "minimum"};
     n->reported |= bit;
     tt_info(TT_COLL | TT_NET, "COLLNET: network %s does not reduce type %s by %s: other algorithms do",
-            tt_collnet_name(n->net), tt_type_name((int)type), ops[tt_collnet_op((int)op)]);
+            tt_collnet_name(n->net), tt_type_name((int)type), ops[sum]);
   }
   return (n->support & bit) != 0;
 }

@@ -13,7 +13,7 @@
 void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
 {
   size_t esize = tt_type_size(t->type);
-  int op = 6; // "none" in messages
+  int op = TT_OP_NONE;
   c->in = t->in;
   c->out = t->out;
   c->in_mem = c->out_mem = (tt_mappable){.handle = 0};
@@ -23,7 +23,7 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
   c->fetched = false;
   atomic_store_explicit(&c->open, false, memory_order_relaxed);
   if (tt_func_reduces(t->func)) {
-    op = TT_MIN((int)t->op, ncclNumOps);
+    op = tt_opcode_of(t->op);
     c->count = t->count;
     c->esize = esize;
     tt_op_resolve(t, &c->op, &c->scalar);
@@ -70,7 +70,8 @@ static void retire_program(struct ncclComm *comm, tt_program *p)
 static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
 {
   tt_call c = {.in = NULL};
-  if (comm->port.shortcut == NULL || d->choice.channels > 1 || d->choice.networked || (unsigned)t->op >= ncclNumOps) {
+  if (comm->port.shortcut == NULL || d->choice.channels > 1 || d->choice.networked ||
+      tt_opcode_of(t->op) == TT_OP_SCALED) {
     return;
   }
   tt_call_fill(t, 0, &c);

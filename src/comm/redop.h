@@ -13,7 +13,7 @@ typedef struct tt_userop {
 } tt_userop;
 
 // Checks the operation of a call, and copies a user-defined one into the task. Errors: ncclInvalidArgument (no live
-// handle of this communicator, or of another type).
+// handle of this communicator, or of another type; bitwise, and the type is no integer).
 ncclResult_t tt_op_take(tt_task *t, const char *what);
 // Fills in what the kernels need of a task's operation.
 void tt_op_resolve(const tt_task *t, tt_redop *out, const void **device_scalar);

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/opcode.h"
 #include "base/util.h"
 #include "coll/coll.h"
 #include "device/program.h"
@@ -34,13 +35,20 @@ typedef struct tt_task {
       *decision; // found by tt_comm_recall; NULL: none. May be another task's by now (tt_task_is_decided)
 } tt_task;
 
+enum { TT_KIND_OPCODE_SHIFT = 16 };
+
 // What a task does, without its number of elements, in 64 bits. Two tasks with checked arguments have the same kind
 // only if these arguments are equal. Unchecked arguments never have the kind of other, checked ones.
 static inline uint64_t tt_task_kind(tt_func func, ncclDataType_t type, ncclRedOp_t op, int root)
 {
   return (uint64_t)func | (uint64_t)TT_MIN((unsigned)type, UINT8_MAX) << 8 |
-         (uint64_t)TT_MIN((unsigned)op, (unsigned)ncclNumOps) << 16 |
+         (uint64_t)tt_opcode_of(op) << TT_KIND_OPCODE_SHIFT |
          (uint64_t)(uint32_t)root << 32; // user-defined operations come and go, and are decided alike
+}
+
+static inline int tt_kind_opcode(uint64_t kind)
+{
+  return (int)(kind >> TT_KIND_OPCODE_SHIFT & 0xff);
 }
 
 // A kind also has the number of the call's options (options.h); 0: none.

@@ -6,6 +6,7 @@
 #pragma once
 #include <stdatomic.h>
 
+#include "base/opcode.h"
 #include "device/link.h"
 #include "device/schedule.h"
 #include "device/reduce.h"
@@ -92,8 +93,9 @@ typedef struct tt_lane {
 } tt_lane;
 
 _Static_assert(ncclNumTypes <= 16, "the fingerprint has 4 bits for the type");
+_Static_assert(TT_OPCODES <= 16, "the fingerprint has 4 bits for the operation");
 
-// Fingerprint of a call. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
+// Fingerprint of a call. `op`: a tt_opcode. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
 static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int root)
 {
   return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 |

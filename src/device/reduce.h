@@ -1,4 +1,4 @@
-// reduce.h: elementwise reduction kernels for host memory: 12 types, all operations, several sources and destinations
+// reduce.h: elementwise reduction kernels for host memory: all types, all operations, several sources and destinations
 // at once.
 //
 // One set of kernels per instruction set, chosen once per process (NCCL_HOST_ISA overrides): avx512bf16 (AVX-512 with
@@ -17,18 +17,27 @@
 #include "nccl.h"
 
 typedef enum { TT_RED_SUM, TT_RED_PROD, TT_RED_MAX, TT_RED_MIN } tt_red_kind;
+// The kinds of the bitwise and of the logical operations.
+typedef enum { TT_RED_AND, TT_RED_OR, TT_RED_XOR } tt_red_bit_kind;
+
+// Rows of kernels: one for the arithmetic of each type, one for the bits of all types, one for each type's truth.
+enum { TT_RED_BITS = ncclNumTypes, TT_RED_TRUTH, TT_RED_ROWS = TT_RED_TRUTH + ncclNumTypes };
 
 // The operation of one call, as the kernels need it.
 typedef struct tt_redop {
-  uint8_t type;     // ncclDataType_t
-  uint8_t kind;     // tt_red_kind
+  uint8_t type;     // row of kernels: ncclDataType_t; of bitwise operations TT_RED_BITS; of logical ones TT_RED_TRUTH
+                    // and the ncclDataType_t on top of it
+  uint8_t kind;     // tt_red_kind; of bitwise and logical operations tt_red_bit_kind
   uint8_t prescale; // sources marked by `scale` are multiplied by their scalar first
-  uint32_t divisor; // final integer division (avg of integers); 0 or 1: none
+  uint8_t shift;    // bitwise operations: log2 of an element's bytes, which the kernels count; else 0
+  uint32_t divisor; // final integer division (avg of integers); 0 or 1: none. Of a logical operation of one rank 2:
+                    // the final step makes 0 or 1 of an element
   uint64_t scalar;  // own pre-scaling factor, in the bits of `type` (low bytes)
 } tt_redop;
 
-// Fills `op` for an ncclRedOp_t that is one of the five built-in ones. Avg of floating types pre-scales by 1/nranks
-// (rounded to the type), avg of integers divides at the end, as NCCL does. Avg over one rank does neither.
+// Fills `op` for an operation that is no handle (base/opcode.h), and is one of the type's. Avg of floating types
+// pre-scales by 1/nranks (rounded to the type), avg of integers divides at the end, as NCCL does. Avg over one rank
+// does neither.
 void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks);
 
 enum {

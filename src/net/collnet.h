@@ -30,9 +30,9 @@ const char *tt_collnet_name(const tt_collnet *c);
 int tt_collnet_devices(const tt_collnet *c);
 // What the plugin reduces: bit type * TT_COLLNET_OPS + operation (ncclDataType_t; ncclSum, ncclProd, ncclMax, ncclMin).
 uint64_t tt_collnet_support(const tt_collnet *c);
-// The network's operation for one of the communicator: averages and the user's own are scaled before and divided after
-// it. Pure.
-int tt_collnet_op(int op);
+// The network's operation for one of the communicator, a tt_opcode: averages and the user's own are scaled before and
+// divided after it. -1: no network has it. Pure.
+int tt_collnet_op(int code);
 
 // Listens on a device; `handle` (TT_NET_HANDLE bytes) goes to all others of the group. *listener goes with
 // tt_collnet_connect or tt_collnet_close_listen.

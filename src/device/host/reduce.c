@@ -7,6 +7,7 @@
 #endif
 
 #include "base/advice.h"
+#include "base/opcode.h"
 #include "base/param.h"
 #include "base/util.h"
 #include "device/host/reduce_convert.h"
@@ -104,14 +105,31 @@ static uint64_t float_bits(ncclDataType_t type, double x)
   return bits[type];
 }
 
+// Bitwise and logical operations.
+static void redop_bits(tt_redop *op, ncclDataType_t type, int code, int nranks)
+{
+  if (tt_opcode_is_bitwise(code)) {
+    *op = (tt_redop){.type = TT_RED_BITS,
+                     .kind = (uint8_t)(code - TT_OP_BIT_AND),
+                     .shift = (uint8_t)__builtin_ctzl(tt_type_size((int)type))};
+    return;
+  }
+  *op = (tt_redop){.type = (uint8_t)(TT_RED_TRUTH + (int)type),
+                   .kind = (uint8_t)(code - TT_OP_LOGICAL_AND),
+                   .divisor = nranks == 1 ? 2 : 0};
+}
+
 void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nranks)
 {
-  static const uint8_t kinds[] = {[ncclSum] = TT_RED_SUM,
-                                  [ncclProd] = TT_RED_PROD,
-                                  [ncclMax] = TT_RED_MAX,
-                                  [ncclMin] = TT_RED_MIN,
-                                  [ncclAvg] = TT_RED_SUM};
-  *op = (tt_redop){.type = (uint8_t)type, .kind = kinds[red]};
+  static const uint8_t kinds[TT_OP_SCALED + 1] = {
+      [ncclSum] = TT_RED_SUM, [ncclProd] = TT_RED_PROD, [ncclMax] = TT_RED_MAX,
+      [ncclMin] = TT_RED_MIN, [ncclAvg] = TT_RED_SUM,   [TT_OP_SCALED] = TT_RED_SUM};
+  const int code = tt_opcode_of(red);
+  if (code >= TT_OP_BIT_AND) {
+    redop_bits(op, type, code, nranks);
+    return;
+  }
+  *op = (tt_redop){.type = (uint8_t)type, .kind = kinds[code]};
   if (red != ncclAvg || nranks <= 1) {
     return;
   }
@@ -182,6 +200,22 @@ static void fold_chain(const tt_job *j, void *out, size_t first, size_t n)
   }
 }
 
+// Three and more sources of kernels that take two.
+static void fold_pairs(const tt_job *j, void *out, size_t first, size_t n)
+{
+  _Alignas(64) char acc[BLOCK_BYTES];
+  const size_t size = j->row->size, block = BLOCK_BYTES / size;
+  tt_fold2_fn *const fold2 = j->row->fold2[j->kind];
+  for (size_t done = 0; done < n; done += block) {
+    size_t m = TT_MIN(block, n - done), b = (first + done) * size;
+    fold2(acc, reduce_at(j, 0, b), reduce_at(j, 1, b), m);
+    for (int k = 2; k < j->nsrc - 1; k++) {
+      fold2(acc, acc, reduce_at(j, k, b), m);
+    }
+    fold2((char *)out + done * size, acc, reduce_at(j, j->nsrc - 1, b), m);
+  }
+}
+
 // out = the n elements of the result that begin with `first`, before the division.
 static void fold(const tt_job *j, void *out, size_t first, size_t n)
 {
@@ -196,6 +230,8 @@ static void fold(const tt_job *j, void *out, size_t first, size_t n)
   } else if (row->many[j->kind]) {
     const tt_many m = {j->src, j->scaled ? j->scale : NULL, j->nsrc, b};
     row->many[j->kind](out, &m, n);
+  } else if (row->fold3[j->kind] == NULL) {
+    fold_pairs(j, out, first, n);
   } else if (j->nsrc == 2) {
     row->fold2s[j->kind](out, reduce_at(j, 0, b), reduce_at(j, 1, b), j->scale[0], j->scale[1], n);
   } else if (j->scaled) {
@@ -243,8 +279,8 @@ static inline bool is_source(const tt_job *j, const void *p)
 // source are in the cache anyway.
 static bool is_plain_stream(const tt_job *j)
 {
-  bool plain = j->stream && j->nsrc == 2 && !j->scaled && !j->divisor && (uintptr_t)j->dst[0] % j->row->size == 0 &&
-               !is_source(j, j->dst[0]);
+  bool plain = j->stream && j->nsrc == 2 && !j->scaled && !j->divisor && j->row->fold2nt[j->kind] != NULL &&
+               (uintptr_t)j->dst[0] % j->row->size == 0 && !is_source(j, j->dst[0]);
   if (j->ndst == 2) {
     return plain && !j->keep_first && !is_source(j, j->dst[1]) &&
            ((uintptr_t)j->dst[0] - (uintptr_t)j->dst[1]) % TT_CACHE_LINE == 0;
@@ -309,6 +345,7 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
   const tt_kernels *isa = kernels();
   const tt_kernel_row *row = &isa->rows[op->type];
   const bool scaled = has_scalar(op, nsrc, scale);
+  count <<= op->shift;
   const bool divide = (flags & TT_REDUCE_FINAL) && op->divisor > 1 && row->divide;
   const bool stream = (flags & TT_REDUCE_STREAM) && count * row->size >= STREAM_MIN;
   if (TT_LIKELY(nsrc == 2 && ndst == 1 && !scaled && !divide && !stream)) {

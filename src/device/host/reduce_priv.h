@@ -45,19 +45,19 @@ enum { TT_RED_CHUNK = 256 }; // bytes
 typedef struct tt_kernel_row {
   size_t size; // bytes of an element
   tt_fold2_fn *fold2[TT_RED_KINDS];
-  tt_fold2nt_fn *fold2nt[TT_RED_KINDS];
-  tt_many_fn *many[TT_RED_KINDS];     // narrow types; NULL for the others
-  tt_fold2s_fn *fold2s[TT_RED_KINDS]; // from here on: NULL for narrow types
-  tt_fold3_fn *fold3[TT_RED_KINDS];
+  tt_fold2nt_fn *fold2nt[TT_RED_KINDS]; // NULL from here on, but for `divide`, in the rows of logical operations
+  tt_many_fn *many[TT_RED_KINDS];       // narrow types; NULL for the others
+  tt_fold3_fn *fold3[TT_RED_KINDS];     // from here on: NULL for narrow types
   tt_fold4_fn *fold4[TT_RED_KINDS];
+  tt_fold2s_fn *fold2s[TT_RED_KINDS]; // from here on: NULL for bitwise operations, which scale nothing
   tt_acc_src_fn *open, *step[TT_RED_KINDS];
   tt_acc_close_fn *close;
-  tt_divide_fn *divide; // NULL for floating types
+  tt_divide_fn *divide; // NULL for floating types; of logical operations: makes 0 or 1 of the elements
 } tt_kernel_row;
 
 typedef struct tt_kernels {
   const char *name;
-  tt_kernel_row rows[TT_RED_TYPES];                         // index: ncclDataType_t
+  tt_kernel_row rows[TT_RED_ROWS];                          // index: tt_redop.type
   void (*stream)(void *dst, const void *src, size_t bytes); // copy with non-temporal stores, not fenced
   void (*fence)(void);                                      // orders those stores before later ones
 } tt_kernels;

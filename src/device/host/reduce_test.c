@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/opcode.h"
 #include "device/host/reduce_convert.h"
 #include "device/host/reduce_priv.h"
 
@@ -274,6 +275,7 @@ static void fill(void *p, int type, size_t n)
 
 typedef struct call {
   tt_redop op;
+  int type; // ncclDataType_t
   int nsrc, ndst;
   int inplace; // index of the source that is destination 0 too, or -1
   size_t count;
@@ -284,7 +286,7 @@ typedef struct call {
 
 static void check_bytes(const call *c, const char *isa, int d, const char *p)
 {
-  size_t bytes = c->count * sizes[c->op.type];
+  size_t bytes = c->count * sizes[c->type];
   int bad = memcmp(p, expected, bytes) != 0;
   for (int i = 1; i <= GUARD; i++) {
     bad |= (uint8_t)p[-i] != 0xa5 || (uint8_t)p[bytes + (size_t)i - 1] != 0xa5;
@@ -293,17 +295,17 @@ static void check_bytes(const call *c, const char *isa, int d, const char *p)
     return;
   }
   size_t i = 0;
-  while (i < c->count && get(p, c->op.type, i) == get(expected, c->op.type, i)) {
+  while (i < c->count && get(p, c->type, i) == get(expected, c->type, i)) {
     i++;
   }
   print_error("%s: type %d kind %d nsrc %d dst %d/%d in-place %d count %zu skew %u scaled %d divisor %u flags %u\n",
-              isa, c->op.type, c->op.kind, c->nsrc, d, c->ndst, c->inplace, c->count, c->skew, c->scale != NULL,
+              isa, c->type, c->op.kind, c->nsrc, d, c->ndst, c->inplace, c->count, c->skew, c->scale != NULL,
               c->op.divisor, c->flags);
   if (i == c->count) {
     fail_msg("bytes beside the destination changed");
   }
-  fail_msg("element %zu is %llx not %llx", i, (unsigned long long)get(p, c->op.type, i),
-           (unsigned long long)get(expected, c->op.type, i));
+  fail_msg("element %zu is %llx not %llx", i, (unsigned long long)get(p, c->type, i),
+           (unsigned long long)get(expected, c->type, i));
 }
 
 static void run_call(const call *c, const char *isa)
@@ -311,7 +313,7 @@ static void run_call(const call *c, const char *isa)
   static char out[3][SLOT];
   const void *src[MAX_SRC];
   void *dst[3];
-  size_t bytes = c->count * sizes[c->op.type];
+  size_t bytes = c->count * sizes[c->type];
   for (int d = 0; d < c->ndst; d++) {
     size_t skew = (c->skew * (unsigned)(d + 1)) % 64;
     dst[d] = out[d] + GUARD + skew;
@@ -348,6 +350,16 @@ static void run_counts(call c, const char *isa, size_t limit)
   }
 }
 
+// The call with every instruction set and many counts.
+static void run_isas(const call *c, size_t limit)
+{
+  for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+    if (tt_reduce_select(isas[i])) {
+      run_counts(*c, isas[i], limit);
+    }
+  }
+}
+
 static void run_case(const tt_redop *op, int nsrc, const uint64_t *const *scale)
 {
   const void *src[MAX_SRC];
@@ -359,12 +371,8 @@ static void run_case(const tt_redop *op, int nsrc, const uint64_t *const *scale)
     uint64_t v = expect(op, nsrc, src, scale, i);
     memcpy((char *)expected + i * sizes[op->type], &v, sizes[op->type]);
   }
-  call c = {.op = *op, .nsrc = nsrc, .scale = scale, .flags = op->divisor ? TT_REDUCE_FINAL : 0};
-  for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
-    if (tt_reduce_select(isas[i])) {
-      run_counts(c, isas[i], limit);
-    }
-  }
+  call c = {.op = *op, .type = op->type, .nsrc = nsrc, .scale = scale, .flags = op->divisor ? TT_REDUCE_FINAL : 0};
+  run_isas(&c, limit);
 }
 
 static void test_kind(int type, int kind, int nsrc)
@@ -404,6 +412,84 @@ static void test_all_types(void **state)
   (void)state;
   for (int type = 0; type < TT_RED_TYPES; type++) {
     test_type(type);
+  }
+}
+
+// ---- Bitwise and logical operations ----
+
+static const ncclRedOp_t bit_ops[] = {tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
+                                      tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
+
+static int is_true(int type, uint64_t code)
+{
+  return is_floating(type) ? to_double(type, code) != 0 : code != 0;
+}
+
+static uint64_t fold_bits(int op, int type, uint64_t a, uint64_t b)
+{
+  int x = is_true(type, a), y = is_true(type, b), r = op == 3 ? x && y : op == 4 ? x || y : x != y;
+  switch (op) {
+  case 0: return a & b;
+  case 1: return a | b;
+  case 2: return a ^ b;
+  default: return is_floating(type) ? from_double(type, r) : (uint64_t)r;
+  }
+}
+
+static void test_bit_op(int type, int op, int nsrc)
+{
+  size_t limit = nsrc <= 8 ? MAX_COUNT : 300;
+  for (size_t i = 0; i < limit; i++) {
+    uint64_t v = get(slot(0), type, i);
+    for (int k = 1; k < nsrc; k++) {
+      v = fold_bits(op, type, v, get(slot(k), type, i));
+    }
+    memcpy((char *)expected + i * sizes[type], &v, sizes[type]);
+  }
+  call c = {.type = type, .nsrc = nsrc};
+  tt_redop_builtin(&c.op, (ncclDataType_t)type, bit_ops[op], 3);
+  for (int i = 0; i < 3; i++) {
+    c.flags = i == 0 ? 0 : TT_REDUCE_FINAL | TT_REDUCE_STREAM | (i == 1 ? 0 : TT_REDUCE_KEEP_FIRST);
+    run_isas(&c, limit);
+  }
+}
+
+// Logical operations of one rank leave 0 or 1.
+static void test_alone(int type, int op)
+{
+  for (size_t i = 0; i < MAX_COUNT; i++) {
+    uint64_t x = get(slot(0), type, i), v = op < 3 ? x : fold_bits(4, type, x, x);
+    memcpy((char *)expected + i * sizes[type], &v, sizes[type]);
+  }
+  call c = {.type = type, .nsrc = 1, .flags = TT_REDUCE_FINAL};
+  tt_redop_builtin(&c.op, (ncclDataType_t)type, bit_ops[op], 1);
+  run_isas(&c, MAX_COUNT);
+}
+
+// Any bits, and zeros of both signs among them.
+static void fill_bits(void *p, int type, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    uint64_t sign = is_floating(type) && rnd_below(2) ? 1ULL << (8 * sizes[type] - 1) : 0;
+    uint64_t v = rnd_below(3) == 0 ? sign : rnd();
+    memcpy((char *)p + i * sizes[type], &v, sizes[type]);
+  }
+}
+
+static void test_bits(void **state)
+{
+  (void)state;
+  static const int nsrcs[] = {1, 2, 3, 4, 5, 6, 8, 17};
+  for (int type = 0; type < TT_RED_TYPES; type++) {
+    for (int k = 0; k < 17; k++) {
+      fill_bits(slot(k), type, k < 8 ? MAX_COUNT : 300);
+    }
+    for (int op = is_floating(type) ? 3 : 0; op < 6; op++) {
+      for (size_t i = 0; i < sizeof nsrcs / sizeof nsrcs[0]; i++) {
+        test_bit_op(type, op, nsrcs[i]);
+      }
+      test_alone(type, op);
+    }
   }
 }
 
@@ -644,7 +730,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_select),         cmocka_unit_test(test_builtin),   cmocka_unit_test(test_convert_codes),
       cmocka_unit_test(test_convert_random), cmocka_unit_test(test_codes),     cmocka_unit_test(test_copy),
-      cmocka_unit_test(test_stream),         cmocka_unit_test(test_all_types),
+      cmocka_unit_test(test_stream),         cmocka_unit_test(test_all_types), cmocka_unit_test(test_bits),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   for (int t = 0; t < TT_RED_TYPES; t++) {

@@ -52,8 +52,7 @@ static void call_describe_rma(char *text, uint64_t sig, uint64_t count, int with
 
 const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with)
 {
-  static const char *const ops[16] = {"sum", "prod", "max", "min", "avg", "user-defined", "none"};
-  const char *func = func_names[sig & 15], *op = ops[sig >> 8 & 15];
+  const char *func = func_names[sig & 15];
   if ((sig & 15) >= TT_SIG_PUT && (sig & 15) <= TT_SIG_WAIT) {
     call_describe_rma(text, sig, count, with);
   } else if (func == message) {
@@ -64,7 +63,7 @@ const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with)
     snprintf(text, TT_CALL_TEXT, "%s%s of %llu bytes", message, other, (unsigned long long)TT_SIG_COUNT(count));
   } else {
     snprintf(text, TT_CALL_TEXT, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32),
-             func == NULL ? "?" : func, tt_type_name((int)(sig >> 4 & 15)), op == NULL ? "?" : op,
+             func == NULL ? "?" : func, tt_type_name((int)(sig >> 4 & 15)), tt_opcode_name((int)(sig >> 8 & 15)),
              (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
   }
   return text;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/opcode.h"
 #include "base/result.h"
 #include "base/util.h"
 #include "nccl/net.h"
@@ -214,9 +215,12 @@ uint64_t tt_collnet_support(const tt_collnet *c)
   return c->support;
 }
 
-int tt_collnet_op(int op)
+int tt_collnet_op(int code)
 {
-  return op < TT_COLLNET_OPS ? op : ncclSum;
+  if (code > TT_OP_SCALED) {
+    return -1;
+  }
+  return code < TT_COLLNET_OPS ? code : ncclSum;
 }
 
 // ---- the group

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/opcode.h"
 #include "base/result.h"
 #include "base/test_log.h"
 #include "base/util.h"
@@ -278,7 +279,10 @@ static void test_support(void **state)
   unsetenv("TEST_COLL_ONLY");
   assert_int_equal(tt_collnet_op(ncclMin), ncclMin);
   assert_int_equal(tt_collnet_op(ncclAvg), ncclSum);
-  assert_int_equal(tt_collnet_op(ncclNumOps + 3), ncclSum);
+  assert_int_equal(tt_collnet_op(TT_OP_SCALED), ncclSum);
+  for (int code = TT_OP_NONE; code < TT_OPCODES; code++) {
+    assert_int_equal(tt_collnet_op(code), -1);
+  }
 }
 
 static void test_none(void **state)
