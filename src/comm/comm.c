@@ -258,8 +258,7 @@ void tt_comm_log_memory(const struct ncclComm *comm)
   size_t own = sizeof *comm +
                n * (sizeof *comm->peers + sizeof *comm->wiring.ranks + sizeof *comm->port.links +
                     2 * sizeof *comm->plans.flows) +
-               TT_OPERANDS(n) * sizeof *comm->port.operands +
-               (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
+               TT_OPERANDS(n) * sizeof *comm->port.operands + (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0);
   tt_info(TT_INIT,
           "rank %d: memory: at most %zu KiB for each direction of a connection on this machine, %zu KiB over the "
           "network; at most %zu KiB in all that "

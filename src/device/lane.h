@@ -73,9 +73,9 @@ typedef struct tt_lane {
   uint8_t fifo;     // tt_proto of its FIFO references
   uint8_t
       lends; // TT_STEP_…: steps with one of these flags leave what they send over the network where it is; 0: none do
-  uint8_t places; // the same for what they receive straight into the output
-  bool lent;      // something was; then the lane is done when all of it has gone
-  bool drains;    // everything else is
+  uint8_t places;   // the same for what they receive straight into the output
+  bool lent;        // something was; then the lane is done when all of it has gone
+  bool drains;      // everything else is
   uint8_t resolved; // where its next step lies in the port's scratch (device/host/step.h), unless that of another lane
                     // does; TT_LANE_UNRESOLVED: nowhere
   bool done;
@@ -95,7 +95,8 @@ typedef struct tt_lane {
 _Static_assert(ncclNumTypes <= 16, "the fingerprint has 4 bits for the type");
 _Static_assert(TT_OPCODES <= 16, "the fingerprint has 4 bits for the operation");
 
-// Fingerprint of a call. `op`: a tt_opcode. `seq`: the communicator's operation number (0 for send/recv, which pair by order).
+// Fingerprint of a call. `op`: a tt_opcode. `seq`: the communicator's operation number (0 for send/recv, which pair by
+// order).
 static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int root)
 {
   return (uint64_t)seq << 32 | (uint64_t)(root & 0xffff) << 16 | (uint64_t)(op & 0xf) << 8 |

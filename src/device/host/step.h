@@ -27,7 +27,8 @@ typedef struct tt_resolved {
 _Static_assert(TT_OPERAND_ROWS * sizeof(void *) >=
                    TT_POINTER_ROWS * sizeof(void *) + TT_STEP_REFS * sizeof(tt_program_ref),
                "the rows hold the operands and the references of any step");
-_Static_assert(TT_OPERANDS(-2) * sizeof(void *) >= (TT_RESOLVED + 1) * sizeof(tt_resolved), "and a step for each place");
+_Static_assert(TT_OPERANDS(-2) * sizeof(void *) >= (TT_RESOLVED + 1) * sizeof(tt_resolved),
+               "and a step for each place");
 
 // The place of that number.
 static inline tt_resolved *tt_port_resolved(const tt_port *port, unsigned number)
