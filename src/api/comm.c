@@ -175,9 +175,11 @@ TT_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
   }
   tt_turns_drain(&comm->splits.turns); // splits use their parent
   tt_job_join(comm);
-  if (atomic_load(&comm->state) != TT_COMM_READY || tt_comm_flush(comm) == ncclSuccess) {
+  bool ready = atomic_load(&comm->state) == TT_COMM_READY;
+  if (!ready || tt_comm_flush(comm) == ncclSuccess) {
+    ncclResult_t res = ready ? tt_call_unread(&comm->port) : ncclSuccess; // else ncclCommFinalize has looked
     tt_comm_free(comm);
-    return ncclSuccess;
+    return res;
   }
   if (tt_port_status(&comm->port) == ncclSuccess) {
     stop_for_abort(comm); // another thread's abort, which has not come to it yet

@@ -264,9 +264,10 @@ bool tt_call_needs_all(uint64_t sig);
 // Reports that a peer is in another call than this rank's: names both calls. Returns ncclInvalidUsage.
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count);
 
-// All of the rank's operations are over, and no more will come: has every message that a peer has sent been taken?
-// ncclInvalidUsage, said: no, so the calls do not match. What the network still holds back is not seen. The thread that
-// has waited for the operations.
+// All of the rank's operations are over, and no more will come: are there messages that nobody receives, from a peer or
+// for one that has left? ncclInvalidUsage, said: the calls do not match. Over a network asks the peers, and waits for
+// answers for 200 ms at most (tt_mover.census); a peer that does not answer in time is not seen. The thread that has
+// waited for the operations.
 ncclResult_t tt_call_unread(const tt_port *port);
 
 // Functions of a plan in a stream's queue.

@@ -273,6 +273,12 @@ typedef struct tt_link_env {
   const _Atomic uint32_t *wanted; // and the peer's
 } tt_link_env;
 
+// Messages between a rank that has nothing more to do and one peer, which nobody receives any more.
+typedef struct tt_unread {
+  int in;  // from the peer, not received by this rank
+  int out; // from this rank, not received by the peer, which has left in order
+} tt_unread;
+
 // What moves a port's messages over the network (src/proxy). The thread that runs the rank's plan drives it.
 typedef struct tt_mover {
   // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it,
@@ -288,6 +294,10 @@ typedef struct tt_mover {
   // waits), then looks itself. When the port is stopped, no thread reads or writes the buffers of its operations
   // afterwards. Any thread.
   void (*settle)(void *self);
+  // Asks the connected peers what they have sent and got, and waits for the answers, 200 ms at most. One thread.
+  void (*census)(void *self);
+  // What is lost with that peer, as far as it has said. When the port's plans are over. Any thread.
+  tt_unread (*unread)(void *self, int peer);
 } tt_mover;
 
 // A rank of the communicator, connected or not.

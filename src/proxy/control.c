@@ -63,6 +63,7 @@ static void talk_end(tt_proxy_service *s, tt_proxy_talk *k, bool lost)
     return;
   }
   *(k->outgoing ? &t->out : &t->in) = NULL;
+  tt_proxy_census_answered(s, t); // there will be no answer
   tt_proxy_ties_due(s, t);
   tt_proxy_setup_end(s, t, k->outgoing);
   if (k->outgoing) {

@@ -38,7 +38,7 @@ typedef enum {
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 9, TT_MSG_BODY = 880, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 10, TT_MSG_BODY = 880, TT_MSG_DEVICES = 64 };
 
 // In the place of a rank (tt_msg_head.behalf): the connections for one-sided operations between the two (puts.h).
 #define TT_MSG_PUTS UINT32_MAX
@@ -95,6 +95,8 @@ typedef struct tt_msg_state {
   uint32_t sent;  // messages given to the network for the receiver so far, modulo 2^32
   uint32_t puts;  // the same of one-sided operations
   uint32_t now;   // of `shown`
+  uint32_t came;  // messages of the receiver's that have come so far, modulo 2^32
+  uint32_t zero;
   struct {
     uint64_t sig, count; // 0: nothing is shown there
   } shown[1 + TT_SHOWN]; // of the rank's page
@@ -102,7 +104,7 @@ typedef struct tt_msg_state {
   tt_culprit culprit;    // the same
   tt_why why;            // the same; ends with 0
 } tt_msg_state;
-static_assert(sizeof(tt_msg_state) == 24 + 16 * (1 + TT_SHOWN) + sizeof(tt_wait) + sizeof(tt_why), "sent as it is");
+static_assert(sizeof(tt_msg_state) == 32 + 16 * (1 + TT_SHOWN) + sizeof(tt_wait) + sizeof(tt_why), "sent as it is");
 
 typedef struct tt_msg {
   tt_msg_head head;

@@ -134,6 +134,27 @@ void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
+void tt_proxy_census_ask(tt_proxy_service *s)
+{
+  int n = 0;
+  for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {
+    t->counting = (t->out != NULL || t->in != NULL) && t->last.state == 0;
+    if (t->counting) {
+      n++;
+      probe_one(s, t);
+    }
+  }
+  atomic_fetch_add_explicit(&s->unanswered, n - 1, memory_order_release);
+}
+
+void tt_proxy_census_answered(tt_proxy_service *s, tt_proxy_ties *t)
+{
+  if (t->counting) {
+    t->counting = false;
+    atomic_fetch_sub_explicit(&s->unanswered, 1, memory_order_release);
+  }
+}
+
 static bool is_waited_for(const tt_proxy_ties *t, uint64_t now)
 {
   bool known = t->last.state != 0 || t->last.lost_ns != 0 ||

@@ -605,9 +605,21 @@ static void mover_settle(void *self)
   tt_proxy_settle(self);
 }
 
+static void mover_census(void *self)
+{
+  tt_proxy_census(self);
+}
+
+static tt_unread mover_unread(void *self, int peer)
+{
+  return tt_proxy_unread(self, peer);
+}
+
 const tt_mover tt_proxy_mover = {.progress = mover_progress,
                                  .idle = mover_idle,
                                  .kick = mover_kick,
                                  .state_changed = mover_state_changed,
                                  .probe = mover_probe,
-                                 .settle = mover_settle};
+                                 .settle = mover_settle,
+                                 .census = mover_census,
+                                 .unread = mover_unread};

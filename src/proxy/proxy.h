@@ -168,6 +168,13 @@ void tt_proxy_state_changed(tt_proxy *p);
 // to be tried again.
 void tt_proxy_probe(tt_proxy *p, int peer);
 
+// Asks all connected peers how many messages they have sent to this rank and got from it; waits for the answers, but
+// 200 ms at most, and not when the port is stopped or aborted. One thread at a time.
+void tt_proxy_census(tt_proxy *p);
+// What is lost of this rank's messages with the peer, as far as the peer has said (tt_unread). When all operations of
+// this rank are over. Any thread.
+tt_unread tt_proxy_unread(tt_proxy *p, int peer);
+
 // One operation as it stands. Counts are messages, each at most the one before, as in the seed.
 //   Send:    posted (slots that the executor may have filled), transmitted (the network has them), done (sent, and the
 //            slot returned).

@@ -161,6 +161,10 @@ struct tt_proxy_peer {
   tt_rank_page page; // the copy that link->page points to: state, sig, count. Written by the service thread
   int rank;
   tt_proxy_conn send, recv;
+  // What the peer has said last: messages that it has sent to this rank, and, in the upper half, got from it. The
+  // service thread writes, any reads.
+  _Atomic uint64_t told;
+  _Atomic bool gone;          // that was its last word: it has left in order
   struct tt_proxy_ties *ties; // the service's part
 };
 

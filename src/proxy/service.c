@@ -15,6 +15,7 @@
 
 #define RING_NAP_NS (50 * TT_NS_PER_MS)    // between two looks at a ring that a call uses
 #define CLOSE_WAIT_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
+#define CENSUS_WAIT_NS (200 * TT_NS_PER_MS) // a leaving rank waits no longer for what its peers have sent
 // Between two looks of a leaving rank at its answer, and of the service at the rank's parting.
 #define LEAVE_NAP_NS 20000ull
 
@@ -209,6 +210,9 @@ static bool take_wants(tt_proxy_service *s)
   if (wants & TT_WANT(TT_MSG_STATE)) {
     tt_proxy_tell_all(s);
     all_due(s);
+  }
+  if (wants & TT_WANT(TT_MSG_PROBE)) {
+    tt_proxy_census_ask(s);
   }
   if (wants & TT_WANT(TT_MSG_CLOSE)) {
     let_go(s);
@@ -453,6 +457,18 @@ bool tt_proxy_service_leave(tt_proxy *p)
     atomic_store(&s->parted, true); // the last this thread does with it
   }
   return alone;
+}
+
+void tt_proxy_census(tt_proxy *p)
+{
+  tt_proxy_service *s = p->service;
+  uint64_t end_ns = tt_now_ns() + CENSUS_WAIT_NS;
+  atomic_store(&s->unanswered, 1);
+  set_want(s, TT_MSG_PROBE);
+  while (atomic_load(&s->unanswered) > 0 && tt_now_ns() < end_ns && tt_port_status(p->port) == ncclSuccess &&
+         !__atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED)) {
+    tt_sleep_ns(LEAVE_NAP_NS);
+  }
 }
 
 void tt_proxy_service_stop(tt_proxy *p)

@@ -52,6 +52,7 @@ struct tt_proxy_ties {
   tt_span timer;            // when to look at it, in tt_proxy_service.timers
 
   tt_proxy_talk *out, *in;
+  bool counting;      // a census waits for its state
   bool own;           // a link was taken on: connect
   uint64_t linked_ns; // when that was, or when the peer was dialled for another reason
 
@@ -135,10 +136,11 @@ struct tt_proxy_service {
   _Atomic int
       *leaver; // where tt_proxy_service_leave waits for its answer: 1 the service stays, -1 there are no clients
   _Atomic bool parted; // the leaver has that answer, and does nothing more here: it writes, the service ends after that
-  _Atomic uint32_t wants;        // bits of tt_msg_type: STATE, CLOSE, STOP. Any thread sets
+  _Atomic uint32_t wants;        // bits of tt_msg_type: STATE, PROBE, CLOSE, STOP. Any thread sets
   _Atomic(tt_proxy_ties *) news; // any thread adds, the service takes all
   _Atomic uint64_t probe_ns;     // from when on the next question may be asked. Any thread
   _Atomic uint64_t pending_ns;   // from when on tt_proxy_probe_pending looks again. Any thread
+  _Atomic int unanswered;        // states that a census waits for, and 1 until the service has asked for them
   tt_proxy_limits limits;
   tt_proxy_ties *ties;
   tt_span *askers; // those of them that listen for a peer, or have accepted it, by the rank that has asked for that
@@ -227,6 +229,11 @@ void tt_proxy_question_step(tt_proxy_service *s, const tt_proxy_ties *t, uint64_
 const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, uint64_t now);
 // Stops the port: `rank` does not answer, and `t` (tt_proxy_waiting_peer) is waited for.
 void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank);
+
+// The own rank takes a census: asks all peers with a control connection that have not left.
+void tt_proxy_census_ask(tt_proxy_service *s);
+// The peer has said its state, or cannot any more.
+void tt_proxy_census_answered(tt_proxy_service *s, tt_proxy_ties *t);
 
 // ---- states.c
 

@@ -41,6 +41,7 @@ void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
   }
   m.culprit = __atomic_load_n(&page->culprit, __ATOMIC_RELAXED);
   m.sent = peer == NULL ? 0 : atomic_load_explicit(&peer->send.counted, memory_order_acquire);
+  m.came = peer == NULL ? 0 : atomic_load_explicit(&peer->recv.counted, memory_order_acquire);
   m.puts = tt_puts_sent(p, k->rank);
   m.now = atomic_load_explicit(&page->now, memory_order_acquire);
   for (int i = 0; i <= TT_SHOWN; i++) {
@@ -101,8 +102,19 @@ static void take_culprit(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
   }
 }
 
+// How many messages it has sent and got, for the census; the last word is the last count.
+static void take_counts(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
+{
+  atomic_store_explicit(&t->peer->told, (uint64_t)m->came << 32 | m->sent, memory_order_release);
+  if (m->state == TT_RANK_GONE) {
+    atomic_store_explicit(&t->peer->gone, true, memory_order_release);
+  }
+  tt_proxy_census_answered(s, t);
+}
+
 void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
 {
+  take_counts(s, t, m);
   for (int i = 0; i <= TT_SHOWN; i++) {
     uint64_t sig = m->shown[i].sig;
     if (sig != 0 && tt_shown_at((uint32_t)(sig >> 32)) == (uint32_t)i) {

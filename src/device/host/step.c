@@ -205,34 +205,6 @@ ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer
       tt_call_describe(theirs, c.sig[1], c.count[1], port->rank));
 }
 
-static ncclResult_t step_unread(const tt_port *port, int peer, const tt_slot *s)
-{
-  tt_call own = {.sig = 0};
-  uint32_t number = (uint32_t)(s->sig >> 32);
-  if (number == 0) {
-    return tt_fail(ncclInvalidUsage,
-                   "ranks are in different calls, by number: rank %d has sent %llu bytes to rank %d, which has not "
-                   "received them; every ncclSend needs an ncclRecv",
-                   peer, (unsigned long long)TT_SIG_COUNT(s->count), port->rank);
-  }
-  bool begun = tt_page_shown(port->page, number, &own.sig, &own.sig_count);
-  bool same = begun && own.sig == s->sig && tt_sig_count_same(own.sig_count, s->count);
-  return same || !begun ? ncclSuccess : tt_call_mismatch(port, &own, peer, s->sig, s->count);
-}
-
-ncclResult_t tt_call_unread(const tt_port *port)
-{
-  ncclResult_t res = ncclSuccess;
-  for (int i = 0; i < port->nranks && res == ncclSuccess; i++) {
-    const tt_link *link = port->links == NULL ? NULL : __atomic_load_n(&port->links[i], __ATOMIC_ACQUIRE);
-    for (int k = 0; link != NULL && link->behind == NULL && k < TT_NFIFOS && res == ncclSuccess; k++) {
-      const tt_fifo *f = &link->recv[k];
-      res = f->slots != NULL && tt_fifo_arrived(f) ? step_unread(port, i, tt_fifo_slot(f)) : ncclSuccess;
-    }
-  }
-  return res;
-}
-
 // Where a reference to this rank's own memory or to a message points.
 static inline char *operand_at(const tt_port *port, const tt_lane *l, const tt_program_ref *r)
 {
