@@ -134,7 +134,7 @@ void tt_proxy_question(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
-void tt_proxy_census_ask(tt_proxy_service *s)
+void tt_proxy_census_start(tt_proxy_service *s)
 {
   int n = 0;
   for (tt_proxy_ties *t = s->ties; t != NULL; t = t->next) {

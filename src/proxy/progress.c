@@ -406,10 +406,10 @@ tt_unread tt_proxy_unread(tt_proxy *p, int rank)
     return (tt_unread){0};
   }
   bool gone = atomic_load_explicit(&peer->gone, memory_order_acquire);
-  uint64_t told = atomic_load_explicit(&peer->told, memory_order_acquire);
+  uint64_t theirs = atomic_load_explicit(&peer->counts, memory_order_acquire);
   tt_proxy_run_hold(p); // the holder counts a message after it has moved it
-  int32_t in = (int32_t)((uint32_t)told - atomic_load_explicit(&peer->recv.counted, memory_order_relaxed));
-  int32_t out = (int32_t)(atomic_load_explicit(&peer->send.counted, memory_order_relaxed) - (uint32_t)(told >> 32));
+  int32_t in = (int32_t)((uint32_t)theirs - atomic_load_explicit(&peer->recv.counted, memory_order_relaxed));
+  int32_t out = (int32_t)(atomic_load_explicit(&peer->send.counted, memory_order_relaxed) - (uint32_t)(theirs >> 32));
   tt_proxy_run_release(p);
   return (tt_unread){.in = TT_MAX(in, 0), .out = gone ? TT_MAX(out, 0) : 0};
 }

@@ -135,7 +135,7 @@ struct tt_proxy_conn {
   bool split;  // it does not: payloads from TT_LEND_MIN on are messages of their own, at both ends
   bool owes;   // split: the last message's header is given to the network, its payload is not yet
   bool unsure; // receive, split: the last message may be one in two; nothing more is posted before its header is here
-  bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
+  bool jammed; // receive, split: the peer is in another call; what else it sends cannot be counts apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
   uint32_t depth;    // messages that may be under way
@@ -163,7 +163,7 @@ struct tt_proxy_peer {
   tt_proxy_conn send, recv;
   // What the peer has said last: messages that it has sent to this rank, and, in the upper half, got from it. The
   // service thread writes, any reads.
-  _Atomic uint64_t told;
+  _Atomic uint64_t counts;
   _Atomic bool gone;          // that was its last word: it has left in order
   struct tt_proxy_ties *ties; // the service's part
 };

@@ -212,7 +212,7 @@ static bool take_wants(tt_proxy_service *s)
     all_due(s);
   }
   if (wants & TT_WANT(TT_MSG_PROBE)) {
-    tt_proxy_census_ask(s);
+    tt_proxy_census_start(s);
   }
   if (wants & TT_WANT(TT_MSG_CLOSE)) {
     let_go(s);

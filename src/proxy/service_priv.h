@@ -231,7 +231,7 @@ const tt_proxy_ties *tt_proxy_waiting_peer(const tt_proxy_service *s, int rank, 
 void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank);
 
 // The own rank takes a census: asks all peers with a control connection that have not left.
-void tt_proxy_census_ask(tt_proxy_service *s);
+void tt_proxy_census_start(tt_proxy_service *s);
 // The peer has said its state, or cannot any more.
 void tt_proxy_census_answered(tt_proxy_service *s, tt_proxy_ties *t);
 

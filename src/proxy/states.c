@@ -105,7 +105,7 @@ static void take_culprit(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
 // How many messages it has sent and got, for the census; the last word is the last count.
 static void take_counts(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_state *m)
 {
-  atomic_store_explicit(&t->peer->told, (uint64_t)m->came << 32 | m->sent, memory_order_release);
+  atomic_store_explicit(&t->peer->counts, (uint64_t)m->came << 32 | m->sent, memory_order_release);
   if (m->state == TT_RANK_GONE) {
     atomic_store_explicit(&t->peer->gone, true, memory_order_release);
   }
