@@ -135,7 +135,7 @@ struct tt_proxy_conn {
   bool split;  // it does not: payloads from TT_LEND_MIN on are messages of their own, at both ends
   bool owes;   // split: the last message's header is given to the network, its payload is not yet
   bool unsure; // receive, split: the last message may be one in two; nothing more is posted before its header is here
-  bool jammed; // receive, split: the peer is in another call; what else it sends cannot be counts apart
+  bool jammed; // receive, split: the peer is in another call; what else it sends cannot be told apart
   bool active; // in the proxy's list: first != NULL
   tt_proxy_conn *next_active;
   uint32_t depth;    // messages that may be under way
