@@ -14,7 +14,6 @@
 
 // NCCL's times, in seconds.
 #define ALIVE_SECONDS 1.0
-#define FOLLOW_SECONDS 1.5 // after a keep-alive that the predecessor's brought about: all of a ring wake together
 #define WARN_SECONDS 5.0
 #define DEAD_SECONDS 60.0
 #define RETRY_SECONDS 1.0
@@ -276,11 +275,11 @@ static void dial_successor(ras_server *s, ring_peer *p, uint64_t now)
   }
 }
 
-static void say_alive(ras_server *s, uint64_t now, double next)
+static void say_alive(ras_server *s, uint64_t now)
 {
   const ras_about about = {.cookie = tt_proc_self().cookie};
   ras_ring *r = s->ring;
-  r->alive_ns = now + ras_seconds(s, next);
+  r->alive_ns = now + ras_seconds(s, ALIVE_SECONDS);
   int e = r->conn.fd >= 0 ? tt_note_send(&r->conn, RAS_NOTE_ALIVE, &about, sizeof about) : 0;
   const ring_peer *p = e == -ENOBUFS ? ring_find(r, r->after) : NULL;
   if (p != NULL) { // another error shows when the connection is read
@@ -327,9 +326,6 @@ static void take_alive(ras_server *s, ring_link *l, uint64_t now)
   r->heard_ns = l->cookie == r->before ? now : r->heard_ns;
   if (p != NULL) {
     set_alive(s, p);
-  }
-  if (r->alive_ns < now + ras_seconds(s, FOLLOW_SECONDS - ALIVE_SECONDS)) {
-    say_alive(s, now, FOLLOW_SECONDS);
   }
 }
 
@@ -465,7 +461,7 @@ void ras_ring_step(ras_server *s)
   follow_successor(s, now);
   watch_predecessor(s, now);
   if (r->after != 0 && now >= r->alive_ns) {
-    say_alive(s, now, ALIVE_SECONDS);
+    say_alive(s, now);
   }
 }
 
@@ -476,8 +472,10 @@ void ras_ring_poll(ras_server *s)
   if (r == NULL) {
     return;
   }
+  // The predecessor's connection is read at each wake-up, one a second at least: keep-alives need no other. News comes
+  // from the successor, too, at once.
   for (const ring_link *l = r->links; l != NULL; l = l->next) {
-    ras_poll_add(&s->polls, l->conn.fd, POLLIN);
+    ras_poll_add(&s->polls, l->ring ? -1 : l->conn.fd, POLLIN);
   }
   ras_poll_add(&s->polls, r->conn.fd, POLLIN);
   size_t n = r->dial != NULL ? tt_dial_poll(r->dial, fds, &s->polls.wake_ns) : 0;
