@@ -379,6 +379,9 @@ static bool take_item(const char *list, int i, char *out, size_t size)
 
 bool tt_plugin_next_wish(tt_plugin_wishes *w)
 {
+  if (w->next == 0 && w->kind != TT_PLUGIN_NET && w->list != NULL && !take_item(w->list, 0, w->item, sizeof w->item)) {
+    w->list = NULL;
+  }
   bool more = w->list != NULL ? take_item(w->list, w->next, w->item, sizeof w->item) : w->next == 0;
   w->wish = w->list != NULL ? w->item : NULL;
   if (more && w->next == w->most) {

@@ -112,7 +112,8 @@ typedef struct tt_plugin_wishes {
 } tt_plugin_wishes;
 
 // Goes to the next item: a part between commas, without the spaces around it, unless it is empty. A list that is not
-// set has one item, NULL. False: there is none. If the list has too many, says so.
+// set has one item, NULL. So has one without items, as an empty text counts as not set; of networks that is a value: no
+// plugin. False: there is none. If the list has too many, says so.
 bool tt_plugin_next_wish(tt_plugin_wishes *w);
 
 // Is it "none", in any case?

@@ -168,19 +168,24 @@ static void lists_are_split(void **state)
 {
   (void)state;
   static const struct {
+    tt_plugin_kind kind;
     const char *list;
     int most;
     const char *items; // with a bar behind each
     bool too_many;
-  } cases[] = {{" one, ,two words ,,three", 4, "one|two words|three|", false},
-               {" one, ,two words ,,three", 3, "one|two words|three|", false},
-               {"one,two,three", 2, "one|two|", true},
-               {"", 4, "", false},
-               {" , ", 4, "", false},
-               {NULL, 4, "(not set)|", false}};
+  } cases[] = {{TT_PLUGIN_NET, " one, ,two words ,,three", 4, "one|two words|three|", false},
+               {TT_PLUGIN_NET, " one, ,two words ,,three", 3, "one|two words|three|", false},
+               {TT_PLUGIN_NET, "one,two,three", 2, "one|two|", true},
+               {TT_PLUGIN_NET, "", 4, "", false}, // as NCCL has it: no plugin
+               {TT_PLUGIN_NET, " , ", 4, "", false},
+               {TT_PLUGIN_NET, NULL, 4, "(not set)|", false},
+               {TT_PLUGIN_PROFILER, " ,one\t, ", 4, "one|", false},
+               {TT_PLUGIN_PROFILER, "", 4, "(not set)|", false},
+               {TT_PLUGIN_PROFILER, " ,\t, ", 4, "(not set)|", false},
+               {TT_PLUGIN_PROFILER, NULL, 4, "(not set)|", false}};
   for (size_t i = 0; i < TT_COUNT(cases); i++) {
     char items[64] = "";
-    tt_plugin_wishes w = {.kind = TT_PLUGIN_NET, .list = cases[i].list, .most = cases[i].most};
+    tt_plugin_wishes w = {.kind = cases[i].kind, .list = cases[i].list, .most = cases[i].most};
     (void)said();
     while (tt_plugin_next_wish(&w)) {
       snprintf(items + strlen(items), sizeof items - strlen(items), "%s|", w.wish != NULL ? w.wish : "(not set)");
