@@ -572,6 +572,96 @@ static void launches_of_a_graph(void **state)
   record(1, 6);
 }
 
+// Each rank puts into the next one's window, and waits; then twice in a group, and by the launch of a graph.
+static void one_sided(int rank, int n, ncclComm_t comm)
+{
+  cudaStream_t stream;
+  void *memory;
+  ncclWindow_t window;
+  tuttiGraph_t graph;
+  tuttiGraphExec_t exec;
+  int next = (rank + 1) % n, before = (rank + n - 1) % n;
+  ncclWaitSignalDesc_t wait[2] = {{.opCnt = 1, .peer = before}, {.opCnt = 1, .peer = before}};
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
+  OK(ncclMemAlloc(&memory, 8192));
+  OK(ncclCommWindowRegister(comm, memory, 8192, &window, NCCL_WIN_COLL_SYMMETRIC));
+  OK(ncclPutSignal(memory, 100, ncclInt, next, window, 4096, 0, 0, 0, comm, stream));
+  OK(ncclWaitSignal(1, wait, comm, stream));
+  OK(ncclGroupStart());
+  OK(ncclSignal(next, 0, 0, 0, comm, stream));
+  OK(ncclSignal(next, 0, 0, 0, comm, stream));
+  OK(ncclWaitSignal(2, wait, comm, stream));
+  OK(ncclGroupEnd());
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiStreamBeginCapture(stream, tuttiCaptureThreadLocal));
+  OK(ncclSignal(next, 0, 0, 0, comm, stream));
+  OK(ncclWaitSignal(1, wait, comm, stream));
+  OK(tuttiStreamEndCapture(stream, &graph));
+  OK(tuttiGraphInstantiate(&exec, graph));
+  OK(tuttiGraphDestroy(graph));
+  OK(tuttiGraphLaunch(exec, stream));
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiGraphExecDestroy(exec));
+  OK(ncclCommWindowDeregister(comm, window));
+  OK(ncclMemFree(memory));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static const char put_v7[] =
+    "start GroupApi#1 parent=- rank=0 depth=1 graph=0\n"
+    "state GroupApi#1 GroupStartApiStop\n"
+    "start P2pApi#1 parent=GroupApi#1 rank=0 func=PutSignal count=100 type=ncclInt32 stream=set graph=0 tag=0\n"
+    "stop P2pApi#1\n"
+    "state GroupApi#1 GroupEndApiStart\n"
+    "start Group#1 parent=- rank=0\n"
+    "start P2p#1 parent=P2pApi#1 rank=0 func=PutSignal buff=set count=100 type=ncclInt32 peer=1 channels=1 "
+    "group=Group#1 tag=0\n"
+    "stop P2p#1\n"
+    "stop Group#1\n"
+    "start KernelLaunch#1 parent=GroupApi#1 rank=0 stream=set\n"
+    "stop KernelLaunch#1\n"
+    "stop GroupApi#1\n";
+
+static const char signals_v7[] =
+    "start Group#3 parent=- rank=0\n"
+    "start P2p#3 parent=P2pApi#3 rank=0 func=Signal buff=- count=0 type=ncclInt8 peer=1 channels=1 group=Group#3 "
+    "tag=0\n"
+    "start P2p#4 parent=P2pApi#4 rank=0 func=Signal buff=- count=0 type=ncclInt8 peer=1 channels=1 group=Group#3 "
+    "tag=0\n"
+    "start P2p#5 parent=P2pApi#5 rank=0 func=WaitSignal buff=- count=0 type=ncclInt8 peer=1 channels=1 group=Group#3 "
+    "tag=0\n"
+    "start P2p#6 parent=P2pApi#5 rank=0 func=WaitSignal buff=- count=0 type=ncclInt8 peer=1 channels=1 group=Group#3 "
+    "tag=0\n"
+    "stop P2p#3\n"
+    "stop P2p#4\n"
+    "stop P2p#5\n"
+    "stop P2p#6\n"
+    "stop Group#3\n"
+    "start KernelLaunch#3 parent=GroupApi#3 rank=0 stream=set\n"
+    "stop KernelLaunch#3\n"
+    "stop GroupApi#3\n";
+
+static void one_sided_operations(void **state)
+{
+  static const char *const net[] = {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", NULL};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    run_all(&(job){.n = 2, .versions = "167", .work = one_sided, .env = i == 0 ? NULL : net});
+    const char *text = record(0, 7), *calls = pick(text, "GroupApi P2pApi Group P2p KernelLaunch");
+    assert_sound(text);
+    assert_ptr_equal(strstr(calls, put_v7), calls);
+    assert_non_null(strstr(calls, signals_v7));
+    assert_int_equal(count_lines(text, "start KernelCh#"), 8);
+    assert_int_equal(count_lines(text, "state KernelCh#"), 8);
+    assert_int_equal(count_lines(text, "start P2pApi#"), 9); // two are captured, and launched once
+    assert_int_equal(count_lines(text, "start P2p#"), 8);
+    assert_non_null(strstr(text, "parent=P2p#8 rank=0 channel="));
+    assert_sound(record(0, 6));
+    assert_sound(record(0, 1));
+    assert_sound(record(1, 7));
+  }
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
@@ -589,6 +679,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_bit_of_the_mask_brings_the_parents),
       cmocka_unit_test(a_profiler_without_a_context_is_not_finalized),
       cmocka_unit_test(launches_of_a_graph),
+      cmocka_unit_test(one_sided_operations),
       cmocka_unit_test(libraries_come_and_go),
       cmocka_unit_test(communicators_that_fail_leave_the_libraries_to_others),
       cmocka_unit_test(what_is_no_profiler_is_done_without),

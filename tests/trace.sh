@@ -125,6 +125,26 @@ for name in glob.glob(sys.argv[1] + '/*.json'):
 END
 )"
 
+mkdir "$tmp/puts"
+env NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp/puts" timeout 120 "$build/examples/one_sided" >"$tmp/puts.log" 2>&1
+report "one-sided: the job" "$([ $? = 0 ] || tail -5 "$tmp/puts.log")"
+report "one-sided: puts and waits are operations, and nothing points at them" "$(python3 - "$tmp/puts" <<'END' 2>&1
+import glob, json, sys
+for name in glob.glob(sys.argv[1] + '/*.json') or sys.exit('no files'):
+    events = json.load(open(name))['traceEvents']
+    ops = [e for e in events if e.get('cat') == 'op']
+    puts, waits = [[e for e in ops if e['name'] == n] for n in ('PutSignal', 'WaitSignal')]
+    if not puts or not waits or any(e['args']['bytes'] == 0 for e in puts) or any(e['dur'] <= 0 for e in waits):
+        sys.exit(f'{name}: {[(e["name"], e["dur"], e["args"]) for e in ops][:8]}')
+    if any(e.get('cat') == 'arrow' for e in events):
+        sys.exit(f'{name}: arrows')
+END
+)"
+if [ -x "$tool" ]; then
+  "$tool" summary "$tmp"/puts/*.json >"$tmp/summary" 2>&1
+  report "one-sided: tutti-trace summary" "$(grep -q '^PutSignal ' "$tmp/summary" || cat "$tmp/summary")"
+fi
+
 job unwritable TUTTI_TRACE_DIR="$tmp/none/such" -- -P 2 -b 8 -e 64 -n 5
 report "no such folder: the job" "$([ $? = 0 ] || tail -5 "$tmp/unwritable.log")"
 report "no such folder: said" "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/unwritable.log" | grep -qx 2 || tail -5 "$tmp/unwritable.log")"

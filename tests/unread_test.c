@@ -1,5 +1,5 @@
-// unread_test.c: messages that are sent and never received: ncclCommFinalize and ncclCommDestroy name them, on whichever
-// rank leaves last, and say nothing of messages that are only late.
+// unread_test.c: messages that are sent and never received: ncclCommFinalize and ncclCommDestroy name them, on
+// whichever rank leaves last, and say nothing of messages that are only late.
 #include "harness.h"
 
 enum { BYTES = 4000, RANKS = 3, TOKEN = 1 }; // word of the board

@@ -234,7 +234,7 @@ static void write_op(tt_context *c, const tt_op *op)
   p = tt_put_name(p, op->number);
   p = tt_put(p, "}}");
   tt_file_line_end(&c->file, p, true);
-  if (op->kind == KIND_P2P) {
+  if (op->kind == KIND_P2P && (op->send || tt_trace_is_recv(op->func))) { // a one-sided operation has no other end
     arrow a = {'p', op->send, op->send ? c->rank : op->peer, op->send ? op->peer : c->rank, 0, op->seq};
     write_arrow(c, &a, tid, op->send ? op->start : op->stop);
   }

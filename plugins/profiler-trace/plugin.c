@@ -121,7 +121,8 @@ static uint64_t count_p2p(const tt_context *c, const ncclProfilerEventDescr_v7_t
   if (c->p2ps == NULL || d->p2p.peer < 0 || d->p2p.peer >= c->nranks) {
     return 0;
   }
-  size_t row = (size_t)is_send(d->p2p.func) * (size_t)c->nranks + (size_t)d->p2p.peer;
+  size_t kind = is_send(d->p2p.func) ? 1 : tt_trace_is_recv(d->p2p.func) ? 0 : 2;
+  size_t row = kind * (size_t)c->nranks + (size_t)d->p2p.peer;
   return atomic_fetch_add_explicit(&c->p2ps[row], 1, memory_order_relaxed);
 }
 
@@ -316,7 +317,7 @@ static bool make_counters(tt_context *c)
     return true; // no arrows
   }
   c->messages = calloc((size_t)c->nranks * 2 * TT_TRACE_CHANNELS, sizeof *c->messages);
-  c->p2ps = calloc((size_t)c->nranks * 2, sizeof *c->p2ps);
+  c->p2ps = calloc((size_t)c->nranks * 3, sizeof *c->p2ps);
   return c->messages != NULL && c->p2ps != NULL;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/trust.h"
 #include "nccl/profiler_net.h"
@@ -134,7 +135,7 @@ typedef struct tt_context {
   pid_t pid;
   tt_ring ring;
   _Atomic uint32_t *messages; // per direction, peer and channel; NULL: not counted
-  _Atomic uint32_t *p2ps;     // per direction and peer
+  _Atomic uint32_t *p2ps;     // per kind (Recv, Send, one-sided) and peer
   uint64_t began, skew;       // CLOCK_MONOTONIC; CLOCK_REALTIME minus that
   tt_file file;
   tt_stats *stats;
@@ -168,6 +169,12 @@ void tt_thread_remove(tt_context *c);
 void tt_context_free(tt_context *c);
 // In a forked child: nobody is in the middle of anything.
 void tt_plugin_forked(void);
+
+// A receive? Else a send, or one-sided: numbers of these match no other rank's. NULL is allowed. Pure.
+static inline bool tt_trace_is_recv(const char *func)
+{
+  return func != NULL && strcmp(func, "Recv") == 0;
+}
 
 static inline uint64_t tt_trace_number(const tt_context *c, uint64_t number)
 {

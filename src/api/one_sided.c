@@ -77,6 +77,8 @@ static ncclResult_t check_put(tt_rma_call *c, size_t count, ncclDataType_t type,
 {
   const struct ncclComm *comm = c->comm;
   size_t size = tt_type_size((int)type);
+  c->count = count;
+  c->type = type;
   if (size == 0 || __builtin_mul_overflow(count, size, &c->bytes)) {
     return tt_fail(ncclInvalidArgument, "%s on rank %d: datatype is %d, count is %zu: no such size", c->what,
                    comm->rank, (int)type, count);
@@ -123,7 +125,7 @@ static ncclResult_t enter_call(const tt_rma_call *c)
 }
 
 // Launches the call if its checks went well, and leaves.
-static ncclResult_t end_call(const tt_rma_call *c, ncclResult_t checked)
+static ncclResult_t end_call(tt_rma_call *c, ncclResult_t checked)
 {
   ncclResult_t res = checked == ncclSuccess ? tt_rma_add(c) : checked;
   if (res != ncclSuccess) {
@@ -163,7 +165,7 @@ TT_TWIN(ncclSignal);
 TT_EXPORT ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-  const tt_rma_call c = {.what = "ncclSignal", .comm = comm, .stream = stream, .peer = peer, .sig = sigIdx, .ctx = ctx};
+  tt_rma_call c = {.what = "ncclSignal", .comm = comm, .stream = stream, .peer = peer, .sig = sigIdx, .ctx = ctx};
   TT_TRY(enter_call(&c));
   return end_call(&c, check_signal(&c, flags));
 }
@@ -172,8 +174,7 @@ TT_TWIN(ncclWaitSignal);
 TT_EXPORT ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm,
                                       cudaStream_t stream)
 {
-  const tt_rma_call c = {
-      .what = "ncclWaitSignal", .comm = comm, .stream = stream, .nwaits = nDesc, .waits = signalDescs};
+  tt_rma_call c = {.what = "ncclWaitSignal", .comm = comm, .stream = stream, .nwaits = nDesc, .waits = signalDescs};
   TT_TRY(enter_call(&c));
   ncclResult_t res = check_waits(&c);
   return end_call(&c, res == ncclSuccess ? check_begun(&c) : res);

@@ -189,6 +189,13 @@ ncclResult_t tt_group_record(struct ncclComm *comm, cudaEvent_t event, cudaStrea
   return ncclSuccess;
 }
 
+tt_group_events *tt_group_profile(int *depth)
+{
+  group *g = my_group();
+  *depth = g->depth;
+  return &g->events;
+}
+
 void tt_group_add_rma(struct tt_rma_call *call)
 {
   group *g = my_group();
@@ -614,9 +621,9 @@ static void group_cancel(void)
     next = j->next;
     drop_job(j, false);
   }
-  end_events(g, g->ntasks);
   drop_launched(g);
   end_rma(g, false);
+  end_events(g, g->ntasks);
   g->jobs = NULL;
   g->ntasks = 0;
   g->error = ncclSuccess;
@@ -670,11 +677,11 @@ ncclResult_t tt_group_end(void)
   if (n > 0 && r == ncclSuccess && (res == ncclSuccess || res == ncclInProgress)) {
     r = launch_tasks(g->tasks, n);
   }
-  end_events(g, n);
   if (TT_UNLIKELY(g->rma != NULL)) {
     ncclResult_t last = end_rma(g, r == ncclSuccess && (res == ncclSuccess || res == ncclInProgress));
     r = r == ncclSuccess ? last : r;
   }
+  end_events(g, n);
   return r != ncclSuccess ? r : res;
 }
 

@@ -15,6 +15,9 @@ ncclResult_t tt_task_add(tt_task *task);
 // communicator), ncclSystemError, those of tt_device_ops.record_event.
 ncclResult_t tt_group_record(struct ncclComm *comm, cudaEvent_t event, cudaStream_t stream);
 
+// What profilers are told of the calling thread's open group; *depth: groups that are open (profile.h).
+struct tt_group_events *tt_group_profile(int *depth);
+
 // Adds a one-sided operation (one_sided.h), which is the heap's, to the open group.
 void tt_group_add_rma(struct tt_rma_call *call);
 

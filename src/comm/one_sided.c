@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "comm/flight.h"
 #include "comm/group.h"
+#include "comm/profile.h"
 #include "device/rma_link.h"
 #include "os/shm.h"
 
@@ -208,6 +209,7 @@ void tt_rma_close_window(struct ncclComm *comm, const tt_window *w)
 static void batch_recycle(tt_rma_batch *b)
 {
   struct ncclComm *comm = b->owner;
+  tt_profile_batch_over(b);
   if (atomic_load_explicit(&comm->launcher, memory_order_relaxed) == (uintptr_t)__builtin_thread_pointer() &&
       b->n == 1 && comm->rma->spare == NULL) {
     comm->rma->spare = b;
@@ -239,11 +241,6 @@ static tt_rma_batch *batch_new(struct ncclComm *comm, size_t n)
   }
   comm->rma->spare = NULL;
   return b;
-}
-
-static int call_ops(const tt_rma_call *c)
-{
-  return c->nwaits == 0 ? 1 : c->nwaits;
 }
 
 static void fill_put(tt_rma *r, tt_rma_op *op, const tt_rma_call *c)
@@ -292,7 +289,7 @@ static uint64_t record_calls(struct ncclComm *comm, const tt_rma_call *calls, cu
   tt_flight *flight = &comm->port.flight;
   uint64_t now = tt_ticks(), count, first = atomic_load_explicit(&flight->n, memory_order_relaxed);
   for (const tt_rma_call *c = calls; c != NULL; c = c->next) {
-    for (int i = 0; i < call_ops(c); i++) {
+    for (int i = 0; i < tt_rma_call_ops(c); i++) {
       uint64_t kind = kind_of(c, i, &count);
       tt_flight_queue(flight, kind, count, stream, comm->counts.sequence, now);
     }
@@ -310,7 +307,14 @@ static void submit_batch(tt_rma_batch *b, int n, const tt_rma_call *calls, cudaS
     b->moves |= comm->rma->peers[b->ops[i].peer].networked;
   }
   comm->plans.batches++;
+  if (TT_LIKELY(!tt_profile_wanted(comm))) {
+    comm->port.row->submit_rma(b, s);
+    return;
+  }
+  tt_rma_launch_events l;
+  tt_profile_batch_start(&l, b, calls);
   comm->port.row->submit_rma(b, s);
+  tt_profile_batch_stop(&l);
 }
 
 static ncclResult_t lacks_memory(const tt_rma_call *c, int n)
@@ -323,8 +327,8 @@ static bool runs_in_call(struct ncclComm *comm, tt_rma_op *op, const tt_rma_call
 {
   const tt_shortcut_ops *shortcut = comm->port.shortcut;
   uint64_t count;
-  if (shortcut == NULL || !shortcut->is_free(stream, comm->device) || tt_port_status(&comm->port) != ncclSuccess ||
-      !shortcut->run_rma(comm->rma, op)) {
+  if (shortcut == NULL || call->events != NULL || !shortcut->is_free(stream, comm->device) ||
+      tt_port_status(&comm->port) != ncclSuccess || !shortcut->run_rma(comm->rma, op)) {
     return false;
   }
   uint64_t kind = kind_of(call, 0, &count);
@@ -349,7 +353,7 @@ static ncclResult_t launch_alone(struct ncclComm *comm, const tt_rma_call *c, cu
 }
 
 // Launches calls of one communicator and stream.
-static ncclResult_t launch_batch(struct ncclComm *comm, const tt_rma_call *calls, cudaStream_t stream)
+static ncclResult_t launch_batch(struct ncclComm *comm, tt_rma_call *calls, cudaStream_t stream)
 {
   tt_stream *s;
   int n = 0, filled = 0;
@@ -358,7 +362,7 @@ static ncclResult_t launch_batch(struct ncclComm *comm, const tt_rma_call *calls
     return launch_alone(comm, calls, stream, s);
   }
   for (const tt_rma_call *c = calls; c != NULL; c = c->next) {
-    n += call_ops(c);
+    n += tt_rma_call_ops(c);
   }
   tt_rma_batch *b = batch_new(comm, (size_t)n);
   if (b == NULL) {
@@ -366,7 +370,7 @@ static ncclResult_t launch_batch(struct ncclComm *comm, const tt_rma_call *calls
   }
   for (const tt_rma_call *c = calls; c != NULL; c = c->next) {
     (c->nwaits == 0 ? fill_put : fill_waits)(comm->rma, &b->ops[filled], c);
-    filled += call_ops(c);
+    filled += tt_rma_call_ops(c);
   }
   submit_batch(b, n, calls, stream, s);
   return ncclSuccess;
@@ -391,12 +395,31 @@ static ncclResult_t check_recorded(const tt_recorded *r)
                        n->calls->what);
 }
 
+// Profilers see the captured calls once more at each launch.
+static ncclResult_t launch_profiled(struct ncclComm *comm, tt_rma_call *calls, cudaStream_t stream)
+{
+  tt_group_events group = {.captured = true};
+  for (tt_rma_call *c = calls; c != NULL; c = c->next) {
+    c->stream = stream;
+    tt_profile_rma_start(&group, c, 0);
+    tt_profile_rma_stop(c);
+  }
+  tt_profile_group_ends(&group);
+  ncclResult_t res = launch_batch(comm, calls, stream);
+  for (tt_rma_call *c = calls; c != NULL; c = c->next) {
+    tt_profile_rma_drop(c->events);
+    c->events = NULL;
+  }
+  tt_profile_group_stop(&group);
+  return res;
+}
+
 static ncclResult_t issue_recorded(tt_recorded *r, cudaStream_t stream)
 {
   recorded_calls *n = (recorded_calls *)r;
   TT_TRY(check_recorded(r));
   TT_TRY(tt_comm_begin(n->comm, "launch of a graph", true));
-  ncclResult_t res = launch_batch(n->comm, n->calls, stream);
+  ncclResult_t res = (tt_profile_wanted(n->comm) ? launch_profiled : launch_batch)(n->comm, n->calls, stream);
   tt_comm_leave(n->comm);
   return res;
 }
@@ -432,6 +455,9 @@ static tt_recorded *make_recorded(struct ncclComm *comm, const tt_rma_call *call
   for (const tt_rma_call *c = calls; c != NULL && whole; c = c->next) {
     *end = copy_call(c);
     whole = *end != NULL;
+    if (whole) {
+      (*end)->events = NULL; // each launch has its own
+    }
     end = whole ? &(*end)->next : end;
   }
   if (!whole) {
@@ -447,7 +473,7 @@ static tt_recorded *make_recorded(struct ncclComm *comm, const tt_rma_call *call
 }
 
 // Launches the calls, or records them where their stream is captured.
-static ncclResult_t launch_calls(struct ncclComm *comm, const tt_rma_call *calls)
+static ncclResult_t launch_calls(struct ncclComm *comm, tt_rma_call *calls)
 {
   bool captured = false;
   if (TT_LIKELY(!tt_capturing())) {
@@ -460,7 +486,7 @@ static ncclResult_t launch_calls(struct ncclComm *comm, const tt_rma_call *calls
 
 // ---- Groups
 
-ncclResult_t tt_rma_add(const tt_rma_call *call)
+static ncclResult_t rma_add(tt_rma_call *call)
 {
   if (!tt_group_open()) {
     return launch_calls(call->comm, call);
@@ -471,6 +497,30 @@ ncclResult_t tt_rma_add(const tt_rma_call *call)
   }
   tt_group_add_rma(c);
   return ncclSuccess;
+}
+
+// The communicator has profilers. A single operation is a group to them. A group's copy of the call has its events.
+static ncclResult_t rma_add_profiled(tt_rma_call *c)
+{
+  int depth;
+  tt_group_events *g = tt_group_profile(&depth);
+  tt_profile_rma_start(g, c, depth);
+  ncclResult_t res = depth > 0 ? rma_add(c) : ncclSuccess;
+  tt_profile_rma_stop(c);
+  if (depth == 0) {
+    tt_profile_group_ends(g);
+    res = rma_add(c);
+    tt_profile_group_stop(g);
+  }
+  if (depth == 0 || res != ncclSuccess) {
+    tt_profile_rma_drop(c->events);
+  }
+  return res;
+}
+
+ncclResult_t tt_rma_add(tt_rma_call *call)
+{
+  return (TT_UNLIKELY(tt_profile_wanted(call->comm)) ? rma_add_profiled : rma_add)(call);
 }
 
 // Takes those calls out of the list that have the first one's communicator and stream.
@@ -514,6 +564,7 @@ void tt_rma_drop(tt_rma_call *calls)
 {
   for (tt_rma_call *next; calls != NULL; calls = next) {
     next = calls->next;
+    tt_profile_rma_drop(calls->events);
     tt_free(calls);
   }
 }

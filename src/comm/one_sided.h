@@ -13,10 +13,19 @@ typedef struct tt_rma_call {
   const void *from; // a put's; with `bytes` 0 it is a signal alone
   size_t bytes;
   uint64_t window, offset; // number of the peer's window
+  size_t count;            // as the user has called it: of a put,
+  ncclDataType_t type;     // and its elements
   int peer, sig, ctx;
   int nwaits; // 0: a put or signal
   const ncclWaitSignalDesc_t *waits;
+  struct tt_rma_call_events *events; // for profilers (profile.h); NULL: none
 } tt_rma_call;
+
+// How many operations the call is.
+static inline int tt_rma_call_ops(const tt_rma_call *c)
+{
+  return c->nwaits == 0 ? 1 : c->nwaits;
+}
 
 // Can one-sided operations reach every rank? Each that shares memory with this one lets it write its buffers; the
 // others are reached over the network. *why: what is missing, in words.
@@ -37,7 +46,7 @@ ncclResult_t tt_rma_open_window(struct ncclComm *comm, tt_window *w);
 void tt_rma_close_window(struct ncclComm *comm, const tt_window *w);
 
 // Launches the call, or adds a copy to the open group. The communicator has been entered.
-ncclResult_t tt_rma_add(const tt_rma_call *call);
+ncclResult_t tt_rma_add(tt_rma_call *call);
 // Launches a group's calls, each communicator's and stream's as one batch, and frees them. The first error counts.
 ncclResult_t tt_rma_launch(tt_rma_call *calls);
 // Frees a group's calls.

@@ -44,24 +44,20 @@ static void events_free(tt_task_events *e)
 
 // ---- calls
 
-// Is the call captured in a graph, or made by the launch of one?
-static bool is_captured(const tt_group_events *g, const tt_task *t)
+bool tt_profile_group_start(tt_group_events *g, struct ncclComm *comm, cudaStream_t stream, int depth)
 {
   bool captured = false;
   if (tt_capturing() && !g->captured) {
-    t->comm->port.row->captured(t->stream, t->comm->device, &captured);
+    comm->port.row->captured(stream, comm->device, &captured);
   }
-  return g->captured || captured;
-}
-
-static void start_group(tt_group_events *g, tt_profilers *p, int depth, bool captured)
-{
+  captured |= g->captured;
   tt_prof_descr d = {.type = ncclProfileGroupApi, .groupApi = {.graphCaptured = captured, .groupDepth = depth + 1}};
   if (g->profilers == NULL) {
-    g->profilers = tt_profilers_hold(p);
-    tt_profilers_start(p, &d, NULL, NULL, &g->api);
-    tt_profilers_state(p, &g->api, ncclProfilerGroupStartApiStop, NULL);
+    g->profilers = tt_profilers_hold(comm->profiling.profilers);
+    tt_profilers_start(g->profilers, &d, NULL, NULL, &g->api);
+    tt_profilers_state(g->profilers, &g->api, ncclProfilerGroupStartApiStop, NULL);
   }
+  return captured;
 }
 
 static void start_call(const tt_task *t, tt_task_events *e, bool captured)
@@ -89,8 +85,7 @@ static void start_call(const tt_task *t, tt_task_events *e, bool captured)
 void tt_profile_call_start(tt_group_events *g, tt_task *t, int depth)
 {
   tt_profilers *p = t->comm->profiling.profilers;
-  bool captured = is_captured(g, t);
-  start_group(g, p, depth, captured);
+  bool captured = tt_profile_group_start(g, t->comm, t->stream, depth);
   tt_task_events *e = tt_profilers_take(p, sizeof *e);
   if (e == NULL) {
     tt_info(TT_PROFILE, "rank %d: no memory to tell profilers of %s", t->comm->rank, tt_func_name(t->func));

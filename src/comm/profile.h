@@ -76,5 +76,36 @@ void tt_profile_push_stop(tt_launch_events *l);
 // In place of these two: the plan will not run.
 void tt_profile_plan_drop(tt_launch_events *l);
 
+// ---- one-sided operations (profile_rma.c)
+
+struct tt_rma_call;
+struct tt_rma_batch;
+// What is known of one call; its calls' owner frees it.
+typedef struct tt_rma_call_events tt_rma_call_events;
+
+// As tt_profile_call_start: sets c->events, which stays NULL when there is no memory.
+void tt_profile_rma_start(tt_group_events *g, struct tt_rma_call *c, int depth);
+// The call returns.
+void tt_profile_rma_stop(const struct tt_rma_call *c);
+// The call goes. NULL is allowed.
+void tt_profile_rma_drop(tt_rma_call_events *e);
+
+// A launch of a batch.
+typedef struct tt_rma_launch_events {
+  tt_profilers *profilers; // held
+  tt_prof_event group, launch;
+} tt_rma_launch_events;
+
+// The operations of these calls are in the batch, which is pushed to their stream after this; the batch tells of itself
+// from then on. The launching thread.
+void tt_profile_batch_start(tt_rma_launch_events *l, struct tt_rma_batch *b, const struct tt_rma_call *calls);
+// It has been pushed, and may be over.
+void tt_profile_batch_stop(tt_rma_launch_events *l);
+// The batch is over. The thread that has completed it.
+void tt_profile_batch_over(struct tt_rma_batch *b);
+
+// Starts the group's event with the first operation. Is this one captured in a graph, or made by the launch of one?
+bool tt_profile_group_start(tt_group_events *g, struct ncclComm *comm, cudaStream_t stream, int depth);
+
 // The event that messages of this call belong to. NULL: none.
 const tt_prof_event *tt_profile_event(const tt_call *c);

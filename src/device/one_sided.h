@@ -113,9 +113,12 @@ typedef struct tt_rma_batch {
   tt_work work; // first member
   tt_rma *rma;
   void (*recycle)(struct tt_rma_batch *b); // takes the batch back when it is over
-  tt_stall stall;                          // the runner's
-  uint64_t left;                           // operations and bytes that are left
-  uint64_t record;                         // where the flight recorder has the first operation (tt_flight_queue)
+  // Tells that the batch begins (op -1), or that this operation is over. NULL: nobody wants to know.
+  void (*watch)(struct tt_rma_batch *b, int op);
+  void *watcher;
+  tt_stall stall;  // the runner's
+  uint64_t left;   // operations and bytes that are left
+  uint64_t record; // where the flight recorder has the first operation (tt_flight_queue)
   void *owner;
   bool moves; // some peer is networked: the runner drives the port's mover
   bool begun; // has been run before

@@ -13,8 +13,8 @@
 #include "proxy/puts.h"
 #include "proxy/relay.h"
 
-#define RING_NAP_NS (50 * TT_NS_PER_MS)    // between two looks at a ring that a call uses
-#define CLOSE_WAIT_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
+#define RING_NAP_NS (50 * TT_NS_PER_MS)     // between two looks at a ring that a call uses
+#define CLOSE_WAIT_NS (100 * TT_NS_PER_MS)  // destroy waits no longer for a peer to take them
 #define CENSUS_WAIT_NS (200 * TT_NS_PER_MS) // a leaving rank waits no longer for what its peers have sent
 // Between two looks of a leaving rank at its answer, and of the service at the rank's parting.
 #define LEAVE_NAP_NS 20000ull

@@ -282,6 +282,13 @@ bool tt_rma_run(tt_rma *rma, tt_rma_op *op)
 
 // ---- Batches
 
+static void rma_tell(tt_rma_batch *b, int op)
+{
+  if (TT_UNLIKELY(b->watch != NULL)) {
+    b->watch(b, op);
+  }
+}
+
 // Runs operation i. When it is over, the flight recorder has its end.
 static ncclResult_t batch_op(tt_rma_batch *b, int i, size_t *budget)
 {
@@ -289,6 +296,7 @@ static ncclResult_t batch_op(tt_rma_batch *b, int i, size_t *budget)
   TT_TRY(op_run(b->rma, op, budget));
   if (op->over) {
     tt_flight_end(&b->rma->port->flight, b->record + (uint64_t)i * sizeof(tt_flight_op), 1);
+    rma_tell(b, i);
   }
   return ncclSuccess;
 }
@@ -332,6 +340,7 @@ static tt_run batch_run(tt_work *work, size_t *budget, ncclResult_t *result)
   if (!b->begun) {
     b->begun = true;
     tt_flight_start(&port->flight, b->record, b->n);
+    rma_tell(b, -1);
   }
   for (;;) {
     size_t before = *budget;

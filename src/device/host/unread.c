@@ -1,9 +1,9 @@
 // unread.c: messages that nobody receives, seen by a rank whose operations are all over (tt_call_unread).
 //
-// The rank that leaves last sees them for sure. A peer's messages lie in this rank's FIFOs, or the peer says that it has
-// sent more than has come. This rank's own messages lie in FIFOs of a peer that has left, or that peer has got less.
-// Over the network messages have no numbers there: they are those of sends where the sender has begun no collective
-// that the receiver has not. A peer that is ahead in collectives learns by itself that this rank has left.
+// The rank that leaves last sees them for sure. A peer's messages lie in this rank's FIFOs, or the peer says that it
+// has sent more than has come. This rank's own messages lie in FIFOs of a peer that has left, or that peer has got
+// less. Over the network messages have no numbers there: they are those of sends where the sender has begun no
+// collective that the receiver has not. A peer that is ahead in collectives learns by itself that this rank has left.
 #include "base/result.h"
 #include "device/lane.h"
 

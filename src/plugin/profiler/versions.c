@@ -137,7 +137,7 @@ static uint8_t func_number(const char *func)
   static const number rows[] = {{"AllGather", ncclFuncAllGather}, {"AllReduce", ncclFuncAllReduce},
                                 {"Broadcast", ncclFuncBroadcast}, {"Recv", ncclFuncRecv},
                                 {"Reduce", ncclFuncReduce},       {"ReduceScatter", ncclFuncReduceScatter},
-                                {"SendRecv", ncclFuncSendRecv}};
+                                {"SendRecv", ncclFuncSendRecv},   {"WaitSignal", ncclFuncRecv}};
   return descr_number_of(rows, TT_COUNT(rows), func, ncclFuncSend);
 }
 
