@@ -127,6 +127,7 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
 {
   tt_stream *s;
   TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamQuery", &s));
+  tt_stream_unshare(s);
   return tt_host_poll(s, host_stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire)
                                               : ncclInProgress;
 }
@@ -237,6 +238,7 @@ TUTTI_API tuttiEventRecordWithFlags(tuttiEvent_t event, cudaStream_t stream, uns
   TT_TRY(tt_stream_look(stream, TT_STREAM_CALLERS, &s));
   if (!tt_stream_captures(s)) {
     atomic_store_explicit(&e->stream, s, memory_order_relaxed);
+    tt_stream_unshare(s);
     return tt_api_push_to("tuttiEventRecord", s, tt_event_record_work(e));
   }
   return (flags & TUTTI_EVENT_EXTERNAL) != 0 ? tt_capture_add(&s, 1, tt_node_of_event(e, true))

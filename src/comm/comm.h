@@ -110,6 +110,7 @@ typedef struct tt_comm_decisions {
 typedef struct tt_comm_attempts {
   uint32_t failed; // in a row
   uint32_t skip;   // so many more calls do not wait
+  uint64_t now;    // tt_shortcut_ops.free_at, of the last call that was to be run at once
 } tt_comm_attempts;
 
 // Plans of the communicator. The launching thread's, but for the two atomics.

@@ -14,14 +14,14 @@
 #define FAILED_MOST 6   // after so many failures in a row, 2 to the power of that many calls do not try
 
 // Is nothing of the communicator or the stream under way?
-static inline bool nothing_queued(const struct ncclComm *comm, cudaStream_t stream)
+static inline bool nothing_queued(struct ncclComm *comm, cudaStream_t stream)
 {
-  return comm->port.shortcut->is_free(stream, comm->device) &&
-         atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
+  comm->attempts.now = comm->port.shortcut->free_at(stream, comm->device);
+  return comm->attempts.now != 0 && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 
-// May the collective be run now, before everything that is queued later? Asked after is_free: between the two the
-// communicator may be stopped.
+// May the collective be run now, before everything that is queued later? Asked after nothing_queued: between the two
+// the communicator may be stopped.
 static inline bool may_run_inline(const tt_task *t)
 {
   // Profilers watch plans; an all-to-all in place is copied first; since the call was added to its group the
@@ -64,8 +64,8 @@ static inline bool may_yield(const struct ncclComm *comm, tt_func func)
 }
 
 // Runs what can be run of a task that has a program. Returns whether nothing is left. `message`: it is one; peers that
-// sleep are told by the caller, which has read the clock.
-static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool message, uint64_t now)
+// sleep are told by the caller.
+static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, unsigned looks, bool message)
 {
   struct ncclComm *comm = t->comm;
   tt_decision *d = t->decision;
@@ -86,14 +86,14 @@ static inline __attribute__((always_inline)) bool run_program_of(tt_task *t, uns
     __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
     tt_comm_count(&comm->counts.calls[t->func]);
   }
-  tt_flight_add(&comm->port.flight, t->kind, t->count, t->stream, comm->counts.sequence, message ? now : tt_ticks());
+  tt_flight_add(&comm->port.flight, t->kind, t->count, t->stream, comm->counts.sequence, comm->attempts.now);
   return true;
 }
 
 static bool run_again(void *arg)
 {
   tt_task *t = arg;
-  return run_program_of(t, looks_per_yield(t->comm), false, 0);
+  return run_program_of(t, looks_per_yield(t->comm), false);
 }
 
 bool tt_comm_run(tt_task *t, unsigned looks)
@@ -102,7 +102,7 @@ bool tt_comm_run(tt_task *t, unsigned looks)
   if (tt_task_program(t) == NULL || !(t->begun || (nothing_queued(comm, t->stream) && may_run_inline(t)))) {
     return false;
   }
-  return run_program_of(t, comm->machine.crowded ? 0 : looks, false, 0) ||
+  return run_program_of(t, comm->machine.crowded ? 0 : looks, false) ||
          (TT_UNLIKELY(comm->machine.crowded) && looks > 0 && may_yield(comm, t->func) &&
           run_yielding(comm, t->stream, run_again, t));
 }
@@ -169,7 +169,6 @@ enum { RINGS_MESSAGES = 8, RINGS_BYTES = 4096 };
 typedef struct pending_rings {
   const tt_program *programs[RINGS_MESSAGES]; // of messages in a row that are alike once
   int nprograms, messages;
-  uint64_t now; // when the messages were begun, by tt_ticks
 } pending_rings;
 
 static void ring_pending(struct ncclComm *comm, pending_rings *u)
@@ -185,7 +184,7 @@ static inline bool run_message(tt_task *t, unsigned looks, pending_rings *u)
 {
   const tt_program *q = t->decision->program;
   tt_program_state before = t->state;
-  bool over = run_program_of(t, looks, true, u->now), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
+  bool over = run_program_of(t, looks, true), moved = over || memcmp(&before, &t->state, sizeof before) != 0;
   if (moved && (u->nprograms == 0 || u->programs[u->nprograms - 1] != q)) {
     u->programs[u->nprograms++] = q;
   }
@@ -225,7 +224,6 @@ static bool run_messages(void *arg)
   messages *m = arg;
   pending_rings u;
   u.nprograms = u.messages = 0;
-  u.now = m->may ? tt_ticks() : 0;
   m->left = 0;
   if (m->directions & 1u << TT_FUNC_SEND) { // first, because peers wait for them
     m->left += run_direction(m->tasks, m->n, TT_FUNC_SEND, m->may, m->looks, &u);

@@ -447,7 +447,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
     p->stage_bytes = tt_task_bytes(t);
     c->in = p->scratch;
   }
-  launch_record(comm, p, t, tt_ticks());
+  launch_record(comm, p, t, tt_task_program(t) != NULL && comm->attempts.now != 0 ? comm->attempts.now : tt_ticks());
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
   }

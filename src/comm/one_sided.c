@@ -327,12 +327,12 @@ static bool runs_in_call(struct ncclComm *comm, tt_rma_op *op, const tt_rma_call
 {
   const tt_shortcut_ops *shortcut = comm->port.shortcut;
   uint64_t count;
-  if (shortcut == NULL || call->events != NULL || !shortcut->is_free(stream, comm->device) ||
-      tt_port_status(&comm->port) != ncclSuccess || !shortcut->run_rma(comm->rma, op)) {
+  uint64_t now = shortcut == NULL || call->events != NULL ? 0 : shortcut->free_at(stream, comm->device);
+  if (now == 0 || tt_port_status(&comm->port) != ncclSuccess || !shortcut->run_rma(comm->rma, op)) {
     return false;
   }
   uint64_t kind = kind_of(call, 0, &count);
-  tt_flight_add(&comm->port.flight, kind, count, stream, comm->counts.sequence, tt_ticks());
+  tt_flight_add(&comm->port.flight, kind, count, stream, comm->counts.sequence, now);
   return true;
 }
 

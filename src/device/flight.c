@@ -26,12 +26,12 @@ uint64_t tt_flight_queue(tt_flight *f, uint64_t kind, uint64_t count, const void
                          uint64_t now)
 {
   uint64_t n = atomic_load_explicit(&f->n, memory_order_relaxed);
-  tt_flight_op *o = tt_flight_at(f, n);
-  atomic_thread_fence(memory_order_release); // as in tt_flight_add
+  tt_flight_op *o = tt_flight_next(f);
+  atomic_store_explicit(&o->added, now, memory_order_relaxed);
   atomic_store_explicit(&o->started, TT_FLIGHT_NOT_YET, memory_order_relaxed);
   atomic_store_explicit(&o->ended, TT_FLIGHT_NOT_YET, memory_order_relaxed);
   atomic_store_explicit(&o->thread, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
-  tt_flight_add(f, kind, count, stream, sequence, now);
+  tt_flight_put(f, o, kind, count, stream, sequence);
   return n;
 }
 
@@ -49,11 +49,13 @@ void tt_flight_start(const tt_flight *f, uint64_t first, int n)
   }
 }
 
-void tt_flight_end(const tt_flight *f, uint64_t first, int n)
+void tt_flight_end(const tt_flight *f, uint64_t first, int n, bool at_once)
 {
-  const uint64_t now = tt_ticks(), end = first + (uint64_t)n * sizeof(tt_flight_op);
+  const uint64_t now = at_once ? 0 : tt_ticks(), end = first + (uint64_t)n * sizeof(tt_flight_op);
   for (uint64_t i = first; i != end && flight_has(f, i); i += sizeof(tt_flight_op)) {
-    atomic_store_explicit(&tt_flight_at(f, i)->ended, now, memory_order_relaxed);
+    tt_flight_op *o = tt_flight_at(f, i);
+    uint64_t started = atomic_load_explicit(&o->started, memory_order_relaxed);
+    atomic_store_explicit(&o->ended, at_once ? started : now, memory_order_relaxed);
   }
 }
 
@@ -69,7 +71,7 @@ static tt_flight_entry flight_entry(const tt_flight *f, uint64_t number)
                        .started = atomic_load_explicit(&o->started, memory_order_relaxed),
                        .ended = atomic_load_explicit(&o->ended, memory_order_relaxed),
                        .thread = atomic_load_explicit(&o->thread, memory_order_relaxed)};
-  if (e.ended < e.added) { // of an earlier operation: this one was over at once
+  if (e.ended == 0) { // it was over at once
     e.started = e.ended = e.added;
     e.thread = 0;
   }

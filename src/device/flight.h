@@ -2,7 +2,7 @@
 //
 // The launching thread adds operations, the thread that runs their plan adds when they started and ended. Any thread
 // may copy the ring meanwhile (tt_flight_copy). An operation that was over when its call returned has one time: its
-// end. Times are ticks (os/clock.h).
+// end. Times are ticks (os/clock.h); small calls that follow each other closely share one (tt_shortcut_ops.free_at).
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,15 +14,15 @@
 
 #define TT_FLIGHT_NOT_YET UINT64_MAX // of `started` and `ended`
 
-// One operation. In the ring `ended` is before `added` when the operation was over at `added`: then `started` and
-// `ended` are older, of another operation.
+// One operation. In the ring `ended` is 0 when the operation was over at `added`: then `started` and `thread` are of
+// another, older operation.
 typedef struct tt_flight_op {
   _Alignas(TT_CACHE_LINE) _Atomic uint64_t kind; // tt_task_kind: function, type, operator, root or peer
   _Atomic uint64_t count;                        // elements; of a one-sided wait: signals
   _Atomic uint64_t stream;                       // handle
   _Atomic uint64_t sequence;                     // of the communicator's collectives so far
   _Atomic uint64_t added, started, ended;
-  _Atomic uint64_t thread; // that queued it, as pthread_self() says it; as for `started`
+  _Atomic uint64_t thread; // that queued it, as pthread_self() says it
 } tt_flight_op;
 _Static_assert(sizeof(tt_flight_op) == TT_CACHE_LINE, "one line");
 
@@ -44,20 +44,34 @@ static inline tt_flight_op *tt_flight_at(const tt_flight *f, uint64_t n)
   return (tt_flight_op *)(void *)(f->ops + (n & f->mask));
 }
 
-// Adds an operation that is over. `now`: tt_ticks(), read once for the messages of a group, because that takes longer
-// than all the rest. The launching thread.
-static inline void tt_flight_add(tt_flight *f, uint64_t kind, uint64_t count, const void *stream, uint32_t sequence,
-                                 uint64_t now)
+// The place of the next operation, for the two functions that add one, which set its times.
+static inline tt_flight_op *tt_flight_next(const tt_flight *f)
+{
+  tt_flight_op *o = tt_flight_at(f, atomic_load_explicit(&f->n, memory_order_relaxed));
+  atomic_thread_fence(memory_order_release); // a copy that sees what follows sees `n`
+  return o;
+}
+
+// The operation stands there. For the same two.
+static inline void tt_flight_put(tt_flight *f, tt_flight_op *o, uint64_t kind, uint64_t count, const void *stream,
+                                 uint32_t sequence)
 {
   uint64_t n = atomic_load_explicit(&f->n, memory_order_relaxed);
-  tt_flight_op *o = tt_flight_at(f, n);
-  atomic_thread_fence(memory_order_release); // a copy that sees what follows sees `n`
   atomic_store_explicit(&o->kind, kind, memory_order_relaxed);
   atomic_store_explicit(&o->count, count, memory_order_relaxed);
   atomic_store_explicit(&o->stream, (uintptr_t)stream, memory_order_relaxed);
   atomic_store_explicit(&o->sequence, sequence, memory_order_relaxed);
-  atomic_store_explicit(&o->added, now, memory_order_relaxed);
   atomic_store_explicit(&f->n, n + sizeof *o, memory_order_release);
+}
+
+// Adds an operation that is over. `now`: in ticks; one for the messages of a group. The launching thread.
+static inline void tt_flight_add(tt_flight *f, uint64_t kind, uint64_t count, const void *stream, uint32_t sequence,
+                                 uint64_t now)
+{
+  tt_flight_op *o = tt_flight_next(f);
+  atomic_store_explicit(&o->added, now, memory_order_relaxed);
+  atomic_store_explicit(&o->ended, 0, memory_order_relaxed);
+  tt_flight_put(f, o, kind, count, stream, sequence);
 }
 
 // Adds an operation that a plan will run: it has not started. Returns where it is, for the two below: the next one is
@@ -65,9 +79,10 @@ static inline void tt_flight_add(tt_flight *f, uint64_t kind, uint64_t count, co
 uint64_t tt_flight_queue(tt_flight *f, uint64_t kind, uint64_t count, const void *stream, uint32_t sequence,
                          uint64_t now);
 
-// The `n` operations from `first` on start, or end, now. The thread that runs their plan.
+// The `n` operations from `first` on start, or end, now; `at_once`: they end when they started. The thread that runs
+// their plan.
 void tt_flight_start(const tt_flight *f, uint64_t first, int n);
-void tt_flight_end(const tt_flight *f, uint64_t first, int n);
+void tt_flight_end(const tt_flight *f, uint64_t first, int n, bool at_once);
 
 // A copy of an operation.
 typedef struct tt_flight_entry {

@@ -20,7 +20,7 @@ static void states(void **state)
   uint64_t first = tt_flight_queue(&f, 2, 20, &f, 2, tt_ticks());
   assert_int_equal(tt_flight_queue(&f, 3, 30, &f, 2, tt_ticks()), first + sizeof(tt_flight_op));
   tt_flight_start(&f, first, 2);
-  tt_flight_end(&f, first, 1);
+  tt_flight_end(&f, first, 1, false);
   assert_int_equal(tt_flight_copy(&f, &all), 3);
   for (uint64_t i = 0; i < 3; i++) {
     assert_int_equal(all[i].number, i);
@@ -44,7 +44,7 @@ static void old_ones_go(void **state)
   for (uint64_t i = 1; i < 11; i++) {
     tt_flight_queue(&f, i, 0, NULL, 0, tt_ticks());
   }
-  tt_flight_end(&f, stuck, 1); // is not there any more, and another one stands in its place
+  tt_flight_end(&f, stuck, 1, false); // is not there any more, and another one stands in its place
   assert_int_equal(tt_flight_copy(&f, &all), 3);
   for (uint64_t i = 0; i < 3; i++) {
     assert_int_equal(all[i].kind, 8 + i);
@@ -64,6 +64,27 @@ static void nothing_is_recorded(void **state)
   tt_flight_start(&f, tt_flight_queue(&f, 1, 1, NULL, 1, tt_ticks()), 1);
   assert_int_equal(tt_flight_copy(&f, &all), 0);
   assert_null(all);
+  tt_flight_close(&f);
+}
+
+// An operation in the place of one that ended later than the time that it shares.
+static void at_once_is_known(void **state)
+{
+  (void)state;
+  tt_flight f = {.n = 0};
+  tt_flight_entry *all;
+  tt_flight_open(&f, 1); // becomes 2
+  uint64_t first = tt_flight_queue(&f, 1, 1, NULL, 1, 5);
+  tt_flight_start(&f, first, 1);
+  tt_flight_end(&f, first, 1, true);
+  assert_int_equal(tt_flight_copy(&f, &all), 1);
+  assert_true(all[0].started > 5 && all[0].ended == all[0].started);
+  tt_free(all);
+  tt_flight_add(&f, 2, 2, NULL, 2, 7);
+  tt_flight_add(&f, 3, 3, NULL, 3, 7);
+  assert_int_equal(tt_flight_copy(&f, &all), 1);
+  assert_true(all[0].kind == 3 && all[0].started == 7 && all[0].ended == 7 && all[0].thread == 0);
+  tt_free(all);
   tt_flight_close(&f);
 }
 
@@ -112,8 +133,8 @@ static void ticks(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(states),           cmocka_unit_test(old_ones_go), cmocka_unit_test(nothing_is_recorded),
-      cmocka_unit_test(copies_are_whole), cmocka_unit_test(ticks),
+      cmocka_unit_test(states),           cmocka_unit_test(old_ones_go),      cmocka_unit_test(nothing_is_recorded),
+      cmocka_unit_test(at_once_is_known), cmocka_unit_test(copies_are_whole), cmocka_unit_test(ticks),
   };
   return cmocka_run_group_tests_name("flight", tests, NULL, NULL);
 }

@@ -39,6 +39,13 @@ static inline uint64_t tt_ticks(void)
   return tt_now_ns();
 #endif
 }
+// Ticks within which reading the clock is a good part of what a call costs, one to two microseconds; 0: reading it is
+// cheap.
+#if defined(__x86_64__)
+#define TT_TICKS_BURST 4096
+#else
+#define TT_TICKS_BURST 0
+#endif
 // A moment by both clocks. Any thread.
 typedef struct tt_moment {
   uint64_t ns, ticks;

@@ -295,7 +295,7 @@ static ncclResult_t batch_op(tt_rma_batch *b, int i, size_t *budget)
   tt_rma_op *op = &b->ops[i];
   TT_TRY(op_run(b->rma, op, budget));
   if (op->over) {
-    tt_flight_end(&b->rma->port->flight, b->record + (uint64_t)i * sizeof(tt_flight_op), 1);
+    tt_flight_end(&b->rma->port->flight, b->record + (uint64_t)i * sizeof(tt_flight_op), 1, false);
     rma_tell(b, i);
   }
   return ncclSuccess;

@@ -6,6 +6,7 @@
 #include "os/clock.h"
 
 #define CHECK_BYTES (64u << 10) // what a look at the peers may move
+#define AT_ONCE_BYTES 4096      // a plan that moves no more, and waits for nothing, takes no time that one would record
 
 // First run: reads device scalars and shows the peers what this rank is doing.
 static inline __attribute__((always_inline)) void begin(tt_plan *p)
@@ -151,10 +152,10 @@ static inline __attribute__((always_inline)) bool say_want(tt_plan *p)
   return true;
 }
 
-static tt_run plan_complete(tt_plan *p)
+static tt_run plan_complete(tt_plan *p, bool at_once)
 {
   tt_stall_end(p, true);
-  tt_flight_end(&p->port->flight, p->record, p->recorded);
+  tt_flight_end(&p->port->flight, p->record, p->recorded, at_once);
   // Plans complete in order, so this is the only writer.
   atomic_store_explicit(&p->port->done, p->ticket + 1, memory_order_release);
   return TT_RUN_DONE;
@@ -192,6 +193,7 @@ static inline __attribute__((always_inline)) tt_run plan_run_lanes(tt_plan *p, s
   if (atomic_load_explicit(&p->port->done, memory_order_acquire) != p->ticket) {
     return TT_RUN_BLOCKED; // an earlier plan of this communicator, on another stream
   }
+  const size_t at_first = p->started ? SIZE_MAX : *budget;
   if (!p->started) {
     begin(p);
   }
@@ -206,7 +208,7 @@ static inline __attribute__((always_inline)) tt_run plan_run_lanes(tt_plan *p, s
       if (p->port->mover != NULL) { // what it has sent may not be on its way yet, and nobody comes back for it
         p->port->mover->kick(p->port->mover_self, false);
       }
-      return plan_complete(p);
+      return plan_complete(p, at_first - *budget <= AT_ONCE_BYTES);
     }
     if (r == TT_RUN_FAILED) {
       return plan_give_up(p, result);

@@ -161,11 +161,12 @@ static ncclResult_t row_record_event(cudaEvent_t event, cudaStream_t stream, int
     return tt_fail(ncclSystemError, "launchCompletionEvent: no memory");
   }
   atomic_store_explicit(&e->stream, s, memory_order_relaxed);
+  tt_stream_unshare(s);
   tt_stream_push(s, w);
   return ncclSuccess;
 }
 
-static const tt_shortcut_ops shortcut = {.is_free = tt_stream_is_free,
+static const tt_shortcut_ops shortcut = {.free_at = tt_stream_free_at,
                                          .take_synchronized = row_take_synchronized,
                                          .spin = row_spin,
                                          .queue = tt_stream_queue,

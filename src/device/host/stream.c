@@ -506,12 +506,9 @@ static __attribute__((noinline)) bool others_idle(tt_stream *s)
   return !o.any;
 }
 
-bool tt_stream_is_free(cudaStream_t handle, int device)
+// Is nothing under way that an entry would have to wait for? Runs a little of what is.
+static inline bool stream_is_free(tt_stream *s)
 {
-  tt_stream *s = find_stream(handle, device);
-  if (TT_UNLIKELY(s == NULL)) {
-    return false;
-  }
   if (TT_UNLIKELY(!tt_stream_idle(s))) {
     tt_stream_progress(s, FIRST_RUN_BYTES, false);
     if (!tt_stream_idle(s)) {
@@ -520,6 +517,29 @@ bool tt_stream_is_free(cudaStream_t handle, int device)
   }
   const tt_stream *with = s->legacy;
   return (with == NULL || tt_stream_idle(with)) && (TT_LIKELY(!s->is_legacy) || others_idle(s));
+}
+
+// The time for a call that runs at once. Threads that call at the same time may take a share too many.
+static inline uint64_t stream_time(tt_stream *s)
+{
+  uint8_t shares = atomic_load_explicit(&s->shares, memory_order_relaxed);
+  uint64_t last = atomic_load_explicit(&s->read, memory_order_relaxed);
+  if (shares > 0) {
+    atomic_store_explicit(&s->shares, (uint8_t)(shares - 1), memory_order_relaxed);
+    return last;
+  }
+  uint64_t now = tt_ticks();
+  if (now - last < TT_TICKS_BURST) {
+    atomic_store_explicit(&s->shares, TT_TIME_SHARED - 1, memory_order_relaxed);
+  }
+  atomic_store_explicit(&s->read, now, memory_order_relaxed);
+  return now;
+}
+
+uint64_t tt_stream_free_at(cudaStream_t handle, int device)
+{
+  tt_stream *s = find_stream(handle, device);
+  return TT_UNLIKELY(s == NULL) || !stream_is_free(s) ? 0 : stream_time(s);
 }
 
 static void push_only(tt_stream *s, tt_work *w)

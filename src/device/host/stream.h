@@ -23,8 +23,9 @@ struct tt_stream {
   _Atomic(tt_work *) incoming; // pushed entries, newest first. Any thread adds, the run flag's holder takes all
   tt_work *current, *queue, **queue_end; // entries in order; the run flag's holder only
   _Atomic uint32_t error;                // first failure since the last synchronise
-  _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
   _Atomic uint32_t takes_us;             // of the blocked current entry (work.h)
+  _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
+  _Atomic uint64_t read;                 // when the clock was read for a call, in ticks (tt_stream_free_at)
   _Atomic(tt_stream *) legacy; // the device's legacy default stream, which this one is ordered with; NULL: none
   _Atomic int state;           // TT_STREAM_…; changed under the pool's lock
   _Atomic uint32_t pushes;     // counted by pushing threads; tells the worker that a thread looks after the stream
@@ -34,6 +35,7 @@ struct tt_stream {
   _Atomic bool synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a
                              // hint, which orders nothing
   bool is_legacy;
+  _Atomic uint8_t shares;         // so many more calls may share `read`. Relaxed, as that is: only times depend on it
   _Atomic(tt_stream *) next_busy; // in the list of busy streams
   union {
     struct tt_member *member; // of a capture (capture.c, whose lock guards it); NULL: is not captured
@@ -57,9 +59,14 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt
 // The same, without a word where there is no such stream, or it is captured: NULL.
 tt_stream *tt_stream_find(cudaStream_t handle, int device);
 
-// Could an entry be run at once on the stream that tt_stream_find finds, because nothing that must go before it is
-// under way? Runs a little of what is.
-bool tt_stream_is_free(cudaStream_t handle, int device);
+// tt_shortcut_ops.free_at of the stream that tt_stream_find finds.
+uint64_t tt_stream_free_at(cudaStream_t handle, int device);
+
+// A thread waits for the stream, asks whether it is idle, or records an event: the next call has a time of its own.
+static inline void tt_stream_unshare(tt_stream *s)
+{
+  atomic_store_explicit(&s->shares, 0, memory_order_relaxed);
+}
 
 // The stream that tt_stream_find finds, if it is not a legacy default stream: NULL.
 const void *tt_stream_queue(cudaStream_t handle, int device);

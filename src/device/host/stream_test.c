@@ -631,6 +631,28 @@ static void test_a_forked_child_starts_empty(void **state)
   tt_stream_destroy(s);
 }
 
+// Calls that follow each other share a time, at most TT_TIME_SHARED of them; not after a wait.
+static void test_calls_share_a_time(void **state)
+{
+  (void)state;
+  tt_stream *s = dummy_stream();
+  cudaStream_t handle = (cudaStream_t)s;
+  uint64_t first = tt_stream_free_at(handle, 0);
+  assert_true(first != 0);
+  assert_int_equal(s->shares, 0); // the call before was long ago
+  s->shares = TT_TIME_SHARED - 1;
+  for (int i = 1; i < TT_TIME_SHARED; i++) {
+    assert_int_equal(tt_stream_free_at(handle, 0), first);
+  }
+  uint64_t second = tt_stream_free_at(handle, 0);
+  assert_true(second > first);
+  s->shares = 1;
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_true(tt_stream_free_at(handle, 0) > second);
+  tt_stream_destroy(s);
+  assert_int_equal(tt_stream_free_at(handle, 0), 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -649,6 +671,7 @@ int main(void)
       cmocka_unit_test(test_waiting_for_a_device),
       cmocka_unit_test(test_busy_streams_are_found_whatever_is_idle),
       cmocka_unit_test(test_copies_fills_and_functions),
+      cmocka_unit_test(test_calls_share_a_time),
       cmocka_unit_test(test_a_forked_child_starts_empty),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

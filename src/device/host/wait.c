@@ -138,6 +138,7 @@ static bool wait_is_idle(void *s)
 ncclResult_t tt_stream_wait(tt_stream *s)
 {
   atomic_store_explicit(&s->synchronized, true, memory_order_relaxed);
+  tt_stream_unshare(s);
   if (!tt_stream_idle(s)) {
     tt_host_wait(s, wait_is_idle, s);
   }
