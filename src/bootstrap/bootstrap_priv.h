@@ -1,6 +1,7 @@
 // bootstrap_priv.h: what the files of this folder share: the unique id, roots and lobbies, the rank's side of joining,
 // waiting, the ring.
 #pragma once
+#include <errno.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -258,6 +259,13 @@ enum { TT_FRAME_BLOCK = 0x626c6f63, TT_FRAME_STOP = 0x73746f70 };
 // Ends the ring: both neighbours hear which rank is the cause (`forward`: the successor, too), and then that nothing
 // more comes. Under b->busy, or while no other thread can have `b`.
 void tt_ring_stop(tt_bootstrap *b, bool forward, int cause, ncclResult_t code, tt_stop_reason reason);
+// Does what a read gave (bytes or -errno) mean that no process holds the connection's other end any more? It was
+// closed, or reset: a kernel does that for a process that ends before it has read everything. Other errors may be the
+// network's.
+static inline bool tt_ring_is_closed(ssize_t n)
+{
+  return n == 0 || n == -ECONNRESET || n == -EPIPE;
+}
 // The connection of a neighbour has said `f`, or has ended by an error or in the middle of something (a frame without
 // a kind), or was closed without a word (NULL): ends the ring, too. Returns the error.
 ncclResult_t tt_ring_neighbour_ended(tt_bootstrap *b, bool forward, int neighbour, const tt_frame *f);

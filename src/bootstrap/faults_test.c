@@ -284,7 +284,7 @@ static int gather_with_a_death(const ncclUniqueId *id, int rank, int n)
   }
   char data[1000] = {0};
   ncclResult_t res = tt_bootstrap_allgather(b, data, 100);
-  bool named = res == ncclRemoteError && strstr(tt_last_error(), "rank 2 has gone") != NULL;
+  bool named = res == ncclRemoteError && strstr(tt_last_error(), "rank 2 has gone: it was killed") != NULL;
   bool stays = tt_bootstrap_barrier(b) == ncclRemoteError;
   if (!named) {
     fprintf(stderr, "rank %d: %d %s\n", rank, res, tt_last_error());

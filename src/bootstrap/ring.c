@@ -47,7 +47,7 @@ static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
   if (n != (ssize_t)sizeof(f)) {
     f.kind = 0;
   }
-  return tt_ring_neighbour_ended(b, may_forward(g), b->successor, n == 0 ? NULL : &f);
+  return tt_ring_neighbour_ended(b, may_forward(g), b->successor, tt_ring_is_closed(n) ? NULL : &f);
 }
 
 // Bytes of one direction.
@@ -143,7 +143,7 @@ static ncclResult_t receive_blocks(gather *g, bool *moved)
     }
     if (n <= 0) {
       static const tt_frame part = {.kind = 0};
-      bool closed = n == 0 && g->in % (sizeof(tt_frame) + g->size) == 0;
+      bool closed = tt_ring_is_closed(n) && g->in % (sizeof(tt_frame) + g->size) == 0;
       return tt_ring_neighbour_ended(b, may_forward(g), b->predecessor, closed ? NULL : &part);
     }
     TT_TRY(take_bytes(g, g->stage, (size_t)n));

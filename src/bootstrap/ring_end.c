@@ -1,9 +1,9 @@
 // ring_end.c: how a ring ends, and how all of its ranks learn the cause.
 //
 // A rank that must stop, or leaves in order, sends STOP frames both ways round the ring. They say which rank is the
-// cause, so every rank names the same one. A connection that is closed without such a frame means that the process
-// behind it has died; one with an error may be the network's fault. Between calls nobody reads the connections;
-// tt_bootstrap_look does it then, so that the news goes on.
+// cause, so every rank names the same one. A connection that is closed or reset without such a frame means that the
+// process behind it has died; one with another error may be the network's fault. Between calls nobody reads the
+// connections; tt_bootstrap_look does it then, so that the news goes on.
 #define _GNU_SOURCE // POLLRDHUP
 #include <errno.h>
 #include <poll.h>
@@ -126,7 +126,9 @@ static bool peek_stop(const tt_bootstrap *b, int fd, int neighbour, stop *out)
   char data[PEEK];
   ssize_t n = fd < 0 ? -EAGAIN : tt_sock_take(fd, data, sizeof data, true);
   size_t at = 0, got = n > 0 ? (size_t)n : 0;
-  *out = (stop){.cause = neighbour, .code = ncclRemoteError, .reason = n < 0 ? TT_STOP_LOST : TT_STOP_DIED};
+  *out = (stop){.cause = neighbour,
+                .code = ncclRemoteError,
+                .reason = tt_ring_is_closed(n) || n > 0 ? TT_STOP_DIED : TT_STOP_LOST};
   while (got - at >= sizeof(tt_frame)) {
     tt_frame f;
     memcpy(&f, data + at, sizeof f);
