@@ -23,13 +23,17 @@ static void a_circle_is_an_error(void **state)
                 {"deadlock, ranks wait for each other: rank 0 waits to send 16777216 bytes to rank 1; rank 1 waits"}});
 }
 
-// Over a network, where the ranks tell each other that no message is under way; and where some share a machine.
+// Over a network, where the ranks tell each other that no message is under way, or that they take none and the network
+// is full; and where some share a machine.
 static void a_circle_over_a_network(void **state)
 {
   (void)state;
   static const char *const net[] = {"NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_STALL_WARN_MS=300", NULL};
   for (int n = 2; n <= 4; n++) {
     ends(&(trial){CIRCLE, n, -1, ncclInvalidUsage, net, {PROVED}});
+  }
+  for (int n = 2; n <= 4; n++) {
+    ends(&(trial){SEND_CIRCLE, n, -1, ncclInvalidUsage, net, {PROVED}});
   }
   ends(&(trial){MIXED_CIRCLE, 3, -1, ncclInvalidUsage, SOON, {PROVED}});
   ends(&(trial){MIXED_CIRCLE, 4, -1, ncclInvalidUsage, SOON, {PROVED}});

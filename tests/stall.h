@@ -116,7 +116,7 @@ HARNESS void body(int rank, void *arg)
     diagnose(c[0]);
   }
   ncclResult_t res = tuttiStreamSynchronize(s);
-  if (is_circle(t)) {
+  if (is_circle(t) || t->what == SEND_CIRCLE) {
     fprintf(stderr, "rank %d: %s\n", rank, ncclGetLastError(NULL));
   }
   // One rank finds out. The others learn that it has failed; the cause of a timeout may have what it needs.

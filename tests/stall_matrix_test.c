@@ -238,9 +238,9 @@ static void expect(matrix_run *m)
                                              [M_RECEIVES] = "deadlock, ranks wait for each other",
                                              [M_SENDS] = "deadlock, ranks wait for each other",
                                              [M_SIGNALS] = "deadlock, ranks wait for each other"};
-  const char *there = m->what == M_TWO        ? "has queued its call behind"
-                      : m->what == M_RECEIVES ? "wait for each other, and none can go on"
-                                              : "wait for each other";
+  const char *there = m->what == M_TWO                              ? "has queued its call behind"
+                      : m->what == M_RECEIVES || m->what == M_SENDS ? "wait for each other, and none can go on"
+                                                                    : "wait for each other";
   bool gone = m->what == M_EXIT || m->what == M_FINALIZE;
   bool stops = m->what == M_STOP || m->what == M_STOPPED, signals = m->what >= M_SIGNAL && m->what <= M_SIGNALS;
   snprintf(m->text, sizeof m->text,

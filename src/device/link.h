@@ -90,6 +90,7 @@ enum {
   TT_WAIT_SURE = 8,     // with `after`: this wait cannot end before that one has
   TT_WAIT_EMPTY = 16,   // in a copy alone: all messages that the rank had made for this one are here
   TT_WAIT_SIGNAL = 32,  // in a one-sided operation: RECEIVES: for a signal
+  TT_WAIT_SHUT = 64,    // in a copy alone: until the wait ends the rank takes no message of this one from the network
 };
 
 // What stands in its stream behind the one-sided wait that a page shows, and so has to wait for that.
@@ -294,6 +295,9 @@ typedef struct tt_mover {
   // waits), then looks itself. When the port is stopped, no thread reads or writes the buffers of its operations
   // afterwards. Any thread.
   void (*settle)(void *self);
+  // Can nothing of what the network has for that peer move on until the peer takes some? False: it may, or nobody
+  // knows. Any thread.
+  bool (*stands)(void *self, int peer);
   // Asks the connected peers what they have sent and got, and waits for the answers, 200 ms at most. One thread.
   void (*census)(void *self);
   // What is lost with that peer, as far as it has said. When the port's plans are over. Any thread.

@@ -121,6 +121,9 @@ int tt_sock_copy(int fd, int *copy);
 // (keep-alive, which notices that on an idle connection, does not run while something is on its way). A peer that is
 // alive and does not read is not lost.
 bool tt_sock_lost(int fd);
+// True when it takes nothing more to be sent, and all that it has waits here for the peer to read: nothing is on its
+// way, and the peer's window is closed. False also where that is not known: an encrypted connection, an old kernel.
+bool tt_sock_stands(int fd);
 // Has the peer of a TCP connection said that nothing more comes, or has the connection ended? What came before may
 // still be unread.
 bool tt_sock_finished(int fd);

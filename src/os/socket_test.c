@@ -159,6 +159,43 @@ static void test_transfer(void **state)
   tt_sock_close(&fds[0]); // nothing
 }
 
+// Sends until the kernel takes nothing more, for `ns` at least.
+static void fill(int fd, uint64_t ns)
+{
+  static const char data[1 << 16];
+  for (uint64_t end = tt_now_ns() + ns; tt_now_ns() < end;) {
+    if (tt_sock_send(fd, data, sizeof data) < 0) {
+      tt_sleep_ns(TT_NS_PER_MS);
+    }
+  }
+}
+
+static void test_standstill(void **state)
+{
+  (void)state;
+  int fds[2];
+  static char in[1 << 16];
+  make_tcp_pair(fds);
+  assert_false(tt_sock_stands(fds[0]));
+  assert_false(tt_sock_stands(-1));
+  uint64_t late = tt_now_ns() + LATE_NS;
+  do {
+    fill(fds[0], 20 * TT_NS_PER_MS);
+  } while (!tt_sock_stands(fds[0]) && tt_now_ns() < late);
+  assert_true(tt_sock_stands(fds[0]));
+  assert_false(tt_sock_stands(fds[1])); // the other way nothing waits
+  tt_sleep_ns(300 * TT_NS_PER_MS);      // the kernel has asked for room meanwhile
+  assert_int_equal(tt_sock_send(fds[0], in, 1), -EAGAIN);
+  assert_true(tt_sock_stands(fds[0]));
+  bool moves = false;
+  while (tt_sock_recv(fds[1], in, sizeof in) != -EAGAIN || !moves) { // the peer reads
+    moves |= !tt_sock_stands(fds[0]);
+    assert_true(tt_now_ns() < late);
+  }
+  tt_sock_close(&fds[0]);
+  tt_sock_close(&fds[1]);
+}
+
 static void test_refused(void **state)
 {
   (void)state;
@@ -679,7 +716,7 @@ int main(void)
       cmocka_unit_test(test_many_interfaces), cmocka_unit_test(test_standard_descriptors),
       cmocka_unit_test(test_lingering_ports), cmocka_unit_test(test_port_walk),
       cmocka_unit_test(test_family),          cmocka_unit_test(test_real_interfaces),
-      cmocka_unit_test(test_random),
+      cmocka_unit_test(test_random),          cmocka_unit_test(test_standstill),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

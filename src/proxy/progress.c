@@ -399,6 +399,33 @@ bool tt_proxy_has_passed(tt_proxy *p, int rank)
   return whole;
 }
 
+bool tt_proxy_stands(tt_proxy *p, int rank)
+{
+  const tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);
+  const tt_proxy_conn *c = peer != NULL ? &peer->send : NULL;
+  if (p->net->stands == NULL || c == NULL || atomic_load_explicit(&c->stage, memory_order_acquire) != TT_CONN_READY) {
+    return false;
+  }
+  tt_proxy_run_hold(p);
+  progress_look(p);
+  bool stands = atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_READY && c->posted != c->finished &&
+                atomic_load_explicit(&c->relay, memory_order_relaxed) == NULL && p->net->stands(c->comm);
+  tt_proxy_run_release(p);
+  return stands;
+}
+
+bool tt_proxy_is_shut(tt_proxy *p, int rank)
+{
+  tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);
+  if (peer == NULL || !atomic_load_explicit(&peer->recv.attached, memory_order_acquire)) {
+    return false; // what comes first makes the connection
+  }
+  tt_proxy_run_hold(p);
+  bool shut = tt_proxy_recv_shut(&peer->recv);
+  tt_proxy_run_release(p);
+  return shut;
+}
+
 tt_unread tt_proxy_unread(tt_proxy *p, int rank)
 {
   const tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);

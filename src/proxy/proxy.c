@@ -605,6 +605,11 @@ static void mover_settle(void *self)
   tt_proxy_settle(self);
 }
 
+static bool mover_stands(void *self, int peer)
+{
+  return tt_proxy_stands(self, peer);
+}
+
 static void mover_census(void *self)
 {
   tt_proxy_census(self);
@@ -621,5 +626,6 @@ const tt_mover tt_proxy_mover = {.progress = mover_progress,
                                  .state_changed = mover_state_changed,
                                  .probe = mover_probe,
                                  .settle = mover_settle,
+                                 .stands = mover_stands,
                                  .census = mover_census,
                                  .unread = mover_unread};

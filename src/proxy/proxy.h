@@ -168,6 +168,9 @@ void tt_proxy_state_changed(tt_proxy *p);
 // to be tried again.
 void tt_proxy_probe(tt_proxy *p, int peer);
 
+// Can nothing of what the network has taken for this peer, and has not sent, move on until the peer takes some? False
+// also where nobody knows: no connection yet, a neighbour's proxy, a network that cannot tell. Any thread.
+bool tt_proxy_stands(tt_proxy *p, int peer);
 // Asks all connected peers how many messages they have sent to this rank and got from it; waits for the answers, but
 // 200 ms at most, and not when the port is stopped or aborted. One thread at a time.
 void tt_proxy_census(tt_proxy *p);

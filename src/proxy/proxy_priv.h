@@ -400,6 +400,11 @@ void tt_proxy_run_hold(tt_proxy *p);
 // Gives the network what it takes, and looks: has it got all messages for the rank that the executor had made before
 // the call? Those are counted then (tt_proxy_conn.counted). False also where a neighbour's proxy sends. Any thread.
 bool tt_proxy_has_passed(tt_proxy *p, int rank);
+// Does this rank take no message of that one from the network until its plans move on? False also where it could, or
+// where an operation may still be posted that would. Any thread.
+bool tt_proxy_is_shut(tt_proxy *p, int rank);
+// The same of a connection: the run flag's holder.
+bool tt_proxy_recv_shut(tt_proxy_conn *c);
 // Gives the flag back, after a look if others have asked meanwhile. True when that has moved something.
 bool tt_proxy_run_release(tt_proxy *p);
 // Is there something that may have to be moved: operations, or what needs none?

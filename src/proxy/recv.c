@@ -385,3 +385,15 @@ bool tt_proxy_recv_round(tt_proxy_conn *c)
   }
   return moved;
 }
+
+// Nothing is with the network, and the next message waits for a slot of the executor's or for the beginning of its
+// call, whose place is known. Staging memory may come back from other connections.
+bool tt_proxy_recv_shut(tt_proxy_conn *c)
+{
+  const tt_proxy_item *i = c->poster;
+  if (i == NULL || c->owes || c->unsure || c->jammed || c->split || c->posted != c->finished) {
+    return false;
+  }
+  tt_proxy_step st = {.item = (tt_proxy_item *)(uintptr_t)i};
+  return !recv_has_room(&c->fifo[i->op.proto]) || !recv_find_place(c, i, &st);
+}

@@ -26,6 +26,7 @@ static tt_wait states_wait(tt_proxy *p, int rank)
   w.since_ns = now - TT_MIN(now, w.since_ns);
   w.seen_ns = now - TT_MIN(now, w.seen_ns);
   w.how |= tt_proxy_has_passed(p, rank) ? TT_WAIT_EMPTY : 0; // after the wait was read, and before `sent` is
+  w.how |= tt_proxy_is_shut(p, rank) ? TT_WAIT_SHUT : 0;
   return w;
 }
 

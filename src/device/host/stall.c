@@ -203,7 +203,8 @@ static void stall_follow(stall_chain *c, const tt_port *port, int rank, const tt
 // What the rank that the lane waits for shows now, for the next look: until then all lanes are looked at again. So this
 // wait cannot end before that one, if the peer alone can end it by moving: all that it had done before is here. Over
 // shared memory that is so at once. Over a network messages may be under way; the copy of its page tells where none is
-// (TT_WAIT_EMPTY). Room for a message is never sure there: the network itself may make some.
+// (TT_WAIT_EMPTY). There the network itself may make room for a message, unless the peer takes none (TT_WAIT_SHUT), and
+// then the network is full (tt_mover.stands).
 static void stall_note_next(const tt_port *port, tt_stall *s, int peer, uint64_t now)
 {
   s->next_rank = peer;
@@ -215,8 +216,12 @@ static void stall_note_next(const tt_port *port, tt_stall *s, int peer, uint64_t
 static bool stall_is_sure(const tt_port *port, const tt_stall *s, const tt_wait *w)
 {
   int peer = (int)w->peer;
-  bool here = (s->next.how & TT_WAIT_EMPTY) != 0 && (w->how & TT_WAIT_RECEIVES) != 0;
-  return (w->how & TT_WAIT_SIGNAL) == 0 && s->next_rank == peer && (stall_is_near(port, peer) || here);
+  if ((w->how & TT_WAIT_SIGNAL) != 0 || s->next_rank != peer) {
+    return false;
+  }
+  return stall_is_near(port, peer) ||
+         (w->how & TT_WAIT_RECEIVES ? (s->next.how & TT_WAIT_EMPTY) != 0
+                                    : (s->next.how & TT_WAIT_SHUT) != 0 && port->mover->stands(port->mover_self, peer));
 }
 
 // Does what this rank waits for stand behind the one-sided wait that the next one's page shows, as the rank has seen?

@@ -63,6 +63,12 @@ static ncclResult_t socket_init(const tt_net_env *env, void **ctx)
   return ncclSuccess;
 }
 
+static bool socket_stands(void *comm)
+{
+  const tt_snet_conn *c = comm;
+  return c->data.nsocks == 0 && c->failed == ncclSuccess && tt_sock_stands(c->fd);
+}
+
 static ncclResult_t socket_close(void *comm)
 {
   tt_snet_conn_destroy(comm);
@@ -94,6 +100,7 @@ const tt_net_ops tt_net_socket = {.name = "Socket",
                                   .isend_parts = tt_snet_isend_parts,
                                   .irecv_parts = tt_snet_irecv_parts,
                                   .test = tt_snet_test,
+                                  .stands = socket_stands,
                                   .close_send = socket_close,
                                   .close_recv = socket_close,
                                   .close_listen = tt_rdv_close_listen,
