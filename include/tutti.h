@@ -42,6 +42,22 @@ typedef struct tuttiEvent *tuttiEvent_t;
 #define tuttiLogicalOr ((ncclRedOp_t)0x74747404)
 #define tuttiLogicalXor ((ncclRedOp_t)0x74747405) // true where an odd number of ranks is
 
+// A program's own operation: inout[i] = in[i] op inout[i] for i < count, of elements of `type`; op is associative. The
+// blocks are cut anywhere, so elements stand for themselves. inout begins at a multiple of 64 bytes, and `in` is
+// aligned as the ranks' buffers are. Called from any thread of the process, of one communicator by one thread at a
+// time. It returns soon, waits for nothing, calls no function of the library, and throws nothing.
+typedef void (*tuttiRedOpFn_t)(const void *in, void *inout, size_t count, ncclDataType_t type, void *arg);
+
+// Makes an operation of this function, for all types and all reducing functions of `comm`. `commutes`: 1, or 0: in[i]
+// is what lower ranks have, and the ranks are combined in their order, by the algorithm Oneshot. Then each rank that
+// gets a result receives all inputs: an all-reduce moves nranks / 2 times as many bytes. Such a call is
+// ncclInvalidUsage where NCCL_ALGO or NCCL_PROTO forbid Oneshot. All ranks name functions that give the same, with the
+// same `commutes`. `fn` and `arg` stay until all calls are complete and all graphs with them are gone. Free the handle
+// with ncclRedOpDestroy, at any time after the last call. Errors: ncclInvalidArgument (op or fn NULL, commutes neither
+// 0 nor 1), ncclSystemError. A call with a freed handle, or with another communicator's, is ncclInvalidArgument as long
+// as its number is nobody else's: numbers come again after some hundred operations.
+ncclResult_t tuttiRedOpCreateUser(ncclRedOp_t *op, tuttiRedOpFn_t fn, int commutes, void *arg, ncclComm_t comm);
+
 // Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for
 // everything.
 typedef enum {

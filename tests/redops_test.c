@@ -1,5 +1,6 @@
-// The operations of tutti.h: bitwise and logical ones. Every type, several numbers of ranks, sizes from nothing to more
-// than a chunk, every reducing function, against a plain loop over the ranks. Any code of a type is an input.
+// The operations of tutti.h: bitwise and logical ones, and functions of the program. Every type, several numbers of
+// ranks, sizes from nothing to more than a chunk, every reducing function, against a plain loop over the ranks. Any
+// code of a type is an input.
 #include "reference.h"
 
 #include "base/util.h"
@@ -10,7 +11,12 @@ enum { NCOUNTS = sizeof counts / sizeof counts[0], NRANKS = sizeof rank_counts /
 
 static const ncclRedOp_t ops[] = {tuttiBitAnd,     tuttiBitOr,     tuttiBitXor,
                                   tuttiLogicalAnd, tuttiLogicalOr, tuttiLogicalXor};
-enum { BIT_AND, BIT_OR, BIT_XOR, LOGICAL_AND, LOGICAL_OR, LOGICAL_XOR, NOPS };
+enum { BIT_AND, BIT_OR, BIT_XOR, LOGICAL_AND, LOGICAL_OR, LOGICAL_XOR, FUNCTION, ORDERED, NOPS };
+
+static bool is_logical(int op)
+{
+  return op >= LOGICAL_AND && op <= LOGICAL_XOR;
+}
 
 static uint64_t mask_of(int type)
 {
@@ -22,7 +28,7 @@ static uint64_t input_of(const sample *s, int rank, size_t i)
 {
   uint32_t h = mix((uint32_t)(i % PERIOD) * 64 + (uint32_t)rank);
   uint64_t code = (uint64_t)mix(h + 1) << 32 | mix(h + 2);
-  bool zero = s->op >= LOGICAL_AND && h % 8 < (s->op == LOGICAL_AND ? 1 : s->op == LOGICAL_OR ? 6 : 4);
+  bool zero = is_logical(s->op) && h % 8 < (s->op == LOGICAL_AND ? 1 : s->op == LOGICAL_OR ? 6 : 4);
   uint64_t sign = formats[s->type].ebits > 0 && h >> 8 & 1 ? ~(mask_of(s->type) >> 1) : 0;
   return (zero ? sign : code) & mask_of(s->type);
 }
@@ -32,27 +38,55 @@ static bool is_true(int type, uint64_t code)
   return (formats[type].ebits > 0 ? code & mask_of(type) >> 1 : code) != 0;
 }
 
-static uint64_t fold(const sample *s, uint64_t a, uint64_t b)
+// The halves of a code are a factor and a term of t -> factor * t + term: first b, then a. Does not commute.
+static uint64_t compose(int type, uint64_t a, uint64_t b)
 {
-  bool x = is_true(s->type, a), y = is_true(s->type, b);
-  switch (s->op) {
+  int half = 4 * formats[type].size;
+  uint64_t low = ((uint64_t)1 << half) - 1, x = a >> half & low, y = a & low;
+  return (x * (b >> half & low) & low) << half | ((x * (b & low) + y) & low);
+}
+
+static uint64_t fold(int op, int type, uint64_t a, uint64_t b)
+{
+  bool x = is_true(type, a), y = is_true(type, b);
+  switch (op) {
   case BIT_AND: return a & b;
   case BIT_OR: return a | b;
   case BIT_XOR: return a ^ b;
-  case LOGICAL_AND: return encode(s->type, x && y);
-  case LOGICAL_OR: return encode(s->type, x || y);
-  default: return encode(s->type, x != y);
+  case LOGICAL_AND: return encode(type, x && y);
+  case LOGICAL_OR: return encode(type, x || y);
+  case LOGICAL_XOR: return encode(type, x != y);
+  case FUNCTION: return (a + b) & mask_of(type);
+  default: return compose(type, a, b);
   }
+}
+
+static const int function_numbers[] = {FUNCTION, ORDERED}; // what the functions get as their argument
+
+static void combine(const void *in, void *inout, size_t count, ncclDataType_t type, void *arg)
+{
+  const int op = *(const int *)arg, size = formats[type].size;
+  CHECK((uintptr_t)inout % 64 == 0 && count > 0, "a function's block at %p has %zu elements", inout, count);
+  for (size_t i = 0; i < count; i++) {
+    put(inout, i, size, fold(op, (int)type, get(in, i, size), get(inout, i, size)));
+  }
+}
+
+static ncclRedOp_t new_function(int op, ncclComm_t comm)
+{
+  ncclRedOp_t made;
+  OK(tuttiRedOpCreateUser(&made, combine, op == FUNCTION, (void *)(uintptr_t)&function_numbers[op - FUNCTION], comm));
+  return made;
 }
 
 static uint64_t expected_at(const sample *s, size_t i)
 {
   uint64_t all = input_of(s, 0, i);
-  if (s->op >= LOGICAL_AND) {
+  if (is_logical(s->op)) {
     all = encode(s->type, is_true(s->type, all));
   }
   for (int r = 1; r < s->n; r++) {
-    all = fold(s, all, input_of(s, r, i));
+    all = fold(s->op, s->type, all, input_of(s, r, i));
   }
   return all;
 }
@@ -67,6 +101,7 @@ typedef struct choice {
 static bool is_wanted(const choice *c, const sample *s, uint32_t number)
 {
   bool never = (s->op <= BIT_XOR && formats[s->type].ebits > 0) || (s->in_place && s->func == REDUCE && s->root != 0);
+  never |= s->op == ORDERED && c->env != NULL && strcmp(c->env, "NCCL_ALGO=Oneshot") != 0;
   return !never && (s->count <= 1009 || mix(number + (uint32_t)c->n) % (c->large * SLOWER) == 0);
 }
 
@@ -99,7 +134,15 @@ static void begin(const sample *s, part *p)
   for (size_t i = 0; i < p->in_size / (size_t)formats[s->type].size; i++) {
     put(p->in, i, formats[s->type].size, input_of(s, p->rank, i));
   }
-  p->user_op = ops[s->op];
+  p->user_op = s->op >= FUNCTION ? new_function(s->op, p->comm) : ops[s->op];
+}
+
+// The handle may go as soon as the call has been made.
+static void called(const sample *s, const part *p)
+{
+  if (s->op >= FUNCTION) {
+    OK(ncclRedOpDestroy(p->user_op, p->comm));
+  }
 }
 
 static void finish(const sample *s, part *p)
@@ -149,6 +192,7 @@ static void one_process_body(int rank, void *arg)
       p[i] = (part){.rank = i, .comm = w.comm[i], .stream = w.stream[i]};
       begin(&s, &p[i]);
       call(&s, &p[i]);
+      called(&s, &p[i]);
     }
     OK(ncclGroupEnd());
     world_wait(&w);
@@ -189,6 +233,7 @@ static void process_body(int rank, void *arg)
   for (uint32_t at = 0; next_sample(c, &at, &s);) {
     begin(&s, &p);
     call(&s, &p);
+    called(&s, &p);
     OK(tuttiStreamSynchronize(p.stream));
     finish(&s, &p);
   }
@@ -233,16 +278,146 @@ static void wrong_calls_are_refused(void **state)
   PROCESSES(1, 10, refused_body, NULL);
 }
 
+static void refused_handles_body(int rank, void *arg)
+{
+  (void)rank;
+  (void)arg;
+  world w;
+  ncclRedOp_t op = ncclSum;
+  int x[2] = {0}, number = FUNCTION;
+  world_open(&w, 2);
+  ncclComm_t *c = w.comm;
+  REFUSED(tuttiRedOpCreateUser(&op, NULL, 1, NULL, c[0]), ncclInvalidArgument, "rank 0", "fn is NULL");
+  REFUSED(tuttiRedOpCreateUser(NULL, combine, 1, NULL, c[1]), ncclInvalidArgument, "rank 1", "op is");
+  REFUSED(tuttiRedOpCreateUser(&op, combine, 2, NULL, c[0]), ncclInvalidArgument, "commutes is 2");
+  GIVES(tuttiRedOpCreateUser(&op, combine, 1, NULL, NULL), ncclInvalidArgument);
+  CHECK(op == ncclSum, "a failed call made an operation");
+  OK(tuttiRedOpCreateUser(&op, combine, 1, &number, c[0]));
+  REFUSED(ncclAllReduce(x, x, 1, ncclInt32, op, c[1], w.stream[1]), ncclInvalidArgument, "rank 1", "live handle");
+  REFUSED(ncclRedOpDestroy(op, c[1]), ncclInvalidArgument, "live handle");
+  OK(ncclRedOpDestroy(op, c[0]));
+  REFUSED(ncclRedOpDestroy(op, c[0]), ncclInvalidArgument, "live handle");
+  ncclRedOp_t other = new_function(FUNCTION, c[0]); // in the same place
+  REFUSED(ncclAllReduce(x, x, 1, ncclInt32, op, c[0], w.stream[0]), ncclInvalidArgument, "rank 0", "live handle");
+  OK(ncclRedOpDestroy(other, c[0]));
+  world_close(&w);
+}
+
+static void wrong_handles_are_refused(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, refused_handles_body, NULL);
+}
+
+// The ranks' order needs Oneshot.
+static void forbidden_body(int rank, void *arg)
+{
+  (void)rank;
+  (void)arg;
+  putenv((char *)(uintptr_t) "NCCL_ALGO=Ring");
+  world w;
+  int x[2] = {0};
+  world_open(&w, 2);
+  ncclRedOp_t op = new_function(ORDERED, w.comm[0]);
+  REFUSED(ncclAllReduce(x, x, 1, ncclInt32, op, w.comm[0], w.stream[0]), ncclInvalidUsage, "does not commute",
+          "Oneshot", "NCCL_ALGO");
+  OK(ncclRedOpDestroy(op, w.comm[0]));
+  world_close(&w);
+}
+
+static void order_that_cannot_be_had_is_refused(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, forbidden_body, NULL);
+}
+
+// A graph keeps the function when the handle is gone; each launch calls it.
+static void graph_body(int rank, void *arg)
+{
+  (void)arg;
+  enum { COUNT = 5000 };
+  static uint64_t in[COUNT], out[COUNT];
+  sample s = {.type = ncclUint64, .op = ORDERED, .n = 2};
+  ncclComm_t comm = join_processes(0, 2, rank);
+  cudaStream_t stream;
+  tuttiGraph_t graph;
+  tuttiGraphExec_t exec;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
+  ncclRedOp_t op = new_function(ORDERED, comm);
+  OK(tuttiStreamBeginCapture(stream, 0));
+  OK(ncclAllReduce(in, out, COUNT, ncclUint64, op, comm, stream));
+  OK(tuttiStreamEndCapture(stream, &graph));
+  OK(ncclRedOpDestroy(op, comm));
+  OK(tuttiGraphInstantiate(&exec, graph));
+  for (int turn = 0; turn < 3; turn++) {
+    for (size_t i = 0; i < COUNT; i++) {
+      in[i] = input_of(&s, rank, i + (size_t)turn);
+      out[i] = 0;
+    }
+    OK(tuttiGraphLaunch(exec, stream));
+    OK(tuttiStreamSynchronize(stream));
+    for (size_t i = 0; i < COUNT; i++) {
+      CHECK(out[i] == expected_at(&s, i + (size_t)turn), "launch %d, element %zu", turn, i);
+    }
+  }
+  OK(tuttiGraphExecDestroy(exec));
+  OK(tuttiGraphDestroy(graph));
+  OK(tuttiStreamDestroy(stream));
+  OK(ncclCommDestroy(comm));
+}
+
+static void graphs_keep_functions(void **state)
+{
+  (void)state;
+  PROCESSES(2, 20, graph_body, NULL);
+}
+
+// With settings of one call.
+static void settings_body(int rank, void *arg)
+{
+  (void)arg;
+  uint32_t x = (uint32_t)rank + 2;
+  sample s = {.type = ncclUint32, .op = ORDERED, .n = 2};
+  ncclComm_t comm = join_processes(0, 2, rank);
+  cudaStream_t stream;
+  ncclCollConfig_t f = NCCL_COLLCONFIG_INITIALIZER;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
+  ncclRedOp_t op = new_function(ORDERED, comm);
+  f.algSelection = "RING";
+  f.forceAlgSelection = 1;
+  REFUSED(ncclAllReduceConfig(&x, &x, 1, ncclUint32, op, comm, stream, &f), ncclInvalidArgument, "does not commute",
+          "RING");
+  f.forceAlgSelection = 0;
+  x = (uint32_t)input_of(&s, rank, 0);
+  OK(ncclAllReduceConfig(&x, &x, 1, ncclUint32, op, comm, stream, &f));
+  OK(tuttiStreamSynchronize(stream));
+  CHECK(x == expected_at(&s, 0), "0x%x, not 0x%llx", x, (unsigned long long)expected_at(&s, 0));
+  OK(ncclRedOpDestroy(op, comm));
+  OK(tuttiStreamDestroy(stream));
+  OK(ncclCommDestroy(comm));
+}
+
+static void settings_of_a_call_hold(void **state)
+{
+  (void)state;
+  PROCESSES(2, 20, settings_body, NULL);
+}
+
 // Two ranks that call different operations: both are told which.
 static void differ_body(int rank, void *arg)
 {
-  (void)arg;
+  const bool functions = *(const bool *)arg;
   int32_t x[64] = {0};
   cudaStream_t stream;
   ncclComm_t comm = join_processes(0, 2, rank);
   OK(tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING));
-  OK(ncclAllReduce(x, x, 64, ncclInt32, rank == 0 ? tuttiBitXor : tuttiLogicalXor, comm, stream));
-  REFUSED(tuttiStreamSynchronize(stream), ncclInvalidUsage, "bitxor", "logicalxor");
+  ncclRedOp_t op = functions ? new_function(FUNCTION + rank, comm) : rank == 0 ? tuttiBitXor : tuttiLogicalXor;
+  OK(ncclAllReduce(x, x, 64, ncclInt32, op, comm, stream));
+  if (functions) {
+    REFUSED(tuttiStreamSynchronize(stream), ncclInvalidUsage, "op function", "op ordered function");
+  } else {
+    REFUSED(tuttiStreamSynchronize(stream), ncclInvalidUsage, "bitxor", "logicalxor");
+  }
   OK(tuttiStreamDestroy(stream));
   OK(ncclCommAbort(comm));
 }
@@ -250,15 +425,24 @@ static void differ_body(int rank, void *arg)
 static void mismatches_are_named(void **state)
 {
   (void)state;
-  PROCESSES(2, 20, differ_body, NULL);
+  for (int i = 0; i < 2; i++) {
+    bool functions = i == 1;
+    PROCESSES(2, 20, differ_body, &functions);
+  }
 }
 
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(in_one_process),       cmocka_unit_test(with_algorithms),
-      cmocka_unit_test(between_processes),    cmocka_unit_test(wrong_calls_are_refused),
+      cmocka_unit_test(in_one_process),
+      cmocka_unit_test(with_algorithms),
+      cmocka_unit_test(between_processes),
+      cmocka_unit_test(wrong_calls_are_refused),
       cmocka_unit_test(mismatches_are_named),
+      cmocka_unit_test(wrong_handles_are_refused),
+      cmocka_unit_test(order_that_cannot_be_had_is_refused),
+      cmocka_unit_test(graphs_keep_functions),
+      cmocka_unit_test(settings_of_a_call_hold),
   };
   return RUN_TESTS("redops", tests, argc, argv);
 }

@@ -94,6 +94,15 @@ ncclResult_t tt_coll_enqueue_config(const char *what, tt_task *t, const tt_coll_
   return res;
 }
 
+// Checks; an operation that does not commute wants what others may ask for as an option.
+static ncclResult_t take_task(tt_task *t, const char *what)
+{
+  TT_TRY(check_task(t, what));
+  return t->count > 0 && tt_kind_opcode(t->kind) == TT_OP_ORDERED
+             ? tt_comm_wish(t, what, &(tt_call_wish){.forced = false})
+             : ncclSuccess;
+}
+
 ncclResult_t tt_coll_enqueue(const char *what, tt_task *t)
 {
   struct ncclComm *comm = t->comm;
@@ -111,7 +120,7 @@ ncclResult_t tt_coll_enqueue(const char *what, tt_task *t)
     tt_comm_recall(comm, t);
   }
   checked = checked && t->decision != NULL && t->decision->made && buffers;
-  res = TT_LIKELY(checked) ? ncclSuccess : check_task(t, what); // an earlier call had the same arguments
+  res = TT_LIKELY(checked) ? ncclSuccess : take_task(t, what); // an earlier call had the same arguments
   if (TT_LIKELY(res == ncclSuccess)) {
     res = tt_task_add(t);
   } else {

@@ -1,8 +1,7 @@
-// mem.c: registered memory and user-defined operations.
+// mem.c: registered memory.
 #include "api/api_priv.h"
 #include "base/result.h"
 #include "comm/comm.h"
-#include "comm/redop.h"
 #include "comm/register.h"
 
 TT_TWIN(ncclMemAlloc);
@@ -75,13 +74,6 @@ static ncclResult_t window_pointer(const struct ncclComm *comm, ncclWindow_t win
   return tt_comm_window(comm, win, out);
 }
 
-// Enters, makes the call, leaves.
-#define INSIDE(comm, what, usable, call)       \
-  TT_TRY(tt_comm_begin((comm), what, usable)); \
-  ncclResult_t inside_ = (call);               \
-  tt_comm_leave(comm);                         \
-  return inside_
-
 TT_TWIN(ncclCommRegister);
 TT_EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
 {
@@ -111,68 +103,4 @@ TT_TWIN(ncclWinGetUserPtr);
 TT_EXPORT ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **outUserPtr)
 {
   INSIDE(comm, "ncclWinGetUserPtr", false, window_pointer(comm, win, outUserPtr));
-}
-
-// Takes a free slot of the communicator's operations. -1: no memory.
-static int userop_take_slot(struct ncclComm *comm)
-{
-  tt_comm_userops *u = &comm->userops;
-  if (u->first_free == 0) {
-    return tt_grow(&u->ops, u->n, 1, &u->room, sizeof *u->ops) ? u->n++ : -1;
-  }
-  int slot = u->first_free - 1;
-  u->first_free = u->ops[slot].next_free;
-  return slot;
-}
-
-static ncclResult_t make_op(struct ncclComm *comm, ncclRedOp_t *op, const void *scalar, ncclDataType_t datatype,
-                            ncclScalarResidence_t residence)
-{
-  size_t size = tt_type_size((int)datatype);
-  if (op == NULL || scalar == NULL || size == 0 ||
-      (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
-    return tt_fail(ncclInvalidArgument,
-                   "ncclRedOpCreatePreMulSum on rank %d: op is %p, scalar is %p, datatype is %d, residence is %d",
-                   comm->rank, (void *)op, scalar, (int)datatype, (int)residence);
-  }
-  int slot = userop_take_slot(comm);
-  if (slot < 0) {
-    return tt_fail(ncclSystemError, "ncclRedOpCreatePreMulSum on rank %d: no memory for operation %d", comm->rank,
-                   comm->userops.n);
-  }
-  tt_userop *u = &comm->userops.ops[slot];
-  *u = (tt_userop){.live = true, .type = datatype};
-  if (residence == ncclScalarHostImmediate) {
-    memcpy(&u->scalar, scalar, size);
-  } else {
-    u->device_scalar = scalar;
-  }
-  *op = (ncclRedOp_t)(ncclNumOps + slot);
-  return ncclSuccess;
-}
-
-static ncclResult_t drop_op(struct ncclComm *comm, ncclRedOp_t op)
-{
-  int slot = (int)op - ncclNumOps;
-  if (slot < 0 || slot >= comm->userops.n || !comm->userops.ops[slot].live) {
-    return tt_fail(ncclInvalidArgument,
-                   "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
-                   (int)op);
-  }
-  comm->userops.ops[slot] = (tt_userop){.next_free = comm->userops.first_free};
-  comm->userops.first_free = slot + 1;
-  return ncclSuccess;
-}
-
-TT_TWIN(ncclRedOpCreatePreMulSum);
-TT_EXPORT ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
-                                                ncclScalarResidence_t residence, ncclComm_t comm)
-{
-  INSIDE(comm, "ncclRedOpCreatePreMulSum", true, make_op(comm, op, scalar, datatype, residence));
-}
-
-TT_TWIN(ncclRedOpDestroy);
-TT_EXPORT ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
-{
-  INSIDE(comm, "ncclRedOpDestroy", false, drop_op(comm, op));
 }

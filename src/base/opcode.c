@@ -17,6 +17,8 @@ const char *tt_opcode_name(int code)
       [TT_OP_LOGICAL_AND] = "logicaland",
       [TT_OP_LOGICAL_OR] = "logicalor",
       [TT_OP_LOGICAL_XOR] = "logicalxor",
+      [TT_OP_FUNCTION] = "function",
+      [TT_OP_ORDERED] = "ordered function",
   };
   return code >= 0 && code < TT_OPCODES ? names[code] : "?";
 }

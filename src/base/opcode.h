@@ -6,7 +6,7 @@
 
 // 0 to ncclNumOps - 1: ncclRedOp_t's own. The numbers travel between ranks and stand in dumps: they keep their meaning.
 typedef enum {
-  TT_OP_SCALED = ncclNumOps, // a handle: of ncclRedOpCreatePreMulSum, unless its communicator says otherwise
+  TT_OP_SCALED = ncclNumOps, // of ncclRedOpCreatePreMulSum
   TT_OP_NONE,                // of a function that reduces nothing
   TT_OP_BIT_AND,
   TT_OP_BIT_OR,
@@ -14,10 +14,12 @@ typedef enum {
   TT_OP_LOGICAL_AND,
   TT_OP_LOGICAL_OR,
   TT_OP_LOGICAL_XOR,
+  TT_OP_FUNCTION, // of tuttiRedOpCreateUser; in any order
+  TT_OP_ORDERED,  // the same, in the order of the ranks
   TT_OPCODES
 } tt_opcode;
 
-// The number of an operation. What is no operation counts as a handle. Pure.
+// The number of an operation: TT_OP_SCALED for every handle, and for what is no operation. Pure.
 static inline int tt_opcode_of(ncclRedOp_t op)
 {
   unsigned own = (unsigned)op - (unsigned)tuttiBitAnd;

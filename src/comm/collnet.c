@@ -296,10 +296,10 @@ void tt_comm_collnet_destroy(struct ncclComm *c)
   c->network.reduce = NULL;
 }
 
-bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType_t type, ncclRedOp_t op)
+bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType_t type, int code)
 {
   tt_comm_collnet *n = c->network.reduce;
-  const int sum = tt_collnet_op(tt_opcode_of(op));
+  const int sum = tt_collnet_op(code);
   if (n == NULL || func != TT_FUNC_ALLREDUCE || sum < 0) {
     return false;
   }

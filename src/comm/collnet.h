@@ -33,4 +33,4 @@ ncclResult_t tt_comm_collnet_create(struct ncclComm *c);
 void tt_comm_collnet_destroy(struct ncclComm *c);
 
 // May the network reduce this operation of the communicator's? The same on all ranks. The launching thread.
-bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType_t type, ncclRedOp_t op);
+bool tt_comm_collnet_allows(const struct ncclComm *c, tt_func func, ncclDataType_t type, int code);

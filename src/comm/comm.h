@@ -156,6 +156,7 @@ typedef struct tt_comm_splits {
 // User-defined operations (redop.c). The launching thread's; freed with the communicator.
 typedef struct tt_comm_userops {
   struct tt_userop *ops;
+  uint64_t made;           // so far
   int n, room, first_free; // first_free: the first of them that is free again, plus one; 0: none
 } tt_comm_userops;
 

@@ -23,7 +23,7 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
   c->fetched = false;
   atomic_store_explicit(&c->open, false, memory_order_relaxed);
   if (tt_func_reduces(t->func)) {
-    op = tt_opcode_of(t->op);
+    op = tt_kind_opcode(t->kind);
     c->count = t->count;
     c->esize = esize;
     tt_op_resolve(t, &c->op, &c->scalar);
@@ -164,7 +164,7 @@ static __attribute__((noinline)) ncclResult_t choose_decision(struct ncclComm *c
 ncclResult_t tt_comm_decide(struct ncclComm *comm, tt_task *t, size_t ops)
 {
   bool in_network = TT_UNLIKELY(comm->network.reduce != NULL) && !tt_func_is_message(t->func) &&
-                    tt_comm_collnet_allows(comm, t->func, t->type, t->op);
+                    tt_comm_collnet_allows(comm, t->func, t->type, tt_kind_opcode(t->kind));
   bool asks = TT_UNLIKELY(comm->tuned) && !tt_func_is_message(t->func);
   if (TT_UNLIKELY(!tt_task_is_decided(t))) { // one may have been made since
     tt_comm_recall(comm, t);

@@ -32,7 +32,7 @@ static bool resolve_selection(const tt_task *t, const tt_call_wish *w, tt_select
   if (!tt_selection_parse(w->selection, t->func, out, why, size)) {
     return false;
   }
-  bool in_network = tt_comm_collnet_allows(t->comm, t->func, t->type, t->op);
+  bool in_network = tt_comm_collnet_allows(t->comm, t->func, t->type, tt_kind_opcode(t->kind));
   tt_selection left = restrict_selection(t, *out, in_network);
   if (!selects(&left) && !environment_selects()) {
     snprintf(why, size, "this communicator can use none of it for %s", tt_func_name(t->func));
@@ -60,24 +60,29 @@ static ncclResult_t take_selection(const tt_task *t, const char *what, const tt_
   return ncclSuccess;
 }
 
-// Oneshot alone sums in the order of the ranks.
+static bool is_ordered(const tt_task *t)
+{
+  return tt_kind_opcode(t->kind) == TT_OP_ORDERED;
+}
+
+// Oneshot alone combines in the order of the ranks.
 static ncclResult_t take_rank_order(const tt_task *t, const char *what, const tt_call_wish *w, tt_selection *s)
 {
   const tt_selection oneshot = {1u << TT_ALGO_ONESHOT, 1u << TT_ALGO_ONESHOT};
+  const char *why = is_ordered(t) ? "an operation that does not commute" : "TUTTI_OPTION_RANK_ORDER";
   tt_selection both = {s->ll & oneshot.ll, s->simple & oneshot.simple}, left;
   if (selects(s) && !selects(&both) && w->forced) {
     return tt_fail(ncclInvalidArgument,
-                   "%s on rank %d: TUTTI_OPTION_RANK_ORDER needs the algorithm Oneshot, which algSelection \"%.200s\" "
-                   "does not allow",
-                   what, t->comm->rank, w->selection);
+                   "%s on rank %d: %s needs the algorithm Oneshot, which algSelection \"%.200s\" does not allow", what,
+                   t->comm->rank, why, w->selection);
   }
   *s = selects(&both) ? both : oneshot;
   left = restrict_selection(t, *s, false);
   return selects(&left) ? ncclSuccess
                         : tt_fail(ncclInvalidUsage,
-                                  "%s on rank %d: TUTTI_OPTION_RANK_ORDER needs the algorithm Oneshot, which NCCL_ALGO "
-                                  "or NCCL_PROTO do not allow",
-                                  what, t->comm->rank);
+                                  "%s on rank %d: %s needs the algorithm Oneshot, which NCCL_ALGO or NCCL_PROTO do not "
+                                  "allow",
+                                  what, t->comm->rank, why);
 }
 
 static bool same_options(const tt_call_options *a, const tt_call_options *b)
@@ -114,7 +119,7 @@ ncclResult_t tt_comm_wish(tt_task *t, const char *what, const tt_call_wish *wish
 {
   tt_call_options o = wish->options;
   TT_TRY(take_selection(t, what, wish, &o.algos));
-  if (wish->rank_order && tt_func_reduces(t->func)) {
+  if ((wish->rank_order || is_ordered(t)) && tt_func_reduces(t->func)) {
     TT_TRY(take_rank_order(t, what, wish, &o.algos));
   }
   o.max_channels = TT_MIN(o.max_channels, t->comm->config.max_ctas);

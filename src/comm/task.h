@@ -23,8 +23,10 @@ typedef struct tt_task {
   int root; // root, or peer of SEND and RECV
   struct ncclComm *comm;
   cudaStream_t stream;
-  const void *device_scalar;     // of a user's `op` at the call (tt_op_take): at the launch its handle may be gone
-  uint64_t scalar;               // the same
+  const void *device_scalar; // of a user's `op` at the call (tt_op_take): at the launch its handle may be gone
+  uint64_t scalar;           // the same,
+  tuttiRedOpFn_t fn;         // and the function and its argument
+  void *arg;
   struct tt_task_events *events; // of profilers; NULL: none (profile.h)
   uint64_t user_tag;             // ncclCollConfig_t.userProfilerTag; 0: none
   uint32_t place;                // group.c's: where it belongs in the group
@@ -46,9 +48,15 @@ static inline uint64_t tt_task_kind(tt_func func, ncclDataType_t type, ncclRedOp
          (uint64_t)(uint32_t)root << 32; // user-defined operations come and go, and are decided alike
 }
 
+// A tt_opcode.
 static inline int tt_kind_opcode(uint64_t kind)
 {
   return (int)(kind >> TT_KIND_OPCODE_SHIFT & 0xff);
+}
+
+static inline uint64_t tt_kind_with_opcode(uint64_t kind, int code)
+{
+  return (kind & ~(0xffull << TT_KIND_OPCODE_SHIFT)) | (uint64_t)code << TT_KIND_OPCODE_SHIFT;
 }
 
 // A kind also has the number of the call's options (options.h); 0: none.

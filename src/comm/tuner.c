@@ -263,7 +263,7 @@ static ncclResult_t tuner_prepare(struct ncclComm *comm, const tt_task *task, in
 {
   tt_func func = task->func;
   size_t bytes = tt_task_bytes(task);
-  bool in_network = tt_comm_collnet_allows(comm, func, task->type, task->op);
+  bool in_network = tt_comm_collnet_allows(comm, func, task->type, tt_kind_opcode(task->kind));
   tt_asked *a = &comm->tuning->asked[func];
   *out = a;
   if (a->made && a->bytes == bytes && a->ops == ops && a->in_network == in_network) {
@@ -360,7 +360,7 @@ static ncclResult_t tuner_query(struct ncclComm *comm, const tt_task *task, size
 ncclResult_t tt_tuning_choose_task(struct ncclComm *comm, const tt_task *task, size_t ops, tt_choice *out)
 {
   if (!comm->tuned || comm->nranks == 1 || (unsigned)task->func >= NCCL_NUM_FUNCTIONS) {
-    bool in_network = tt_comm_collnet_allows(comm, task->func, task->type, task->op);
+    bool in_network = tt_comm_collnet_allows(comm, task->func, task->type, tt_kind_opcode(task->kind));
     return tt_tuning_choose(comm, task->func, tt_task_bytes(task), task->root, in_network, out);
   }
   return tuner_query(comm, task, ops, out);

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "nccl.h"
+#include "tutti.h"
 
 typedef enum { TT_RED_SUM, TT_RED_PROD, TT_RED_MAX, TT_RED_MIN } tt_red_kind;
 // The kinds of the bitwise and of the logical operations.
@@ -25,14 +25,16 @@ enum { TT_RED_BITS = ncclNumTypes, TT_RED_TRUTH, TT_RED_ROWS = TT_RED_TRUTH + nc
 
 // The operation of one call, as the kernels need it.
 typedef struct tt_redop {
-  uint8_t type;     // row of kernels: ncclDataType_t; of bitwise operations TT_RED_BITS; of logical ones TT_RED_TRUTH
-                    // and the ncclDataType_t on top of it
-  uint8_t kind;     // tt_red_kind; of bitwise and logical operations tt_red_bit_kind
-  uint8_t prescale; // sources marked by `scale` are multiplied by their scalar first
-  uint8_t shift;    // bitwise operations: log2 of an element's bytes, which the kernels count; else 0
-  uint32_t divisor; // final integer division (avg of integers); 0 or 1: none. Of a logical operation of one rank 2:
-                    // the final step makes 0 or 1 of an element
-  uint64_t scalar;  // own pre-scaling factor, in the bits of `type` (low bytes)
+  uint8_t type;      // row of kernels: ncclDataType_t; of bitwise operations TT_RED_BITS; of logical ones TT_RED_TRUTH
+                     // and the ncclDataType_t on top of it
+  uint8_t kind;      // tt_red_kind; of bitwise and logical operations tt_red_bit_kind
+  uint8_t prescale;  // sources marked by `scale` are multiplied by their scalar first
+  uint8_t shift;     // bitwise operations: log2 of an element's bytes, which the kernels count; else 0
+  uint32_t divisor;  // final integer division (avg of integers); 0 or 1: none. Of a logical operation of one rank 2:
+                     // the final step makes 0 or 1 of an element
+  uint64_t scalar;   // own pre-scaling factor, in the bits of `type` (low bytes)
+  tuttiRedOpFn_t fn; // a program's function, which combines elements of `type`, with `arg`; NULL: kernels do
+  void *arg;
 } tt_redop;
 
 // Fills `op` for an operation that is no handle (base/opcode.h), and is one of the type's. Avg of floating types
@@ -49,7 +51,8 @@ enum {
 };
 
 // dst[j][i] = post(op over k of pre_k(src[k][i])) for i < count, k < nsrc (nsrc >= 1), j < ndst (ndst >= 1), folded in
-// the order of k. scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled); looked at only if
+// the order of k; by a program's function from the last one on, so that each of its calls makes a longer end of the
+// row. scale: NULL, or nsrc pointers to a scalar of op->type (NULL entry: not scaled); looked at only if
 // op->prescale. A destination may be identical to a source (same address), never partly overlap one. No alignment is
 // required, elements need not be aligned to their size. Never fails. Any thread.
 void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const void *const *src,

@@ -326,6 +326,24 @@ static void run_blocks(const tt_job *j, size_t count)
   }
 }
 
+// A program's function: inout = in op inout, from the last source on. A block of sources is read before its
+// destinations are written, which may be sources.
+static __attribute__((noinline)) void reduce_by_function(const tt_redop *op, size_t size, const tt_job *j, size_t count)
+{
+  _Alignas(TT_CACHE_LINE) char acc[BLOCK_BYTES];
+  const size_t block = BLOCK_BYTES / size;
+  for (size_t i = 0; i < count; i += block) {
+    size_t m = TT_MIN(block, count - i), at = i * size;
+    memcpy(acc, (const char *)j->src[j->nsrc - 1] + at, m * size);
+    for (int k = j->nsrc - 2; k >= 0; k--) {
+      op->fn((const char *)j->src[k] + at, acc, m, (ncclDataType_t)op->type, op->arg);
+    }
+    for (int d = 0; d < j->ndst; d++) {
+      memcpy((char *)j->dst[d] + at, acc, m * size);
+    }
+  }
+}
+
 static inline bool has_scalar(const tt_redop *op, int nsrc, const uint64_t *const *scale)
 {
   if (!op->prescale || !scale) {
@@ -346,6 +364,10 @@ void tt_reduce(const tt_redop *op, int ndst, void *const *dst, int nsrc, const v
   const tt_kernel_row *row = &isa->rows[op->type];
   const bool scaled = has_scalar(op, nsrc, scale);
   count <<= op->shift;
+  if (TT_UNLIKELY(op->fn != NULL) && nsrc > 1) {
+    reduce_by_function(op, row->size, &(tt_job){.nsrc = nsrc, .ndst = ndst, .src = src, .dst = dst}, count);
+    return;
+  }
   const bool divide = (flags & TT_REDUCE_FINAL) && op->divisor > 1 && row->divide;
   const bool stream = (flags & TT_REDUCE_STREAM) && count * row->size >= STREAM_MIN;
   if (TT_LIKELY(nsrc == 2 && ndst == 1 && !scaled && !divide && !stream)) {

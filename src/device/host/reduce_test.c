@@ -493,6 +493,49 @@ static void test_bits(void **state)
   }
 }
 
+// ---- A program's function ----
+
+// The halves of a code are a factor and a term of t -> factor * t + term: first b, then a. Does not commute.
+static uint64_t compose(int type, uint64_t a, uint64_t b)
+{
+  unsigned half = 4 * (unsigned)sizes[type];
+  uint64_t low = (1ULL << half) - 1, x = a >> half & low;
+  return (x * (b >> half & low) & low) << half | ((x * (b & low) + (a & low)) & low);
+}
+
+static void compose_all(const void *in, void *inout, size_t count, ncclDataType_t type, void *arg)
+{
+  *(size_t *)arg += count;
+  for (size_t i = 0; i < count; i++) {
+    uint64_t v = compose((int)type, get(in, (int)type, i), get(inout, (int)type, i));
+    memcpy((char *)inout + i * sizes[type], &v, sizes[type]);
+  }
+}
+
+static void test_function(void **state)
+{
+  (void)state;
+  static const int types[] = {ncclInt8, ncclFloat16, ncclFloat32, ncclUint64}, nsrcs[] = {1, 2, 3, 8, 17};
+  for (int n = 0; n < 4 * 5; n++) {
+    size_t calls = 0, limit = nsrcs[n / 4] <= 8 ? MAX_COUNT : 300;
+    call c = {.type = types[n % 4], .nsrc = nsrcs[n / 4]};
+    c.op = (tt_redop){.type = (uint8_t)c.type, .fn = compose_all, .arg = &calls};
+    for (int k = 0; k < c.nsrc; k++) {
+      fill_bits(slot(k), c.type, limit);
+    }
+    for (size_t i = 0; i < limit; i++) {
+      uint64_t v = get(slot(0), c.type, i);
+      for (int k = 1; k < c.nsrc; k++) {
+        v = compose(c.type, v, get(slot(k), c.type, i));
+      }
+      memcpy((char *)expected + i * sizes[c.type], &v, sizes[c.type]);
+    }
+    c.flags = n % 2 ? TT_REDUCE_STREAM : TT_REDUCE_FINAL;
+    run_isas(&c, limit);
+    assert_true((calls > 0) == (c.nsrc > 1));
+  }
+}
+
 // The conversions of reduce_convert.h: every code both ways, and random floats down.
 static void test_convert_codes(void **state)
 {
@@ -731,6 +774,7 @@ int main(void)
       cmocka_unit_test(test_select),         cmocka_unit_test(test_builtin),   cmocka_unit_test(test_convert_codes),
       cmocka_unit_test(test_convert_random), cmocka_unit_test(test_codes),     cmocka_unit_test(test_copy),
       cmocka_unit_test(test_stream),         cmocka_unit_test(test_all_types), cmocka_unit_test(test_bits),
+      cmocka_unit_test(test_function),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   for (int t = 0; t < TT_RED_TYPES; t++) {
