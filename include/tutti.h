@@ -242,6 +242,41 @@ ncclResult_t tuttiMemsetRowsAsync(const tuttiRows_t *rows, int value, cudaStream
 // Sets each element of `elementSize` bytes (1, 2 or 4) of the rows to `value`. A row's width is a multiple of it.
 ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t elementSize, cudaStream_t stream);
 
+// ---- Collectives with blocks of several lengths
+//
+// As ncclAllGather and its relatives, but each block has a length of its own. Counts and displacements are numbers of
+// elements. The arrays have an entry for each rank, and are read before the call returns. A displacement says where in
+// the buffer a block begins; NULL: the blocks lie one behind the other. Blocks may have gaps between them, and may be
+// empty; those that are written do not overlap. A buffer may be NULL where all of its blocks on this rank are empty.
+// All five may stand in groups, be captured, and be used with non-blocking communicators.
+//
+// Errors: those of the calls with equal blocks. ncclInvalidArgument: an array is NULL; a rank gives two lengths for its
+// own block; a block does not fit into memory. What two ranks say of a block must be the same: if not, both get
+// ncclInvalidUsage with a text that names the two counts.
+
+// Rank i's block of recvcounts[i] elements comes to all ranks. sendcount: recvcounts[rank]. In place: sendbuff is where
+// the own block belongs in recvbuff.
+ncclResult_t tuttiAllGatherV(const void *sendbuff, size_t sendcount, void *recvbuff, const size_t *recvcounts,
+                             const size_t *displs, ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+// Rank i gets the result of block i, of recvcounts[i] elements; the blocks lie one behind the other in sendbuff. Every
+// element is summed in the order of the ranks. In place: recvbuff is where the own block lies in sendbuff.
+ncclResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t *recvcounts,
+                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+// Rank i's block of sendcount elements comes to `root`, whose recvcounts[i] that is. recvbuff, recvcounts and displs
+// are read on `root` alone. In place: sendbuff is where the root's block belongs in recvbuff.
+ncclResult_t tuttiGatherV(const void *sendbuff, size_t sendcount, void *recvbuff, const size_t *recvcounts,
+                          const size_t *displs, ncclDataType_t datatype, int root, ncclComm_t comm,
+                          cudaStream_t stream);
+// Rank i gets the root's block i, of sendcounts[i] elements, which is its recvcount. sendbuff, sendcounts and displs
+// are read on `root` alone. In place: recvbuff is where the root's block lies in sendbuff.
+ncclResult_t tuttiScatterV(const void *sendbuff, const size_t *sendcounts, const size_t *displs, void *recvbuff,
+                           size_t recvcount, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+// Rank j gets sendcounts[j] elements from each rank i, whose recvcounts[i] that is on rank j. In place (sendbuff is
+// recvbuff): works, through a copy of the input.
+ncclResult_t tuttiAlltoAllV(const void *sendbuff, const size_t *sendcounts, const size_t *sdispls, void *recvbuff,
+                            const size_t *recvcounts, const size_t *rdispls, ncclDataType_t datatype, ncclComm_t comm,
+                            cudaStream_t stream);
+
 // The communicator's operations with ranks on other machines that are not done: for each one the peer, and how many of
 // its messages have moved. At most `max` of them are written to `states`, which may be NULL when `max` is 0; `count` is
 // how many there are. From any thread, also while others wait for these operations; not while the communicator is

@@ -30,7 +30,7 @@ static ncclResult_t check_buffers(const tt_task *t, const char *what)
   return writes && t->out == NULL ? bad_pointer(t, what, "recvbuff") : ncclSuccess;
 }
 
-static ncclResult_t check_task(tt_task *t, const char *what)
+ncclResult_t tt_coll_check(tt_task *t, const char *what)
 {
   TT_TRY(tt_comm_check(t->comm, what, true));
   const struct ncclComm *c = t->comm;
@@ -55,21 +55,10 @@ static ncclResult_t check_task(tt_task *t, const char *what)
   return check_buffers(t, what);
 }
 
-// What is no argument of the call.
-static inline void begin_task(tt_task *t)
-{
-  t->events = NULL;
-  t->user_tag = 0;
-  t->place = 0;
-  t->state = (tt_program_state){.steps = {0}};
-  t->begun = t->over = false;
-  t->decision = NULL;
-}
-
 // Checks, finds the options, records the event. Of a communicator that has been entered.
 static ncclResult_t apply_wish(const char *what, tt_task *t, const tt_call_wish *wish, cudaEvent_t event)
 {
-  TT_TRY(check_task(t, what));
+  TT_TRY(tt_coll_check(t, what));
   if (t->count == 0) {
     return ncclSuccess;
   }
@@ -82,7 +71,7 @@ ncclResult_t tt_coll_enqueue_config(const char *what, tt_task *t, const tt_coll_
 {
   ncclResult_t res = tt_comm_begin(t->comm, what, true);
   if (res == ncclSuccess) {
-    begin_task(t);
+    tt_coll_begin(t);
     t->user_tag = settings->user_tag;
     res = apply_wish(what, t, &settings->wish, settings->launched);
     res = res == ncclSuccess ? tt_task_add(t) : res;
@@ -97,7 +86,7 @@ ncclResult_t tt_coll_enqueue_config(const char *what, tt_task *t, const tt_coll_
 // Checks; an operation that does not commute wants what others may ask for as an option.
 static ncclResult_t take_task(tt_task *t, const char *what)
 {
-  TT_TRY(check_task(t, what));
+  TT_TRY(tt_coll_check(t, what));
   return t->count > 0 && tt_kind_opcode(t->kind) == TT_OP_ORDERED
              ? tt_comm_wish(t, what, &(tt_call_wish){.forced = false})
              : ncclSuccess;
@@ -113,7 +102,7 @@ ncclResult_t tt_coll_enqueue(const char *what, tt_task *t)
     return res;
   }
   tt_comm_enter(comm);
-  begin_task(t);
+  tt_coll_begin(t);
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
   bool checked = tt_opcode_of(t->op) != TT_OP_SCALED; // user-defined operations come and go
   if (TT_LIKELY(tt_comm_usable(comm))) {              // else an abort may be freeing the decisions

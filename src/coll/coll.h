@@ -23,8 +23,29 @@ typedef enum {
   TT_FUNC_SCATTER,
   TT_FUNC_SEND,
   TT_FUNC_RECV,
-  TT_NFUNCS
+  TT_NFUNCS,
+  // Calls whose blocks have lengths of their own. They have no schedules: a call has one for each of its parts, which
+  // are messages or sums (comm/blocks.h).
+  TT_FUNC_ALLGATHERV = TT_NFUNCS,
+  TT_FUNC_REDUCESCATTERV,
+  TT_FUNC_GATHERV,
+  TT_FUNC_SCATTERV,
+  TT_FUNC_ALLTOALLV,
+  TT_NCALLS
 } tt_func;
+
+// The function that does the same with blocks of one length; `f` itself where its blocks have one.
+static inline tt_func tt_func_base(tt_func f)
+{
+  switch (f) {
+  case TT_FUNC_ALLGATHERV: return TT_FUNC_ALLGATHER;
+  case TT_FUNC_REDUCESCATTERV: return TT_FUNC_REDUCESCATTER;
+  case TT_FUNC_GATHERV: return TT_FUNC_GATHER;
+  case TT_FUNC_SCATTERV: return TT_FUNC_SCATTER;
+  case TT_FUNC_ALLTOALLV: return TT_FUNC_ALLTOALL;
+  default: return f;
+  }
+}
 
 // What one rank's schedule is written for.
 typedef struct tt_shape {
@@ -103,16 +124,17 @@ int tt_collnet_heads(const tt_layout *layout, int nranks);
 void tt_schedule_free(tt_schedule *s);
 
 // "AllReduce", "Broadcast", ... for messages; "?" when `f` is none of them.
-extern const char *const tt_func_names[TT_NFUNCS];
+extern const char *const tt_func_names[TT_NCALLS];
 static inline const char *tt_func_name(tt_func f)
 {
-  return (unsigned)f < TT_NFUNCS ? tt_func_names[f] : "?";
+  return (unsigned)f < TT_NCALLS ? tt_func_names[f] : "?";
 }
 
-// Does the function combine inputs with an operation (reduce, reduce-scatter, all-reduce)?
+// Does the function combine inputs with an operation (reduce, reduce-scatter, also with blocks of several lengths,
+// all-reduce)?
 static inline int tt_func_reduces(tt_func f)
 {
-  return f == TT_FUNC_REDUCE || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLREDUCE;
+  return f == TT_FUNC_REDUCE || f == TT_FUNC_REDUCESCATTER || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_REDUCESCATTERV;
 }
 
 // Is it a send or a receive?

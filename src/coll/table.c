@@ -101,5 +101,6 @@ void tt_schedule_free(tt_schedule *s)
   }
 }
 
-const char *const tt_func_names[TT_NFUNCS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce",
-                                              "AlltoAll",  "Gather", "Scatter",   "Send",          "Recv"};
+const char *const tt_func_names[TT_NCALLS] = {
+    "Broadcast", "Reduce", "AllGather",  "ReduceScatter",  "AllReduce", "AlltoAll", "Gather",   "Scatter",
+    "Send",      "Recv",   "AllGatherV", "ReduceScatterV", "GatherV",   "ScatterV", "AlltoAllV"};

@@ -4,6 +4,7 @@
 // to tt_comm_launch, as the calls would, outside of any group that is open; so everything that a launch counts is
 // counted then.
 #include "base/result.h"
+#include "comm/blocks.h"
 #include "comm/comm.h"
 #include "comm/decide.h"
 #include "comm/inline.h"
@@ -78,6 +79,10 @@ static ncclResult_t issue_calls(tt_recorded *r, cudaStream_t stream)
 
 static void drop_calls(tt_recorded *r)
 {
+  const calls *n = (const calls *)r;
+  for (size_t i = 0; i < n->n; i++) {
+    tt_blocks_drop(n->tasks[i].blocks);
+  }
   tt_free(r);
 }
 
@@ -97,6 +102,7 @@ static tt_recorded *make_calls(struct ncclComm *comm, const tt_task *tasks, size
   for (size_t i = 0; i < n; i++) {
     c->tasks[i] = tasks[i];
     c->tasks[i].events = NULL;
+    tt_blocks_hold(tasks[i].blocks);
   }
   return &c->recorded;
 }

@@ -127,7 +127,7 @@ typedef struct tt_comm_plans {
 // Collectives launched. The launching thread's; the RAS thread reads them, so they are written by tt_comm_count.
 typedef struct tt_comm_counts {
   uint32_t sequence;
-  uint64_t calls[TT_NFUNCS]; // per function
+  uint64_t calls[TT_NCALLS]; // per function
 } tt_comm_counts;
 
 // Communicators that share with each other (family.h). Under the lock of family.c.

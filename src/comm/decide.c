@@ -20,7 +20,7 @@ void tt_call_fill(const tt_task *t, uint32_t seq, tt_call *c)
   c->scalar = NULL;
   c->tmp = NULL;
   c->event = t->events;
-  c->fetched = false;
+  c->fetched = c->empty = false;
   atomic_store_explicit(&c->open, false, memory_order_relaxed);
   if (tt_func_reduces(t->func)) {
     op = tt_kind_opcode(t->kind);

@@ -56,7 +56,7 @@ static const struct {
 
 const char *tt_comm_flight_name(unsigned func)
 {
-  return func >= TT_NFUNCS && func < TT_FLIGHT_FUNCS ? flight_functions[func].name : tt_func_name((tt_func)func);
+  return func >= TT_NCALLS && func < TT_FLIGHT_FUNCS ? flight_functions[func].name : tt_func_name((tt_func)func);
 }
 
 // fr_trace ends at a name that it does not know: one-sided operations are in a list of their own, which it leaves

@@ -12,7 +12,7 @@
 struct ncclComm;
 
 // One-sided operations as functions that are recorded, behind all others.
-enum { TT_FLIGHT_PUT = TT_NFUNCS, TT_FLIGHT_SIGNAL, TT_FLIGHT_WAIT, TT_FLIGHT_FUNCS };
+enum { TT_FLIGHT_PUT = TT_NCALLS, TT_FLIGHT_SIGNAL, TT_FLIGHT_WAIT, TT_FLIGHT_FUNCS };
 
 // What is recorded as the kind of a one-sided operation. Its bytes have no type but their own.
 static inline uint64_t tt_flight_rma_kind(unsigned func, int peer)

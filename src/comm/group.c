@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/spans.h"
+#include "comm/blocks.h"
 #include "comm/comm.h"
 #include "comm/inline.h"
 #include "comm/launch.h"
@@ -56,6 +57,7 @@ typedef struct group {
   group_event *launched; // `nlaunched` of them; NULL: none
   int nlaunched, launched_room;
   struct tt_rma_call *rma, **rma_end; // one-sided operations, in their order
+  bool blocks;                        // a task has them (blocks.h)
   tt_group_events events;
 } group;
 
@@ -138,6 +140,10 @@ static inline ncclResult_t group_append(group *g, const tt_task *task)
     return res;
   }
   g->tasks[g->ntasks++] = *task;
+  if (TT_UNLIKELY(task->blocks != NULL)) {
+    g->blocks = true;
+    tt_blocks_hold(task->blocks);
+  }
   return ncclSuccess;
 }
 
@@ -602,9 +608,13 @@ static ncclResult_t simulate_tasks(tt_task *tasks, size_t n, double *us)
   return res;
 }
 
-// Of `n` tasks, those that were not launched have events left; then the group's own ends.
-static void end_events(group *g, size_t n)
+// The `n` tasks end: those that were not launched have events left; then the group's own ends.
+static void end_group_tasks(group *g, size_t n)
 {
+  for (size_t i = 0; TT_UNLIKELY(g->blocks) && i < n; i++) {
+    tt_blocks_drop(g->tasks[i].blocks);
+  }
+  g->blocks = false;
   if (TT_UNLIKELY(g->events.reported)) {
     tt_profile_drop(g->tasks, n);
   }
@@ -623,7 +633,7 @@ static void group_cancel(void)
   }
   drop_launched(g);
   end_rma(g, false);
-  end_events(g, g->ntasks);
+  end_group_tasks(g, g->ntasks);
   g->jobs = NULL;
   g->ntasks = 0;
   g->error = ncclSuccess;
@@ -681,7 +691,7 @@ ncclResult_t tt_group_end(void)
     ncclResult_t last = end_rma(g, r == ncclSuccess && (res == ncclSuccess || res == ncclInProgress));
     r = r == ncclSuccess ? last : r;
   }
-  end_events(g, n);
+  end_group_tasks(g, n);
   return r != ncclSuccess ? r : res;
 }
 

@@ -242,7 +242,7 @@ ncclResult_t tt_comm_run_messages(tt_task *tasks, size_t n, unsigned looks, int 
   unsigned directions = 0;
   bool alike = true; // on one stream, and profilers watch none
   for (tt_task *t = tasks; t < tasks + n; t++) {
-    if (t->func >= TT_FUNC_SEND && t->count > 0) {
+    if (tt_func_is_message(t->func) && t->count > 0) {
       first = first == NULL ? t : first;
       directions |= 1u << t->func;
       alike = alike && t->stream == first->stream && t->events == NULL;

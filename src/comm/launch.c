@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "coll/zerocopy.h"
+#include "comm/blocks.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/decide.h"
@@ -183,7 +184,7 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
                                  uint64_t opcount)
 {
   const tt_call *c = l->call;
-  uint64_t passes = TT_DIV_UP(l->end - l->pos, (size_t)l->sched->nsub * l->max_chunk);
+  uint64_t passes = TT_MAX(TT_DIV_UP(l->end - l->pos, (size_t)l->sched->nsub * l->max_chunk), 1);
   const int *rows = &cached->traffic_of[l->strand - l->sched->strands];
   for (int i = rows[0]; i < rows[1]; i++) {
     const tt_traffic *t = &cached->traffic[i];
@@ -354,8 +355,8 @@ static inline ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call 
 size_t tt_task_bytes(const tt_task *t)
 {
   tt_func f = t->func;
-  bool one =
-      f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND || f == TT_FUNC_RECV;
+  bool one = f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND ||
+             f == TT_FUNC_RECV || t->blocks != NULL;
   return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
 }
 
@@ -454,6 +455,100 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   return end_plan(comm, p, reported, stream, t->stream, add_operation(comm, p, t, NULL, reported));
 }
 
+// --- blocks with lengths of their own
+
+// Chooses for a part, and finds its schedule.
+static ncclResult_t decide_part(struct ncclComm *comm, tt_task *part, tt_decision *d)
+{
+  *d = (tt_decision){.made = true};
+  part->decision = d;
+  TT_TRY(tt_blocks_choose(part, &d->choice));
+  return tt_comm_schedules(comm, part->func, part->root, d);
+}
+
+// How many calls and lanes the task's parts are. Afterwards all schedules and links are there.
+static ncclResult_t measure_blocks(struct ncclComm *comm, const tt_task *t, int *calls, int *lanes)
+{
+  tt_task part;
+  tt_decision d;
+  *calls = *lanes = 0;
+  for (int i = 0; i < tt_blocks_parts(t); i++) {
+    if (tt_blocks_part(t, i, &part)) {
+      TT_TRY(decide_part(comm, &part, &d));
+      *calls += 1;
+      *lanes += d.lanes;
+    }
+  }
+  return ncclSuccess;
+}
+
+// Adds a part, which has been decided, to the plan. Its messages have the task's fingerprint, and the part's count.
+static ncclResult_t add_part(struct ncclComm *comm, tt_plan *p, const tt_task *t, const tt_task *part, uint32_t seq)
+{
+  tt_call *c = &p->calls[p->ncalls++];
+  tt_lane *none = NULL;
+  tt_call_fill(part, seq, c);
+  c->sig = tt_sig_make(seq, tt_func_base(t->func), t->type, (int)(c->sig >> 8 & 15), t->root) | TT_SIG_BLOCKS;
+  c->sig_count = part->count;
+  c->empty = part->count == 0;
+  p->work.takes_us = TT_MAX(p->work.takes_us, tt_tuning_takes_us(comm, tt_task_bytes(part)));
+  return add_lanes(comm, p, c, part, &none);
+}
+
+// Profilers are told of one operation, with the algorithm of its first part.
+static ncclResult_t add_blocks(struct ncclComm *comm, tt_plan *p, tt_task *t, uint32_t seq, tt_launch_events *l)
+{
+  struct tt_task_events *events = t->events;
+  tt_task part;
+  tt_decision d;
+  for (int i = 0; i < tt_blocks_parts(t); i++) {
+    if (!tt_blocks_part(t, i, &part)) {
+      continue;
+    }
+    TT_TRY(decide_part(comm, &part, &d));
+    if (l != NULL && p->ncalls == 0) {
+      tt_profile_op_start(l, t, &d, 0);
+    }
+    part.events = events;
+    TT_TRY(add_part(comm, p, t, &part, seq));
+  }
+  if (l != NULL && p->ncalls > 0) {
+    tt_profile_op_lanes(l, p->calls, NULL, 0);
+  }
+  return ncclSuccess;
+}
+
+// Launches a collective whose blocks have lengths of their own: one plan with all its parts.
+static __attribute__((noinline)) ncclResult_t launch_blocks(struct ncclComm *comm, tt_task *task)
+{
+  tt_launch_events events, *reported = task->events != NULL ? &events : NULL;
+  tt_task t = *task;
+  tt_stream *stream;
+  tt_plan *p;
+  int calls, lanes;
+  size_t staged = tt_blocks_staged(&t);
+  TT_TRY(comm->port.row->get(t.stream, comm->device, tt_func_name(t.func), &stream));
+  TT_TRY(measure_blocks(comm, &t, &calls, &lanes));
+  uint32_t seq = tt_comm_next(comm);
+  __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
+  TT_TRY(plan_get(comm, calls, lanes, staged, &p));
+  tt_comm_count(&comm->counts.calls[t.func]);
+  if (staged > 0) {
+    p->stage_src = t.in;
+    p->stage_bytes = staged;
+    t.in = p->scratch;
+  }
+  launch_record(comm, p, &t, tt_ticks());
+  if (TT_UNLIKELY(reported != NULL)) {
+    tt_profile_plan_start(reported, comm, p);
+  }
+  ncclResult_t res = add_blocks(comm, p, &t, seq, reported);
+  task->events = t.events; // the plan may have taken them over
+  return end_plan(comm, p, reported, stream, t.stream, res);
+}
+
+// --- messages
+
 // One stream for the group's messages: the first one's; work on the others is ordered with it.
 static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tasks, size_t n, cudaStream_t main,
                                  bool before)
@@ -539,6 +634,9 @@ static size_t count_collectives(const tt_task *tasks, size_t n)
 static __attribute__((noinline)) ncclResult_t launch_task(struct ncclComm *comm, tt_task *t, size_t collectives,
                                                           unsigned looks)
 {
+  if (TT_UNLIKELY(t->blocks != NULL)) {
+    return launch_blocks(comm, t);
+  }
   if (t->count == 0 || t->over || (!t->begun && !comm->tuned && TT_LIKELY(tt_comm_run(t, looks)))) {
     return ncclSuccess;
   }

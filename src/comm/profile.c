@@ -217,7 +217,7 @@ void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, 
 void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first)
 {
   tt_task_events *e = c->event;
-  const tt_cached *cached = d->cached;
+  const tt_cached *cached = d != NULL ? d->cached : NULL;
   bool phases = e != NULL && tt_profilers_want(e->profilers, ncclProfileKernelPhase);
   for (int i = first, channel = 0, strand = 0; i < l->plan->nlanes; i++) {
     tt_lane *lane = &l->plan->lanes[i];
@@ -228,13 +228,13 @@ void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_d
       lane->stamp->owner = c->event;
     }
     lane->reported = NULL;
-    if (++strand == cached->sched->nstrands) {
+    if (cached != NULL && ++strand == cached->sched->nstrands) {
       strand = 0;
       channel++;
       cached = cached->next_channel;
     }
   }
-  if (e != NULL && tt_prof_is_on(&e->op) && tt_shm_wanted(e->profilers)) {
+  if (e != NULL && d != NULL && tt_prof_is_on(&e->op) && tt_shm_wanted(e->profilers)) {
     const tt_shm_lanes lanes = {
         .profilers = e->profilers, .parent = &e->op, .cached = d->cached, .first = first, .channel = e->channel};
     e->messages = tt_shm_events_new(l->comm, l->plan, &lanes);

@@ -68,7 +68,8 @@ void tt_profile_plan_start(tt_launch_events *l, struct ncclComm *comm, tt_plan *
 // Starts the event of task t's operation, and the plan takes the task's events over. Before its lanes are added.
 // `channel`: number of the first one it uses.
 void tt_profile_op_start(tt_launch_events *l, tt_task *t, const tt_decision *d, int channel);
-// Its lanes are there, from number `first` on.
+// Its lanes are there, from number `first` on. `d` NULL: they are those of one channel, whose single messages in common
+// memory are not told.
 void tt_profile_op_lanes(const tt_launch_events *l, const tt_call *c, const tt_decision *d, int first);
 // All operations are there: the plan is pushed to `stream` after this. The event lasts as long as the push.
 void tt_profile_push_start(tt_launch_events *l, cudaStream_t stream);

@@ -249,11 +249,11 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
     return ncclSuccess;
   }
   const tt_algorithm *a = &tt_algorithms(NULL)[algo];
-  bool placed = comm->layout->nnodes > 1 || tt_algorithm_channels(a, comm->layout) > 0;
+  bool alone = root < 0, placed = !alone && (comm->layout->nnodes > 1 || tt_algorithm_channels(a, comm->layout) > 0);
   tt_shape shape = {.func = func,
-                    .rank = comm->rank,
-                    .nranks = comm->nranks,
-                    .root = root,
+                    .rank = alone ? 0 : comm->rank,
+                    .nranks = alone ? 1 : comm->nranks,
+                    .root = alone ? 0 : root,
                     .layout = placed ? comm->layout : NULL,
                     .channel = channel};
   tt_cached *c = tt_calloc(1, sizeof *c);

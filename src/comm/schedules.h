@@ -32,7 +32,8 @@ typedef struct tt_traffic {
   uint32_t *steps; // receives: which step takes each message
 } tt_traffic;
 
-// Puts the schedules of all channels of the decision into it; writes and connects those that are not there yet. Errors:
+// Puts the schedules of all channels of the decision into it; writes and connects those that are not there yet. `root`
+// -1: as for a communicator of this rank alone. Errors:
 // those of connecting; ncclSystemError (no memory).
 ncclResult_t tt_comm_schedules(struct ncclComm *comm, tt_func func, int root, struct tt_decision *d);
 // Frees all of them.

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/result.h"
+#include "comm/blocks.h"
 #include "comm/comm.h"
 #include "comm/launch.h"
 #include "comm/task.h"
@@ -38,6 +39,27 @@ static ncclResult_t add_message(const struct ncclComm *comm, const tt_task *t, m
   return ncclSuccess;
 }
 
+// Adds the parts of a collective whose blocks have lengths of their own: messages, or one sum after the other.
+static ncclResult_t add_blocks_cost(struct ncclComm *comm, const tt_task *t, messages *m, double *sum)
+{
+  for (int i = 0; i < tt_blocks_parts(t); i++) {
+    tt_task part;
+    tt_choice c;
+    double one;
+    if (!tt_blocks_part(t, i, &part) || part.root < 0) {
+      continue;
+    }
+    if (tt_func_is_message(part.func)) {
+      TT_TRY(add_message(comm, &part, m));
+      continue;
+    }
+    TT_TRY(tt_blocks_choose(&part, &c));
+    TT_TRY(tt_tuning_estimate(comm, part.func, tt_task_bytes(&part), &c, &one));
+    *sum += one;
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_t n, double *us)
 {
   double sum = 0;
@@ -46,6 +68,10 @@ ncclResult_t tt_comm_simulate(struct ncclComm *comm, const tt_task *tasks, size_
     const tt_task *t = &tasks[i];
     bool captured; // which changes nothing: the call is to name a stream
     TT_TRY(comm->port.row->captured(t->stream, comm->device, &captured));
+    if (t->blocks != NULL) {
+      TT_TRY(add_blocks_cost(comm, t, &m, &sum));
+      continue;
+    }
     if (t->count == 0) {
       continue;
     }

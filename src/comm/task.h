@@ -11,13 +11,14 @@
 
 struct tt_decision;
 struct tt_task_events;
+struct tt_blocks;
 
 // An operation as the API received it, arguments checked.
 typedef struct tt_task {
   tt_func func;
   ncclDataType_t type;
   const void *in; // apart from `out`: the two are written one by one, and a load of both at once would wait for that
-  size_t count;   // elements of one block, of `type`
+  size_t count;   // elements of one block, of `type`; with `blocks` of all blocks of the longer buffer
   void *out;
   ncclRedOp_t op;
   int root; // root, or peer of SEND and RECV
@@ -27,6 +28,7 @@ typedef struct tt_task {
   uint64_t scalar;           // the same,
   tuttiRedOpFn_t fn;         // and the function and its argument
   void *arg;
+  struct tt_blocks *blocks;      // lengths of the blocks (blocks.h); NULL: all have the same
   struct tt_task_events *events; // of profilers; NULL: none (profile.h)
   uint64_t user_tag;             // ncclCollConfig_t.userProfilerTag; 0: none
   uint32_t place;                // group.c's: where it belongs in the group
@@ -71,6 +73,12 @@ static inline uint64_t tt_kind_with_options(uint64_t kind, unsigned number)
 {
   return (kind & ~((uint64_t)TT_KIND_OPTIONS_MOST << TT_KIND_OPTIONS_SHIFT)) | (uint64_t)number
                                                                                    << TT_KIND_OPTIONS_SHIFT;
+}
+
+// Has the task nothing to do? Where blocks have lengths of their own peers may expect an empty one.
+static inline bool tt_task_is_empty(const tt_task *t)
+{
+  return t->count == 0 && t->blocks == NULL;
 }
 
 // Bytes of an operation's larger buffer, as the perf programs show them (launch.c).

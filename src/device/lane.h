@@ -26,6 +26,7 @@ typedef struct tt_call {
   tt_mappable in_mem, out_mem; // memory of the buffers that peers can map (tt_device_ops.find)
   bool stream;                 // large, and nobody reads the result soon: keep it out of the caches
   bool fetched;                // peers read the output while the call runs
+  bool empty;                  // it has no elements, and sends its messages nevertheless: peers expect them
   bool stream_put; // the same of a step all of whose gifts are made or laid out as copies, and of one that reads such a
                    // copy
   // Its plan has begun: the output is its own, so the network may write there. Written by the plan (release).
@@ -103,6 +104,29 @@ static inline uint64_t tt_sig_make(uint32_t seq, int func, int type, int op, int
          (uint64_t)(type & 0xf) << 4 | (uint64_t)(func & 0xf);
 }
 
+// What stands in place of the function in the fingerprint of a one-sided operation that waits, which is never compared.
+enum {
+  TT_SIG_PUT = 10,  // for the peer's window; the count is its number
+  TT_SIG_ROOM = 11, // until the peer takes messages
+  TT_SIG_WAIT = 12  // for a signal; the count: how many have come in the upper half, are needed in the lower one
+};
+
+// A call whose blocks have lengths of their own has this bit in its fingerprint. Each of its messages carries the count
+// of its block. A page shows the call as a whole, with TT_COUNT_OF_BLOCKS.
+#define TT_SIG_BLOCKS (1ull << 12)
+#define TT_COUNT_OF_BLOCKS UINT64_MAX
+
+static inline bool tt_sig_has_blocks(uint64_t sig)
+{
+  return (sig & TT_SIG_BLOCKS) != 0 && (sig & 15) < TT_SIG_PUT;
+}
+
+// The count that a page shows for a call.
+static inline uint64_t tt_sig_shown(uint64_t sig, uint64_t count)
+{
+  return tt_sig_has_blocks(sig) ? TT_COUNT_OF_BLOCKS : count;
+}
+
 // Where a tuner plugin is asked, the counts that travel carry in upper bits what was chosen, so that ranks notice which
 // choose differently. `choice`: any hash of the choice. The bit above tells whether the plugin has decided: for the
 // error's text alone, two ranks with the same choice are in the same call.
@@ -125,6 +149,12 @@ static inline uint64_t tt_sig_count_mark(uint64_t count, uint64_t choice, bool d
 static inline bool tt_sig_count_same(uint64_t a, uint64_t b)
 {
   return ((a ^ b) & ~TT_SIG_DECIDED) == 0;
+}
+
+// Are two calls the same, one of which a page shows?
+static inline bool tt_sig_same_call(uint64_t a, uint64_t a_count, uint64_t b, uint64_t b_count)
+{
+  return a == b && (tt_sig_has_blocks(a) || tt_sig_count_same(a_count, b_count));
 }
 
 // An operation over several channels has lanes for each. Those of a channel run for a part of each block
@@ -236,13 +266,6 @@ static inline void tt_plan_add(tt_plan *p, tt_lane *l, tt_lane *before)
 
 enum { TT_CALL_TEXT = 160 };
 
-// What stands in place of the function in the fingerprint of a one-sided operation that waits, which is never compared.
-enum {
-  TT_SIG_PUT = 10,  // for the peer's window; the count is its number
-  TT_SIG_ROOM = 11, // until the peer takes messages
-  TT_SIG_WAIT = 12  // for a signal; the count: how many have come in the upper half, are needed in the lower one
-};
-
 static inline uint64_t tt_sig_rma(int what, int ctx, int signal)
 {
   return (uint64_t)signal << 16 | (uint64_t)ctx << 4 | (uint64_t)what;
@@ -254,8 +277,8 @@ static inline int tt_sig_ctx(uint64_t sig)
 }
 
 // Describes a call in words, for messages, by its fingerprint and count: "operation 3 AllReduce type ncclFloat32 op sum
-// root 0 count 12", or of a message "Send/Recv with rank 1 of 12 bytes"; `with`: the other rank, -1: not known. Returns
-// `text`, which has TT_CALL_TEXT bytes. Pure.
+// root 0 count 12", of one block of several lengths "… count 12 with rank 1", or of a message "Send/Recv with rank 1 of
+// 12 bytes"; `with`: the other rank, -1: not known. Returns `text`, which has TT_CALL_TEXT bytes. Pure.
 const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with);
 
 // Is the call, by its fingerprint, a collective one that no rank can complete before all have begun it? Pure.

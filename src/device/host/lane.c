@@ -70,7 +70,7 @@ void tt_lane_init(tt_lane *l, const tt_schedule *sched, int strand, tt_call *cal
   l->slot = chunk * call->esize;
   l->pc = 0;
   l->stop = l->strand->count;
-  l->done = l->strand->count == 0 || call->count == 0;
+  l->done = l->strand->count == 0 || (call->count == 0 && !call->empty);
   if (!l->done) {
     begin_pass(l);
   }

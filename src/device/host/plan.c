@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) void begin(tt_plan *p)
   // Last: what was there before has been read. All are shown, because it is not known which one a peer will miss.
   for (int i = 0; i < p->ncalls; i++) {
     atomic_store_explicit(&p->calls[i].open, true, memory_order_release);
-    tt_page_show(p->port->page, p->calls[i].sig, p->calls[i].sig_count);
+    tt_page_show(p->port->page, p->calls[i].sig, tt_sig_shown(p->calls[i].sig, p->calls[i].sig_count));
   }
 }
 
@@ -266,22 +266,23 @@ static bool differs(const tt_lane *l, const tt_rank_page *page, uint64_t *sig, u
   const tt_call *c = l->call;
   uint32_t number = (uint32_t)(c->sig >> 32);
   return number != 0 && tt_page_shown(page, number, sig, count) &&
-         (*sig != c->sig || !tt_sig_count_same(*count, c->sig_count));
+         !tt_sig_same_call(*sig, *count, c->sig, c->sig_count);
 }
 
-// Send/recv only: a receive waits while the peer's next message has come in another size class, so the two disagree
-// about the size. (Messages of a pair are sent in order, so when a later one is there and ours still is not, ours will
-// not come.)
+// Send/recv, and blocks with lengths of their own: a receive waits while the peer's next message has come in another
+// size class, so the two disagree about the size. (Messages of a pair are sent in order, so when a later one is there
+// and ours still is not, ours will not come.)
 static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
 {
-  if (l->call->sig >> 32 != 0 || !l->receives) {
+  uint64_t sig = l->call->sig;
+  if ((sig >> 32 != 0 && !tt_sig_has_blocks(sig)) || !l->receives) {
     return NULL;
   }
-  for (int k = 0; k < TT_TINY; k++) { // that one is for collectives
-    const tt_slot *s = tt_fifo_slot(&link->recv[k]);
-    if (k != l->fifo && tt_fifo_arrived(&link->recv[k]) && s->sig >> 32 == 0 &&
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *f = &link->recv[k];
+    if (k != l->fifo && f->slots != NULL && tt_fifo_arrived(f) && tt_fifo_slot(f)->sig == sig &&
         !tt_fifo_arrived(&link->recv[l->fifo])) {
-      return s;
+      return tt_fifo_slot(f);
     }
   }
   return NULL;

@@ -50,21 +50,36 @@ static void call_describe_rma(char *text, uint64_t sig, uint64_t count, int with
   }
 }
 
-const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with)
+// A collective. Of one whose blocks have lengths of their own the count is that of the block between two ranks; none
+// where the call is meant as a whole.
+static void call_describe_collective(char *text, uint64_t sig, uint64_t count, int with)
 {
   const char *func = func_names[sig & 15];
+  bool blocks = tt_sig_has_blocks(sig);
+  char block[64] = "", other[32] = "";
+  if (blocks && with >= 0) {
+    snprintf(other, sizeof other, " with rank %d", with);
+  }
+  if (!blocks || count != TT_COUNT_OF_BLOCKS) {
+    snprintf(block, sizeof block, " count %llu%s", (unsigned long long)TT_SIG_COUNT(count), other);
+  }
+  snprintf(text, TT_CALL_TEXT, "operation %u %s%s type %s op %s root %d%s", (unsigned)(sig >> 32),
+           func == NULL ? "?" : func, blocks ? "V" : "", tt_type_name((int)(sig >> 4 & 15)),
+           tt_opcode_name((int)(sig >> 8 & 15)), (int)(sig >> 16 & 0xffff), block);
+}
+
+const char *tt_call_describe(char *text, uint64_t sig, uint64_t count, int with)
+{
   if ((sig & 15) >= TT_SIG_PUT && (sig & 15) <= TT_SIG_WAIT) {
     call_describe_rma(text, sig, count, with);
-  } else if (func == message) {
+  } else if (func_names[sig & 15] == message) {
     char other[32] = "";
     if (with >= 0) {
       snprintf(other, sizeof other, " with rank %d", with);
     }
     snprintf(text, TT_CALL_TEXT, "%s%s of %llu bytes", message, other, (unsigned long long)TT_SIG_COUNT(count));
   } else {
-    snprintf(text, TT_CALL_TEXT, "operation %u %s type %s op %s root %d count %llu", (unsigned)(sig >> 32),
-             func == NULL ? "?" : func, tt_type_name((int)(sig >> 4 & 15)), tt_opcode_name((int)(sig >> 8 & 15)),
-             (int)(sig >> 16 & 0xffff), (unsigned long long)TT_SIG_COUNT(count));
+    call_describe_collective(text, sig, count, with);
   }
   return text;
 }
@@ -142,7 +157,7 @@ static void step_find_first(const tt_port *port, int peer, two_calls *c)
   } else {
     known = tt_page_shown(port->page, theirs, &e.sig[0], &e.count[0]);
   }
-  if (known && (e.sig[0] != e.sig[1] || !tt_sig_count_same(e.count[0], e.count[1]))) {
+  if (known && !tt_sig_same_call(e.sig[0], e.count[0], e.sig[1], e.count[1])) {
     *c = e;
   }
 }
@@ -167,15 +182,17 @@ static const char *step_difference(char out[DIFFERENCE_TEXT], const two_calls *c
 {
   uint64_t x = c->sig[0] ^ c->sig[1];
   bool messages = func_names[c->sig[0] & 15] == message && func_names[c->sig[1] & 15] == message;
+  bool shown = tt_sig_has_blocks(c->sig[0]) && tt_sig_has_blocks(c->sig[1]) &&
+               (c->count[0] == TT_COUNT_OF_BLOCKS || c->count[1] == TT_COUNT_OF_BLOCKS);
   size_t length = 0;
   const struct {
     bool differs;
     const char *name;
-  } parts[] = {{!messages && (x & 15) != 0, "function"},
+  } parts[] = {{!messages && (x & (15 | TT_SIG_BLOCKS)) != 0, "function"},
                {!messages && (x >> 4 & 15) != 0, "type"},
                {!messages && (x >> 8 & 15) != 0, "op"},
                {!messages && (x >> 16 & 0xffff) != 0, "root"},
-               {TT_SIG_COUNT(c->count[0]) != TT_SIG_COUNT(c->count[1]), messages ? "size" : "count"},
+               {!shown && TT_SIG_COUNT(c->count[0]) != TT_SIG_COUNT(c->count[1]), messages ? "size" : "count"},
                {x >> 32 != 0, "number"}};
   out[0] = '\0';
   for (size_t i = 0; i < TT_COUNT(parts); i++) {

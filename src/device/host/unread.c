@@ -21,7 +21,7 @@ static ncclResult_t unread_slot(const tt_port *port, int peer, const tt_slot *s)
                    peer, (unsigned long long)TT_SIG_COUNT(s->count), port->rank);
   }
   bool begun = tt_page_shown(port->page, number, &own.sig, &own.sig_count);
-  bool same = begun && own.sig == s->sig && tt_sig_count_same(own.sig_count, s->count);
+  bool same = begun && tt_sig_same_call(own.sig, own.sig_count, s->sig, s->count);
   return same || !begun ? ncclSuccess : tt_call_mismatch(port, &own, peer, s->sig, s->count);
 }
 
@@ -72,7 +72,7 @@ static ncclResult_t unread_mismatch(const tt_port *port, const tt_link *link)
     uint64_t sig, count;
     if (tt_shown_read(&link->page->shown[i], &sig, &count) &&
         tt_page_shown(port->page, (uint32_t)(sig >> 32), &own.sig, &own.sig_count) &&
-        (own.sig != sig || !tt_sig_count_same(own.sig_count, count))) {
+        !tt_sig_same_call(own.sig, own.sig_count, sig, count)) {
       return tt_call_mismatch(port, &own, link->peer, sig, count);
     }
   }
