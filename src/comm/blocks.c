@@ -48,7 +48,7 @@ int tt_blocks_parts(const tt_task *t)
 }
 
 // Where a block of the buffer lies.
-static char *block_at(const tt_task *t, const void *buffer, const tt_block *b)
+static char *place_of_block(const tt_task *t, const void *buffer, const tt_block *b)
 {
   return b->count == 0 ? nothing : (char *)(uintptr_t)buffer + b->at * tt_type_size(t->type);
 }
@@ -68,8 +68,8 @@ static bool sum_part(const tt_task *t, int i, tt_task *part)
 {
   int root = (t->comm->rank + 1 + i) % t->comm->nranks;
   const tt_block *b = &t->blocks->in[root];
-  part->in = block_at(t, t->in, b);
-  part->out = root == t->comm->rank ? block_at(t, t->out, &t->blocks->out[root]) : nothing;
+  part->in = place_of_block(t, t->in, b);
+  part->out = root == t->comm->rank ? place_of_block(t, t->out, &t->blocks->out[root]) : nothing;
   block_become(part, TT_FUNC_REDUCE, root, b->count);
   return true;
 }
@@ -84,8 +84,8 @@ static bool block_flows(const tt_task *t, int from, int to)
 static bool own_part(const tt_task *t, tt_task *part)
 {
   int me = t->comm->rank;
-  part->in = block_at(t, t->in, &t->blocks->in[me]);
-  part->out = block_at(t, t->out, &t->blocks->out[me]);
+  part->in = place_of_block(t, t->in, &t->blocks->in[me]);
+  part->out = place_of_block(t, t->out, &t->blocks->out[me]);
   block_become(part, TT_FUNC_BROADCAST, -1, t->blocks->in[me].count);
   return block_flows(t, me, me) && part->count > 0 && part->in != part->out;
 }
@@ -103,8 +103,8 @@ bool tt_blocks_part(const tt_task *t, int i, tt_task *part)
   bool send = i < n - 1;
   int peer = send ? (me + 1 + i) % n : (me + 2 * n - 2 - i) % n;
   const tt_block *b = send ? &t->blocks->in[peer] : &t->blocks->out[peer];
-  part->in = send ? block_at(t, t->in, b) : NULL;
-  part->out = send ? NULL : block_at(t, t->out, b);
+  part->in = send ? place_of_block(t, t->in, b) : NULL;
+  part->out = send ? NULL : place_of_block(t, t->out, b);
   block_become(part, send ? TT_FUNC_SEND : TT_FUNC_RECV, peer, b->count);
   return send ? block_flows(t, me, peer) : block_flows(t, peer, me);
 }

@@ -35,6 +35,8 @@ __attribute__((constructor)) static void flight_at_start(void)
 // ---- one operation
 
 // What fr_trace calls the functions, and how many blocks a rank passes in and takes out; 0: as many as there are ranks.
+// Blocks of several lengths are recorded as one, of the longer buffer. -1: no size, because fr_trace would compare it
+// with other ranks', which have blocks of other lengths.
 static const struct {
   const char *name;
   int in, out;
@@ -49,6 +51,11 @@ static const struct {
     [TT_FUNC_SCATTER] = {"scatter", 0, 1},
     [TT_FUNC_SEND] = {"send", 1, 1},
     [TT_FUNC_RECV] = {"recv", 1, 1},
+    [TT_FUNC_ALLGATHERV] = {"all_gather_v", 1, 1},
+    [TT_FUNC_REDUCESCATTERV] = {"reduce_scatter_v", 1, 1},
+    [TT_FUNC_GATHERV] = {"gather", -1, 1},
+    [TT_FUNC_SCATTERV] = {"scatter", 1, -1},
+    [TT_FUNC_ALLTOALLV] = {"all_to_all", 1, 1},
     [TT_FLIGHT_PUT] = {"PutSignal", 1, 1},
     [TT_FLIGHT_SIGNAL] = {"Signal", 1, 1},
     [TT_FLIGHT_WAIT] = {"WaitSignal", 1, 1},
@@ -106,7 +113,9 @@ static void flight_put_sizes(tt_values *v, const char *key, uint64_t count, int 
   tt_values_key(v, key);
   tt_values_list(v);
   tt_values_list(v);
-  tt_values_int(v, (int64_t)(count * (uint64_t)(blocks == 0 ? nranks : blocks)));
+  if (blocks >= 0) {
+    tt_values_int(v, (int64_t)(count * (uint64_t)(blocks == 0 ? nranks : blocks)));
+  }
   tt_values_end(v);
   tt_values_end(v);
 }
