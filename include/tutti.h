@@ -251,8 +251,8 @@ ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t 
 // All five may stand in groups, be captured, and be used with non-blocking communicators.
 //
 // Errors: those of the calls with equal blocks. ncclInvalidArgument: an array is NULL; a rank gives two lengths for its
-// own block; a block does not fit into memory. What two ranks say of a block must be the same: if not, both get
-// ncclInvalidUsage with a text that names the two counts.
+// own block; a block does not fit into memory. What two ranks say of a block must be the same: if not, the one that
+// gets it ends with ncclInvalidUsage and a text with both counts, and the others end as its peers.
 
 // Rank i's block of recvcounts[i] elements comes to all ranks. sendcount: recvcounts[rank]. In place: sendbuff is where
 // the own block belongs in recvbuff.

@@ -132,6 +132,36 @@ static void a_send_and_its_receive(void **state)
   }
 }
 
+static void block_calls(int rank, int n, ncclComm_t comm)
+{
+  static float in[COUNT], out[COUNT];
+  const size_t counts[] = {300, COUNT - 300};
+  cudaStream_t stream;
+  (void)n;
+  OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  OK(tuttiAllGatherV(in, counts[rank], out, counts, NULL, ncclFloat, comm, stream));
+  OK(tuttiReduceScatterV(out, in, counts, ncclFloat, ncclSum, comm, stream));
+  OK(tuttiStreamSynchronize(stream));
+  OK(tuttiStreamDestroy(stream));
+}
+
+static void blocks_of_several_lengths(void **state)
+{
+  (void)state;
+  run_all(&(job){.n = 2, .versions = "6", .work = block_calls});
+  for (int rank = 0; rank < 2; rank++) {
+    const char *text = record(rank, 6);
+    assert_int_equal(count_lines(text, "start CollApi#"), 2);
+    assert_int_equal(count_lines(text, "start Coll#"), 2);
+    assert_int_equal(count_lines(text, "start P2p"), 0);
+    assert_int_equal(count_lines(text, "start KernelCh"), 2);
+    assert_int_equal(count_lines(text, "stop KernelCh"), 2);
+    assert_non_null(strstr(text, "seq=0 func=AllGatherV in=set out=set count=1000 root=0 type=ncclFloat32 channels=1"));
+    assert_non_null(strstr(text, "seq=0 func=ReduceScatterV in=set out=set count=1000 root=0 type=ncclFloat32"));
+    assert_sound(text);
+  }
+}
+
 static void dropped_groups(int rank, int n, ncclComm_t comm)
 {
   static int x[COUNT];
@@ -668,6 +698,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(every_version_is_told_of_an_allreduce_in_its_terms),
       cmocka_unit_test(a_group_of_mixed_operations),
       cmocka_unit_test(a_send_and_its_receive),
+      cmocka_unit_test(blocks_of_several_lengths),
       cmocka_unit_test(groups_that_are_dropped_are_balanced),
       cmocka_unit_test(a_split_has_a_context_of_its_own),
       cmocka_unit_test(a_nonblocking_communicator),

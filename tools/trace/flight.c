@@ -17,6 +17,8 @@ static const struct {
                     {"_all_gather_base", "AllGather"},
                     {"_reduce_scatter_base", "ReduceScatter"},
                     {"all_to_all", "AlltoAll"},
+                    {"all_gather_v", "AllGatherV"},
+                    {"reduce_scatter_v", "ReduceScatterV"},
                     {"gather", "Gather"},
                     {"scatter", "Scatter"}};
 

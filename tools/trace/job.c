@@ -209,8 +209,9 @@ xt_factors xt_bandwidth(const char *func, int ranks)
     const char *func;
     bool each; // bytes are those of each rank's part
     int times; // that (n - 1) / n of all goes over the busiest link
-  } table[] = {{"AllReduce", false, 2}, {"AllGather", true, 1}, {"ReduceScatter", true, 1},
-               {"AlltoAll", true, 1},   {"Gather", true, 1},    {"Scatter", true, 1}};
+  } table[] = {{"AllReduce", false, 2}, {"AllGather", true, 1},   {"ReduceScatter", true, 1},
+               {"AlltoAll", true, 1},   {"Gather", true, 1},      {"Scatter", true, 1},
+               {"AlltoAllV", false, 1}, {"AllGatherV", false, 1}, {"ReduceScatterV", false, 1}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     if (strcasecmp(func, table[i].func) == 0) {
       return (xt_factors){table[i].each ? ranks : 1, table[i].times * (ranks - 1.0) / ranks};
