@@ -92,6 +92,10 @@ enum {
 #include "coll/algorithms.def"
   TT_NALGOS
 };
+// Rows that sum each element in one step, from the inputs of ranks 0 to n-1 in this order: the same bits for any size,
+// layout and kind of memory (tools/verify.h proves it).
+#define TT_ALGOS_IN_ORDER \
+  (1u << TT_ALGO_ONESHOT | 1u << TT_ALGO_DIRECT | 1u << TT_ALGO_DIRECTWRITE | 1u << TT_ALGO_ORDERED)
 _Static_assert(TT_NALGOS <= 32, "sets of algorithms are words of 32 bits");
 
 // The table; *count (may be NULL) receives the number of rows, TT_NALGOS. Lives as long as the process. Any thread.

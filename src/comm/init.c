@@ -74,6 +74,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .version = NCCL_VERSION_CODE,
                   .algo = init_hash_text(p->algo),
                   .proto = init_hash_text(p->proto),
+                  .reproducible = p->reproducible,
                   .direct_threshold = p->host_direct_threshold,
                   .net_chunk = p->p2p_net_chunksize,
                   .rma_contexts = (uint16_t)TT_MIN(c->config.rma_contexts, UINT16_MAX),
@@ -118,6 +119,7 @@ static ncclResult_t compare_peers(const struct ncclComm *c)
     }
     const char *differs = a->algo != b->algo                           ? "NCCL_ALGO"
                           : a->proto != b->proto                       ? "NCCL_PROTO"
+                          : a->reproducible != b->reproducible         ? "TUTTI_REPRODUCIBLE"
                           : a->direct_threshold != b->direct_threshold ? "NCCL_HOST_DIRECT_THRESHOLD"
                           : a->net_chunk != b->net_chunk               ? "NCCL_P2P_NET_CHUNKSIZE"
                           : a->at.p2p_disable != b->at.p2p_disable     ? "NCCL_P2P_DISABLE (or NCCL_P2P_LEVEL)"
@@ -591,6 +593,7 @@ static ncclResult_t report_step(init *in)
   tt_free(all);
   c->wiring.can_copy = can_copy;
   c->machine.can_read = !c->network.needed && (can_copy || c->machine.all_local);
+  tt_tuning_keep_order(c);
   return tt_tuning_agree(c, same);
 }
 

@@ -65,24 +65,29 @@ static bool is_ordered(const tt_task *t)
   return tt_kind_opcode(t->kind) == TT_OP_ORDERED;
 }
 
-// Oneshot alone combines in the order of the ranks.
+// Why no algorithm is left that sums in the order of the ranks.
+static ncclResult_t refuse_rank_order(const tt_task *t, const char *what, ncclResult_t res, const char *why)
+{
+  return tt_fail(res, "%s on rank %d: %s needs one of the algorithms Oneshot, Ordered, Direct and DirectWrite, which %s",
+                 what, t->comm->rank,
+                 is_ordered(t) ? "an operation that does not commute" : "TUTTI_OPTION_RANK_ORDER", why);
+}
+
+// Leaves of the call's selection what sums in the order of the ranks.
 static ncclResult_t take_rank_order(const tt_task *t, const char *what, const tt_call_wish *w, tt_selection *s)
 {
-  const tt_selection oneshot = {1u << TT_ALGO_ONESHOT, 1u << TT_ALGO_ONESHOT};
-  const char *why = is_ordered(t) ? "an operation that does not commute" : "TUTTI_OPTION_RANK_ORDER";
-  tt_selection both = {s->ll & oneshot.ll, s->simple & oneshot.simple}, left;
+  const tt_selection ordered = {TT_ALGOS_IN_ORDER, TT_ALGOS_IN_ORDER};
+  tt_selection both = {s->ll & ordered.ll, s->simple & ordered.simple}, left;
   if (selects(s) && !selects(&both) && w->forced) {
-    return tt_fail(ncclInvalidArgument,
-                   "%s on rank %d: %s needs the algorithm Oneshot, which algSelection \"%.200s\" does not allow", what,
-                   t->comm->rank, why, w->selection);
+    char why[256];
+    snprintf(why, sizeof why, "algSelection \"%.200s\" does not allow", w->selection);
+    return refuse_rank_order(t, what, ncclInvalidArgument, why);
   }
-  *s = selects(&both) ? both : oneshot;
+  *s = selects(&both) ? both : ordered;
   left = restrict_selection(t, *s, false);
-  return selects(&left) ? ncclSuccess
-                        : tt_fail(ncclInvalidUsage,
-                                  "%s on rank %d: %s needs the algorithm Oneshot, which NCCL_ALGO or NCCL_PROTO do not "
-                                  "allow",
-                                  what, t->comm->rank, why);
+  return selects(&left)
+             ? ncclSuccess
+             : refuse_rank_order(t, what, ncclInvalidUsage, "NCCL_ALGO or NCCL_PROTO do not allow here");
 }
 
 static bool same_options(const tt_call_options *a, const tt_call_options *b)

@@ -8,7 +8,7 @@
 #include "transport/transport.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 544
+#define TT_PEER_BYTES 552
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   tt_endpoint at;
@@ -22,6 +22,7 @@ typedef struct tt_peer {
   int32_t version;    // NCCL_VERSION_CODE
   // Parameters on which all ranks must agree, because algorithms and connections are chosen from them.
   uint64_t algo, proto;               // hashes of NCCL_ALGO and NCCL_PROTO
+  int64_t reproducible;               // TUTTI_REPRODUCIBLE
   int64_t direct_threshold;           // NCCL_HOST_DIRECT_THRESHOLD
   int64_t net_chunk;                  // NCCL_P2P_NET_CHUNKSIZE
   tt_figures figures;                 // rank 0's hold for all

@@ -108,6 +108,33 @@ bool tt_tuning_usable(const struct ncclComm *comm, tt_func func, int row, bool i
          (comm->tuning->filter.algos[func] & 1u << row) != 0;
 }
 
+// The rows that sum in the order of the ranks, and can be used.
+static uint32_t rows_in_order(const struct ncclComm *comm, tt_func func)
+{
+  uint32_t rows = 0;
+  for (int i = 0; i < TT_NALGOS; i++) {
+    rows |= (TT_ALGOS_IN_ORDER >> i & 1) != 0 && tt_tuning_usable(comm, func, i, false) ? 1u << i : 0;
+  }
+  return rows;
+}
+
+void tt_tuning_keep_order(struct ncclComm *comm)
+{
+  for (tt_func f = 0; f < TT_NFUNCS && tt_params_get()->reproducible; f++) {
+    uint32_t *algos = &comm->tuning->filter.algos[f], left = rows_in_order(comm, f);
+    if (!tt_func_reduces(f)) {
+      continue;
+    }
+    if (left == 0) {
+      tt_info(TT_INIT | TT_TUNING,
+              "TUTTI_REPRODUCIBLE: NCCL_ALGO=%s leaves nothing for %s that sums in the order of the ranks: the library "
+              "chooses",
+              tt_params_get()->algo, tt_func_name(f));
+    }
+    *algos = left != 0 ? left : TT_ALGOS_IN_ORDER;
+  }
+}
+
 // Where a file describes the machine, ranks do what that machine's would, as far as this device has it: the row, or -1.
 // The user's own choice of algorithms goes before, and that machine's model knows nothing of a network that reduces.
 static int follow_machine(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network)
@@ -294,11 +321,12 @@ size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_cho
   return c->direct ? comm->tuning->thresholds[TT_AT_COPY_CHUNK] : capacity_of(comm, c, func);
 }
 
-// Chunks of a block in one pass of Ring and Tree.
+// Chunks of a block in one pass.
 static size_t subs_of(const struct ncclComm *comm, int algo, tt_func func)
 {
   bool one_tree = comm->layout->channels.ups != NULL;
   return algo == TT_ALGO_RING && func == TT_FUNC_ALLREDUCE ? (size_t)comm->nranks
+         : algo == TT_ALGO_ORDERED                         ? (size_t)comm->nranks
          : algo == TT_ALGO_COLLNET_DIRECT                  ? (size_t)tt_collnet_heads(comm->layout, comm->nranks)
          : algo == TT_ALGO_TREE && !one_tree               ? 2
                                                            : 1;
@@ -384,6 +412,7 @@ static ncclResult_t query_model(const struct ncclComm *comm, tt_func func, size_
   for (int i = 0; i < TT_NALGOS; i++) {
     algos |= tt_tuning_usable(comm, func, i, in_network) ? 1u << i : 0;
   }
+  algos &= (algos & ~TT_ALGOS_IN_ORDER) != 0 ? ~(1u << TT_ALGO_ORDERED) : ~0u; // it is there for its order alone
   TT_TRY(tt_cost_best(t->cost, func, bytes, algos, t->filter.protos[func], &best));
   *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
   if (best.algo >= 0) {

@@ -45,6 +45,10 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out);
 // Reads NCCL_ALGO, NCCL_PROTO and thresholds for a communicator. Free with tt_tuning_destroy.
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);
 void tt_tuning_destroy(tt_tuning *t);
+// TUTTI_REPRODUCIBLE: leaves of the algorithms that NCCL_ALGO allows for sums those that sum in the order of the ranks.
+// Where that is none, all such are allowed, and INFO says so. Call it once it is known whether ranks reach each other's
+// memory, before the first operation.
+void tt_tuning_keep_order(struct ncclComm *comm);
 // Chooses for one operation, the same on every rank. `bytes`: size of the larger buffer, as the perf programs show it.
 // `in_network`: the network may reduce it (tt_comm_collnet_allows). Errors: ncclInvalidUsage when NCCL_ALGO or
 // NCCL_PROTO leave nothing.

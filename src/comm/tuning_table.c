@@ -83,6 +83,11 @@ static const tt_algo_rule algo_rules[] = {
     {WHEN(F(ALLGATHER) | F(REDUCESCATTER) | ROOTED, 0, ALWAYS), ONLY(RING)},
     {WHEN(F(ALLTOALL), 0, ALWAYS), ONLY(PAIRWISE)},
     {WHEN(F(GATHER) | F(SCATTER) | MESSAGES, 0, ALWAYS), ONLY(LINEAR)},
+
+    // Sums in the order of the ranks, where a call or TUTTI_REPRODUCIBLE leaves nothing else (TT_ALGOS_IN_ORDER); for
+    // others these rules come too late.
+    {WHEN(F(ALLREDUCE), TT_SOME_RANKS, TOTAL(ABOVE, ORDERED)), ONLY(ORDERED)},
+    {WHEN(F(REDUCE), TT_MORE_RANKS, TOTAL(ABOVE, ORDERED)), ONLY(ORDERED)},
 };
 
 // Every pass costs a change of thread where cores are short, and system calls over the network: there one slot of LL is

@@ -9,7 +9,8 @@
 //   contents  every output chunk ends with exactly the right contributions, each once, each pre-scaled once if the
 //             function reduces, the final division applied once and last; both ends of a FIFO mean the same chunk. In
 //             an all-reduce every rank's chunk comes from the same expression (same operands, order and roundings),
-//             hence has the same bits.
+//             hence has the same bits. With in_order, every output is made by one step that sums the ranks' parts in
+//             the order 0 to n-1, with one rounding: whatever the size and the layout, the bits are the same.
 //   race      any two accesses to the same memory, one of them a write, are ordered by happens-before; and whatever
 //             others do to a rank's buffers happens before that rank's call completes. With in_place, input and output
 //             are one memory where NCCL says so.
@@ -55,6 +56,7 @@ typedef struct tt_verify_options {
   int slots;    // messages a connection holds, and separately tokens; at least 1
   int loops;    // passes over the schedules; at least 1
   int stages;   // schedules of each rank, one after the other: all[stage * nranks + rank], `loops` passes each. 0: one
+  int in_order; // of functions that reduce: also prove that outputs are sums in the order of the ranks (below)
   int in_place; // the call's buffers overlap as NCCL defines it for this function (all-to-all, send, recv: no effect)
   int count; // schedules in `all`; 0 for collectives: one per rank, all[r] that of rank r. Send, recv: 2, the two ends
   int *count_classes; // NULL, or TT_VERIFY_NCLASSES counters; that of the fault found is increased

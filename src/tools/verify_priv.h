@@ -11,6 +11,7 @@ typedef struct tt_value {
   int pass;
   uint32_t chunk;         // of the contributors' inputs
   bool scaled, final;     // every contribution pre-scaled once; final division applied
+  bool in_order;          // one step has summed all ranks' contributions, in the order 0 to n-1
   int only;               // the one rank that contributes, or -1: see counts
   const uint16_t *counts; // how often each rank contributes
   uint64_t expr;          // hash of the expression: operands, their order, where results are rounded

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <string.h>
+
 #include "coll/coll.h"
 #include "tools/verify.h"
 
@@ -79,6 +82,16 @@ static inline void check_passes(const ranks *r, tt_verify_options o, const char 
   }
 }
 
+// Does the table promise sums in the order of the ranks? `name`: the algorithm's, and what else follows a blank.
+static inline int is_ordered(const char *name, tt_func f)
+{
+  char row[32] = "";
+  snprintf(row, sizeof row, "%.*s", (int)strcspn(name, " "), name);
+  int found = tt_algorithm_find(row);
+  assert_true(found >= 0);
+  return tt_func_reduces(f) && (TT_ALGOS_IN_ORDER >> found & 1) != 0;
+}
+
 // The schedules with as many slots and passes as the effort says. `name`: the algorithm's, for messages.
 static inline void check_ranks(const ranks *r, tt_func f, int root, const char *name, effort e)
 {
@@ -90,6 +103,7 @@ static inline void check_ranks(const ranks *r, tt_func f, int root, const char *
     for (int k = 0; k < (e == FULL ? 3 : 1); k++) {
       tt_verify_options o = {
           .func = f, .root = root, .slots = slots[k], .in_place = in_place, .count = is_p2p(f) ? 2 : 0};
+      o.in_order = is_ordered(name, f);
       check_passes(r, o, name, e);
     }
   }

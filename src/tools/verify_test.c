@@ -580,6 +580,37 @@ static void test_same_expression_everywhere(void **state)
 
 // ---- the rest ----
 
+// Of schedules that are right otherwise.
+static void expect_out_of_order(const ranks *r, tt_func f)
+{
+  tt_verify_options o = {.func = f, .slots = 1, .loops = 1};
+  char why[600] = "";
+  expect_right(r, &o, "out of order");
+  o.in_order = 1;
+  assert_int_equal(tt_verify((const tt_schedule *const *)r->s, &o, why, sizeof why), ncclInternalError);
+  assert_non_null(strstr(why, "in the order of the ranks"));
+}
+
+// A row's own order, and one in which the ranks' parts of a sum have changed places.
+static void test_other_orders_are_noticed(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"Ring", "Tree", "RD"};
+  for (size_t i = 0; i < TT_COUNT(names); i++) {
+    ranks r = write_all(&tt_algorithms(NULL)[tt_algorithm_find(names[i])], TT_FUNC_ALLREDUCE, 4, 0, NULL);
+    expect_out_of_order(&r, TT_FUNC_ALLREDUCE);
+    free_ranks(&r);
+  }
+  ranks r = write_all(&tt_algorithms(NULL)[TT_ALGO_ORDERED], TT_FUNC_REDUCE, 3, 0, NULL);
+  tt_step *sum = &r.s[1]->steps[2];
+  assert_int_equal(sum->nsrc, 3);
+  tt_ref first = r.s[1]->refs[sum->src];
+  r.s[1]->refs[sum->src] = r.s[1]->refs[sum->src + 2];
+  r.s[1]->refs[sum->src + 2] = first;
+  expect_out_of_order(&r, TT_FUNC_REDUCE);
+  free_ranks(&r);
+}
+
 static void test_out_of_memory(void **state)
 {
   (void)state;
@@ -690,6 +721,7 @@ int main(void)
       cmocka_unit_test(test_offers_may_be_copies),
       cmocka_unit_test(test_deadlock_is_explained),
       cmocka_unit_test(test_same_expression_everywhere),
+      cmocka_unit_test(test_other_orders_are_noticed),
       cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_senseless_shapes),
       cmocka_unit_test(test_print),

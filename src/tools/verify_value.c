@@ -52,6 +52,17 @@ static void add_counts(uint16_t *sum, const tt_value *x, int n)
   }
 }
 
+// Are they the contributions of all ranks, rank 0 first?
+static bool is_in_order(const tt_verifier *v, int count)
+{
+  for (int i = 0; i < count; i++) {
+    if (v->operands[i].value->only != i) {
+      return false;
+    }
+  }
+  return count == v->n;
+}
+
 // A raw operand is scaled and rounded when it is added, a stored one when it was stored. The bits are the same, but the
 // expressions are kept apart.
 static uint64_t hash_of_sum(const tt_verifier *v, int count)
@@ -81,6 +92,7 @@ static const tt_value *sum_of(tt_verifier *v, const tt_actor *a, unsigned flags,
   *x = *v->operands[0].value;
   x->expr = hash_of_sum(v, count);
   x->scaled = true;
+  x->in_order = is_in_order(v, count) || (count == 1 && x->in_order);
   if (counts) {
     for (int i = 0; i < count; i++) {
       add_counts(counts, v->operands[i].value, v->n);
@@ -132,7 +144,10 @@ static bool check_sum(tt_verifier *v, int sched, int pass, uint32_t out, uint32_
     return tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL, "rank %d: output chunk %u of pass %d: %s", rank, out, pass,
                            x->scaled ? "no final division" : "not pre-scaled");
   }
-  return true;
+  return !v->o->in_order || x->in_order ||
+         tt_verify_blame(v, TT_VERIFY_CONTENTS, NULL,
+                         "rank %d: output chunk %u of pass %d is not one sum in the order of the ranks", rank, out,
+                         pass);
 }
 
 // Contents of an output of a copying function: chunk `chunk` of rank `owner`, untouched.
