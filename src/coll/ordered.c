@@ -30,16 +30,18 @@ static void ordered_sum(tt_build *b, const tt_shape *shape)
   }
 }
 
+// The sum goes to the others in a step of its own: with one slot there is room only when they have taken what they sum.
 static void ordered_spread(tt_build *b, const tt_shape *shape)
 {
   uint32_t own = (uint32_t)shape->rank;
-  if (shape->func == TT_FUNC_REDUCE && shape->rank != shape->root) {
-    tt_build_to(b, tt_ref_fifo(shape->root, own));
-    return;
-  }
-  tt_build_to(b, tt_ref_out(own));
-  for (int i = 1; i < shape->nranks && shape->func == TT_FUNC_ALLREDUCE; i++) {
-    tt_build_to(b, tt_ref_fifo(ordered_turn(shape, i), own));
+  bool away = shape->func == TT_FUNC_REDUCE && shape->rank != shape->root;
+  tt_build_to(b, away ? tt_ref_fifo(shape->root, own) : tt_ref_out(own));
+  if (shape->func == TT_FUNC_ALLREDUCE) {
+    tt_build_step(b, 0, own);
+    tt_build_from(b, tt_ref_out(own));
+    for (int i = 1; i < shape->nranks; i++) {
+      tt_build_to(b, tt_ref_fifo(ordered_turn(shape, i), own));
+    }
   }
 }
 
