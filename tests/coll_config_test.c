@@ -90,7 +90,7 @@ static void selections_hold(void **state)
   PROCESSES(RANKS, 10, selection_body, (&(selected){"RING_LL", TT_ALGO_RING}));
   PROCESSES(RANKS, 10, selection_body, (&(selected){"tree_simple", TT_ALGO_TREE}));
   PROCESSES(RANKS, 10, selection_body, (&(selected){"RD", TT_ALGO_RD}));
-  PROCESSES(RANKS, 10, selection_body, (&(selected){"^RING+^TREE+^RD+^DIRECT+^HIER", TT_ALGO_ONESHOT}));
+  PROCESSES(RANKS, 10, selection_body, (&(selected){"^RING+^TREE+^RD+^DIRECT+^HIER+^ORDERED", TT_ALGO_ONESHOT}));
 }
 
 static void refused_body(int rank, void *arg)

@@ -12,7 +12,7 @@ static int ordered_turn(const tt_shape *shape, int i)
 // To every other rank the chunk that it sums.
 static void ordered_scatter(tt_build *b, const tt_shape *shape)
 {
-  for (int i = 1; i < shape->nranks; i++) {
+  for (int i = shape->nranks - 1; i > 0; i--) {
     int q = ordered_turn(shape, i);
     tt_build_step(b, TT_STEP_REDUCE, (uint32_t)q); // a sum of one: scales the input where the operation does
     tt_build_from(b, tt_ref_in((uint32_t)q));
