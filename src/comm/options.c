@@ -35,7 +35,8 @@ static bool resolve_selection(const tt_task *t, const tt_call_wish *w, tt_select
   bool in_network = tt_comm_collnet_allows(t->comm, t->func, t->type, tt_kind_opcode(t->kind));
   tt_selection left = restrict_selection(t, *out, in_network);
   if (!selects(&left) && !environment_selects()) {
-    snprintf(why, size, "this communicator can use none of it for %s", tt_func_name(t->func));
+    snprintf(why, size, "this communicator can use none of it for %s%s", tt_func_name(t->func),
+             tt_params_get()->reproducible && tt_func_reduces(t->func) ? " with TUTTI_REPRODUCIBLE=1" : "");
     return false;
   }
   return true;
