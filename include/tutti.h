@@ -25,9 +25,9 @@ typedef struct tuttiEvent *tuttiEvent_t;
 // ranks. STALL_ERROR_MS: milliseconds without progress after which this call fails with ncclTimeout, in place of
 //   NCCL_STALL_ERROR_MS. 0: never.
 // RANK_ORDER: 1: every element is summed in the order of the ranks, 0 to n-1, with one rounding. So its bits do not
-//   depend on the message's size, on the machine or on the transport. Each rank gets the whole message of every other:
-//   slow for large ones. It uses the algorithm Oneshot. 0: as the library chooses, which is the same in every run of
-//   the same call on the same machine anyway. Functions that reduce nothing are not affected.
+//   depend on the message's size, on the machine or on the transport. It uses the algorithms Oneshot, Ordered, Direct
+//   and DirectWrite. 0: as the library chooses, which is the same in every run of the same call on the same machine
+//   anyway. Functions that reduce nothing are not affected. TUTTI_REPRODUCIBLE=1 means 1 for all calls.
 #define TUTTI_VENDOR_ID 0x747474
 #define TUTTI_OPTION_STALL_ERROR_MS 1
 #define TUTTI_OPTION_RANK_ORDER 2

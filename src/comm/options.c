@@ -86,9 +86,8 @@ static ncclResult_t take_rank_order(const tt_task *t, const char *what, const tt
   }
   *s = selects(&both) ? both : ordered;
   left = restrict_selection(t, *s, false);
-  return selects(&left)
-             ? ncclSuccess
-             : refuse_rank_order(t, what, ncclInvalidUsage, "NCCL_ALGO or NCCL_PROTO do not allow here");
+  return selects(&left) ? ncclSuccess
+                        : refuse_rank_order(t, what, ncclInvalidUsage, "NCCL_ALGO or NCCL_PROTO do not allow here");
 }
 
 static bool same_options(const tt_call_options *a, const tt_call_options *b)

@@ -24,7 +24,7 @@ enum { MOST = 64, SIZES = 160 };
 // A machine, or several, and what the user asks for.
 typedef struct world {
   int nranks, cores, channels;
-  bool one_process, two_nodes, one_each, no_access;
+  bool one_process, two_nodes, one_each, no_access, reproducible;
   int64_t threshold; // NCCL_HOST_DIRECT_THRESHOLD
   const char *algo, *proto;
 } world;
@@ -44,6 +44,7 @@ static void fill_world(const world *w, struct ncclComm *c)
   p->host_direct_threshold = w->threshold;
   p->algo = w->algo;
   p->proto = w->proto;
+  p->reproducible = w->reproducible;
   c->nranks = w->nranks;
   c->network.needed = (w->two_nodes || w->one_each) && w->nranks > 1;
   c->network.reduce = c->network.needed ? &collnet : NULL;
@@ -69,6 +70,7 @@ static void fill_world(const world *w, struct ncclComm *c)
     assert_int_equal(set_random_channels(c->layout, 1, w->channels), ncclSuccess);
   }
   assert_int_equal(tt_tuning_create(c, &c->tuning), ncclSuccess);
+  tt_tuning_keep_order(c);
 }
 
 static void drop_world(struct ncclComm *c)
@@ -110,7 +112,7 @@ static void print_world(FILE *to, const world *w)
   if (w->threshold >= 0) {
     fprintf(to, ", threshold %d", (int)w->threshold);
   }
-  fprintf(to, "\n");
+  fprintf(to, "%s\n", w->reproducible ? ", reproducible" : "");
 }
 
 static const char *shown(const tt_choice *c, char text[64])
@@ -187,6 +189,11 @@ static void print_some(FILE *to)
       {4, 4, 0, false, .threshold = -1, .algo = "^Direct,DirectWrite"},
       {4, 4, 0, false, .threshold = -1, .proto = "Simple"},
       {4, 4, 0, false, .threshold = -1, .proto = "LL"},
+      {4, 4, 0, false, .threshold = -1, .reproducible = true},
+      {4, 2, 0, false, .threshold = -1, .reproducible = true},
+      {4, 4, 0, false, .no_access = true, .threshold = -1, .algo = "Ring", .reproducible = true},
+      {4, 4, 0, false, .two_nodes = true, .threshold = -1, .reproducible = true},
+      {20, 64, 0, false, .two_nodes = true, .threshold = -1, .reproducible = true},
   };
   for (size_t i = 0; i < TT_COUNT(worlds); i++) {
     print_choices(to, &worlds[i]);
