@@ -140,6 +140,9 @@ ncclResult_t tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flag
 // Waits until all work queued so far is complete, and helps to run it. Returns the first error of that work since the
 // last synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
 ncclResult_t tuttiStreamSynchronize(cudaStream_t stream);
+// The same for about `ms` milliseconds at most (up to NCCL_PEER_CHECK_MS more, while the thread sleeps). ncclInProgress:
+// the work is not complete then, and goes on. For callers that look after other things while they wait, as signals.
+ncclResult_t tuttiStreamSynchronizeFor(cudaStream_t stream, unsigned ms);
 
 // ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for
 // tuttiStreamSynchronize to take. Never waits; runs a bounded amount of queued work.
@@ -192,6 +195,8 @@ ncclResult_t tuttiEventRecord(tuttiEvent_t event, cudaStream_t stream);
 // between processes also ncclRemoteError: the process that recorded it has ended before.
 ncclResult_t tuttiEventQuery(tuttiEvent_t event);
 ncclResult_t tuttiEventSynchronize(tuttiEvent_t event);
+// The same with a limit, as tuttiStreamSynchronizeFor.
+ncclResult_t tuttiEventSynchronizeFor(tuttiEvent_t event, unsigned ms);
 // Milliseconds between two completed events (ncclInvalidUsage when one was not recorded or has no time, ncclInProgress
 // when one is not complete).
 ncclResult_t tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end);

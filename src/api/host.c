@@ -118,6 +118,13 @@ TUTTI_API tuttiStreamSynchronize(cudaStream_t stream)
   return tt_stream_wait(s);
 }
 
+TUTTI_API tuttiStreamSynchronizeFor(cudaStream_t stream, unsigned ms)
+{
+  tt_stream *s;
+  TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamSynchronizeFor", &s));
+  return tt_stream_wait_for(s, ms * UINT64_C(1000000));
+}
+
 static bool host_stream_idle(void *s)
 {
   return tt_stream_idle(s);
@@ -268,8 +275,10 @@ TUTTI_API tuttiEventQuery(tuttiEvent_t event)
 }
 
 // Waits for an event of several processes. A wait in a stream watches its bell and whether the process lives that has
-// recorded it.
-static ncclResult_t wait_for_shared(tt_event *e)
+// recorded it. NEVER_OVER: without a limit.
+#define NEVER_OVER UINT64_MAX
+
+static ncclResult_t wait_for_shared(tt_event *e, uint64_t ns)
 {
   tt_stream *s;
   TT_TRY(tt_stream_create(tt_host_device(), false, &s));
@@ -279,24 +288,36 @@ static ncclResult_t wait_for_shared(tt_event *e)
     res = tt_fail(ncclSystemError, "tuttiEventSynchronize: no memory");
   } else {
     tt_stream_push(s, w);
-    res = tt_stream_wait(s);
+    res = ns == NEVER_OVER ? tt_stream_wait(s) : tt_stream_wait_for(s, ns);
   }
   tt_stream_destroy(s);
   return res;
 }
 
-TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
+static ncclResult_t wait_for_event(const char *what, tt_event *e, uint64_t ns)
 {
-  tt_event *e = (tt_event *)event;
-  TT_TRY(tt_api_needs("tuttiEventSynchronize", e != NULL));
+  TT_TRY(tt_api_needs(what, e != NULL));
   if (tt_event_captured(e)) {
-    return tt_capture_refuse_event("tuttiEventSynchronize");
+    return tt_capture_refuse_event(what);
   }
   if (e->slot != NULL) {
-    return wait_for_shared(e);
+    return wait_for_shared(e, ns);
   }
-  tt_host_wait(stream_of(e), tt_event_reached, e);
-  return ncclSuccess;
+  if (ns == NEVER_OVER) {
+    tt_host_wait(stream_of(e), tt_event_reached, e);
+    return ncclSuccess;
+  }
+  return tt_host_wait_for(stream_of(e), tt_event_reached, e, ns) ? ncclSuccess : ncclInProgress;
+}
+
+TUTTI_API tuttiEventSynchronize(tuttiEvent_t event)
+{
+  return wait_for_event("tuttiEventSynchronize", (tt_event *)event, NEVER_OVER);
+}
+
+TUTTI_API tuttiEventSynchronizeFor(tuttiEvent_t event, unsigned ms)
+{
+  return wait_for_event("tuttiEventSynchronizeFor", (tt_event *)event, ms * UINT64_C(1000000));
 }
 
 TUTTI_API tuttiEventElapsedTime(float *ms, tuttiEvent_t start, tuttiEvent_t end)

@@ -117,6 +117,10 @@ void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 // Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.
 ncclResult_t tt_stream_wait(tt_stream *s);
 
+// The same for about `ns` nanoseconds at most: up to NCCL_PEER_CHECK_MS more where the thread sleeps. ncclInProgress: it
+// is not idle then.
+ncclResult_t tt_stream_wait_for(tt_stream *s, uint64_t ns);
+
 // Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors;
 // else they stay until a thread synchronises.
 ncclResult_t tt_stream_wait_device(int device, bool take_errors);
@@ -124,6 +128,9 @@ ncclResult_t tt_stream_wait_device(int device, bool take_errors);
 // Waits until ready(arg), running `s` (may be NULL) first and helping elsewhere; the waiting half of tt_stream_wait and
 // of events.
 void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg);
+
+// The same for about `ns` nanoseconds at most, as tt_stream_wait_for. Returns whether it is ready.
+bool tt_host_wait_for(tt_stream *s, bool (*ready)(void *arg), void *arg, uint64_t ns);
 
 // Looks once whether ready(arg), after running what can be run: `s` (may be NULL) first, then others. Never waits; of a
 // thread that asks again and again in vain each query gives the core away, once it has asked for as long as a waiting

@@ -27,6 +27,30 @@ static void store(uint32_t *at, uint32_t value)
   atomic_store_explicit((_Atomic uint32_t *)at, value, memory_order_release);
 }
 
+// Waits with a limit end in time while the stream is held up, and change nothing for the wait that follows.
+static void test_limited_waits(void **state)
+{
+  (void)state;
+  cudaStream_t s = stream();
+  tuttiEvent_t e;
+  uint32_t word = 0;
+  assert_int_equal(tuttiStreamSynchronizeFor(s, 0), ncclSuccess);
+  assert_int_equal(tuttiEventCreate(&e), ncclSuccess);
+  assert_int_equal(tuttiStreamWaitValue32(s, &word, 1, tuttiValueEqual), ncclSuccess);
+  assert_int_equal(tuttiEventRecord(e, s), ncclSuccess);
+  uint64_t start = tt_now_ns();
+  assert_int_equal(tuttiStreamSynchronizeFor(s, 0), ncclInProgress);
+  assert_int_equal(tuttiStreamSynchronizeFor(s, 20), ncclInProgress);
+  assert_int_equal(tuttiEventSynchronizeFor(e, 20), ncclInProgress);
+  assert_in_range(tt_now_ns() - start, 40 * UINT64_C(1000000), 5000 * UINT64_C(1000000));
+  store(&word, 1);
+  assert_int_equal(tuttiEventSynchronizeFor(e, 60000), ncclSuccess);
+  assert_int_equal(tuttiStreamSynchronizeFor(s, 60000), ncclSuccess);
+  assert_int_equal(tuttiEventSynchronizeFor(NULL, 1), ncclInvalidArgument);
+  assert_int_equal(tuttiEventDestroy(e), ncclSuccess);
+  ended(s);
+}
+
 static void *synchronize(void *s)
 {
   assert_int_equal(tuttiStreamSynchronize(s), ncclSuccess);
@@ -333,6 +357,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_write_releases_wait),
       cmocka_unit_test(test_conditions),
+      cmocka_unit_test(test_limited_waits),
       cmocka_unit_test(test_sleepers_notice_a_store),
       cmocka_unit_test(test_nobody_waits),
       cmocka_unit_test(test_waiting_is_idle),

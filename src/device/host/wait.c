@@ -135,6 +135,34 @@ static bool wait_is_idle(void *s)
   return tt_stream_idle(s);
 }
 
+// A wait that ends at a time, in nanoseconds of tt_now_ns, if not before.
+typedef struct wait_limit {
+  bool (*ready)(void *arg);
+  void *arg;
+  uint64_t until;
+} wait_limit;
+
+static bool wait_is_over(void *limit)
+{
+  const wait_limit *l = limit;
+  return l->ready(l->arg) || tt_now_ns() >= l->until;
+}
+
+bool tt_host_wait_for(tt_stream *s, bool (*ready)(void *arg), void *arg, uint64_t ns)
+{
+  if (ready(arg)) {
+    return true;
+  }
+  tt_host_wait(s, wait_is_over, &(wait_limit){ready, arg, tt_now_ns() + ns});
+  return ready(arg);
+}
+
+ncclResult_t tt_stream_wait_for(tt_stream *s, uint64_t ns)
+{
+  atomic_store_explicit(&s->synchronized, true, memory_order_relaxed);
+  return tt_host_wait_for(s, wait_is_idle, s, ns) ? tt_stream_wait(s) : ncclInProgress;
+}
+
 ncclResult_t tt_stream_wait(tt_stream *s)
 {
   atomic_store_explicit(&s->synchronized, true, memory_order_relaxed);
