@@ -140,8 +140,8 @@ ncclResult_t tuttiStreamGetInfo(cudaStream_t stream, int *device, unsigned *flag
 // Waits until all work queued so far is complete, and helps to run it. Returns the first error of that work since the
 // last synchronise (ncclSuccess otherwise); a communicator's own error stays readable with ncclCommGetAsyncError.
 ncclResult_t tuttiStreamSynchronize(cudaStream_t stream);
-// The same for about `ms` milliseconds at most (up to NCCL_PEER_CHECK_MS more, while the thread sleeps). ncclInProgress:
-// the work is not complete then, and goes on. For callers that look after other things while they wait, as signals.
+// The same for about `ms` milliseconds at most. ncclInProgress: the work is not complete then, and goes on. For callers
+// that look after other things while they wait, as signals.
 ncclResult_t tuttiStreamSynchronizeFor(cudaStream_t stream, unsigned ms);
 
 // ncclInProgress while the stream has work; then ncclSuccess, or the first error of that work, which stays for

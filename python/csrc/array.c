@@ -84,6 +84,20 @@ static void array_type(fast_array *a, const char *format)
   }
 }
 
+// Has the format Python objects, which mean nothing to other processes? Names of members stand between colons.
+static bool holds_objects(const char *format)
+{
+  bool name = false;
+  for (; format != NULL && *format != '\0'; format++) {
+    if (*format == ':') {
+      name = !name;
+    } else if (*format == 'O' && !name) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static int refuse_layout(PyObject *object, const char *role)
 {
   PyErr_Format(PyExc_BufferError,
@@ -102,6 +116,11 @@ static int take_view(fast_array *a, PyObject *object, const char *role, bool wri
   }
   if (writes && v->readonly) {
     PyErr_Format(PyExc_BufferError, "%s: %R is read-only, and the operation writes to it", role, Py_TYPE(object));
+    return -1;
+  }
+  if (holds_objects(v->format)) {
+    PyErr_Format(PyExc_TypeError, "%s: %R holds Python objects, which cannot be sent: send bytes (pickle.dumps)", role,
+                 Py_TYPE(object));
     return -1;
   }
   a->data = v->buf;

@@ -32,8 +32,6 @@ def describe(array: object) -> tuple[Any, int, int] | None:
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(array, numpy.ndarray):
         return None
-    if array.dtype.hasobject:
-        raise TypeError(f"arrays of {array.dtype} hold Python objects, which cannot be sent")
     if not array.flags.c_contiguous:
         raise BufferError("the array is not contiguous in C order: pass numpy.ascontiguousarray(x)")
     number, _ = TYPES.get(array.dtype.name, (-1, 0))

@@ -130,7 +130,7 @@ static bool sleeper_looks(tt_stream *s, bool (*ready)(void *arg), void *arg)
   return moved || ready(arg);
 }
 
-bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending)
+bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending, uint64_t ns)
 {
   tt_bell_set n = {.answers = sleeper_answers, .own = s};
   if (s == NULL || tt_stream_idle(s)) {
@@ -145,7 +145,7 @@ bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_
     rung = !tt_bell_set_alarmed(&n);
     if (rung) {
       tt_attend(attending, -1);
-      rung = tt_bell_set_sleep(&n, tt_peer_check_ns()) && !tt_bell_set_alarmed(&n);
+      rung = tt_bell_set_sleep(&n, ns) && !tt_bell_set_alarmed(&n);
       tt_attend(attending, 1);
     }
     if (!rung) {

@@ -117,8 +117,7 @@ void tt_stream_each(void (*visit)(tt_stream *s, void *arg), void *arg);
 // Waits until `s` is idle. Helps, spins as the machine's load allows, sleeps. Returns and clears the stream's error.
 ncclResult_t tt_stream_wait(tt_stream *s);
 
-// The same for about `ns` nanoseconds at most: up to NCCL_PEER_CHECK_MS more where the thread sleeps. ncclInProgress: it
-// is not idle then.
+// The same for about `ns` nanoseconds at most. ncclInProgress: it is not idle then.
 ncclResult_t tt_stream_wait_for(tt_stream *s, uint64_t ns);
 
 // Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors;

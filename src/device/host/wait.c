@@ -19,6 +19,7 @@ static _Thread_local volatile sig_atomic_t waits;
 typedef struct wait_care {
   tt_attend_fn attending; // or NULL
   uint64_t due;           // next look after the peers; 0: the clock has not been read yet
+  uint64_t until;         // when the wait ends, ready or not; UINT64_MAX: never
   unsigned moves;
 } wait_care;
 
@@ -35,8 +36,9 @@ static void wait_pass(tt_spin *p, tt_stream *s, bool (*ready)(void *arg), void *
     tt_peer_check_due(p->now, &care->due);
     return;
   }
-  bool rung = tt_sleep_once(s, ready, arg, care->attending);
-  uint64_t now = tt_now_ns();
+  uint64_t now = tt_now_ns(), left = care->until > now ? care->until - now : 0;
+  bool rung = tt_sleep_once(s, ready, arg, care->attending, TT_MIN(left, tt_peer_check_ns()));
+  now = tt_now_ns();
   if (!rung) {
     care->due = now + tt_peer_check_ns();
   }
@@ -53,7 +55,7 @@ static void wait_moved(tt_spin *p, wait_care *care)
   }
 }
 
-void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
+static void wait_until(tt_stream *s, bool (*ready)(void *arg), void *arg, uint64_t until)
 {
   waits++;
   if (s != NULL) {
@@ -66,7 +68,7 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
   if (s != NULL) {
     atomic_fetch_add_explicit(&s->waiters, 1, memory_order_relaxed);
   }
-  wait_care care = {.attending = atomic_load_explicit(&tt_host_attend, memory_order_acquire)};
+  wait_care care = {.attending = atomic_load_explicit(&tt_host_attend, memory_order_acquire), .until = until};
   tt_attend(care.attending, 1);
   tt_spin p = {.crowded = tt_host_crowded()};
   while (!ready(arg)) {
@@ -91,6 +93,11 @@ void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
       tt_worker_kick(); // no thread waits any more for what others have queued meanwhile
     }
   }
+}
+
+void tt_host_wait(tt_stream *s, bool (*ready)(void *arg), void *arg)
+{
+  wait_until(s, ready, arg, UINT64_MAX);
 }
 
 // What the calling thread's queries have met since one of them found something.
@@ -153,7 +160,8 @@ bool tt_host_wait_for(tt_stream *s, bool (*ready)(void *arg), void *arg, uint64_
   if (ready(arg)) {
     return true;
   }
-  tt_host_wait(s, wait_is_over, &(wait_limit){ready, arg, tt_now_ns() + ns});
+  uint64_t until = tt_now_ns() + ns;
+  wait_until(s, wait_is_over, &(wait_limit){ready, arg, until}, until);
   return ready(arg);
 }
 

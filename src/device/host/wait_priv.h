@@ -84,8 +84,9 @@ void tt_bell_set_leave(const tt_bell_set *n);
 bool tt_bell_set_alarmed(const tt_bell_set *n);
 
 // Sleeps until something may have happened for a thread that waits for `s` (may be NULL): announces itself, looks
-// again, sleeps. False: its sleep ended because it was time to look after the peers, which it has done.
-bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending);
+// again, sleeps for `ns` nanoseconds at most. False: its sleep was not ended by a bell, or by one with an alarm; it has
+// looked after the peers.
+bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending, uint64_t ns);
 
 // Nanoseconds between two looks whether peers live (NCCL_PEER_CHECK_MS).
 uint64_t tt_peer_check_ns(void);
