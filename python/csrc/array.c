@@ -78,7 +78,7 @@ static void array_type(fast_array *a, const char *format)
   a->kind = format[0] == 'Z' ? FAST_COMPLEX : FAST_NUMBER;
   a->unit = a->kind == FAST_COMPLEX ? a->item / 2 : a->item;
   if (!format_type(format + (a->kind == FAST_COMPLEX), a->unit, &a->type)) {
-    a->kind = FAST_OPAQUE;
+    a->kind = format[0] == '?' && format[1] == '\0' ? FAST_BOOL : FAST_OPAQUE;
     a->unit = 1;
     a->type = ncclUint8;
   }

@@ -28,6 +28,16 @@ static const char *const type_names[ncclNumTypes] = {"int8",    "uint8",    "int
                                                      "int64",   "uint64",   "float16",       "float32",
                                                      "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"};
 
+static const char *type_name(const fast_array *a)
+{
+  switch (a->kind) {
+  case FAST_NUMBER: return type_names[a->type];
+  case FAST_COMPLEX: return "complex";
+  case FAST_BOOL: return "bool";
+  default: return "no number";
+  }
+}
+
 int fast_comm_check_open(const fast_comm *c, const char *what)
 {
   if (c->comm == NULL) {
@@ -37,23 +47,24 @@ int fast_comm_check_open(const fast_comm *c, const char *what)
   return 0;
 }
 
+// Truth values are bytes of 0 and 1: these operations keep them so.
+static bool keeps_truth(ncclRedOp_t op)
+{
+  return op == ncclMax || op == ncclMin || op == tuttiLogicalAnd || op == tuttiLogicalOr || op == tuttiLogicalXor;
+}
+
 static int check_reducible(const fast_shape *shape, const fast_call *call, const fast_array *a)
 {
-  if (!shape->reduces || a->kind == FAST_NUMBER) {
+  bool sums = call->op == ncclSum || call->op == ncclAvg;
+  if (!shape->reduces || a->kind == FAST_NUMBER || (a->kind == FAST_COMPLEX && sums) ||
+      (a->kind == FAST_BOOL && keeps_truth(call->op))) {
     return 0;
   }
-  if (a->kind == FAST_COMPLEX) {
-    if (call->op == ncclSum || call->op == ncclAvg) {
-      return 0;
-    }
-    PyErr_Format(PyExc_TypeError, "%s: complex numbers can be summed and averaged only", shape->name);
-    return -1;
-  }
-  PyErr_Format(
-      PyExc_TypeError,
-      "%s: elements of this type (%zu bytes, format '%s') are not reduced: use a number type, for truth values "
-      "x.view('u1') with MAX (or) or MIN (and)",
-      shape->name, (Py_ssize_t)a->item, a->view.obj != NULL && a->view.format != NULL ? a->view.format : "?");
+  const char *which = a->kind == FAST_COMPLEX ? "complex numbers can be summed and averaged only"
+                      : a->kind == FAST_BOOL
+                          ? "truth values take LOGICAL_AND, LOGICAL_OR, LOGICAL_XOR, MAX and MIN only"
+                          : "elements of this type are moved, but not reduced: use a number type";
+  PyErr_Format(PyExc_TypeError, "%s: %s", shape->name, which);
   return -1;
 }
 
@@ -62,8 +73,7 @@ int fast_comm_check_types(const fast_shape *shape, const fast_call *call, const 
   const fast_array *s = &w->send, *r = &w->recv;
   if (s->item != 0 && r->item != 0 && (s->type != r->type || s->item != r->item || s->kind != r->kind)) {
     PyErr_Format(PyExc_TypeError, "%s: send has elements of %zd bytes (%s), recv of %zd bytes (%s): both need one type",
-                 shape->name, (Py_ssize_t)s->item, s->kind == FAST_OPAQUE ? "no number" : type_names[s->type],
-                 (Py_ssize_t)r->item, r->kind == FAST_OPAQUE ? "no number" : type_names[r->type]);
+                 shape->name, (Py_ssize_t)s->item, type_name(s), (Py_ssize_t)r->item, type_name(r));
     return -1;
   }
   return check_reducible(shape, call, s->item != 0 ? s : r);

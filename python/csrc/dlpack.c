@@ -44,7 +44,7 @@ static const struct {
     {1, 8, ncclUint8, FAST_NUMBER},     {1, 32, ncclUint32, FAST_NUMBER},     {1, 64, ncclUint64, FAST_NUMBER},
     {2, 16, ncclFloat16, FAST_NUMBER},  {2, 32, ncclFloat32, FAST_NUMBER},    {2, 64, ncclFloat64, FAST_NUMBER},
     {4, 16, ncclBfloat16, FAST_NUMBER}, {10, 8, ncclFloat8e4m3, FAST_NUMBER}, {12, 8, ncclFloat8e5m2, FAST_NUMBER},
-    {5, 64, ncclFloat32, FAST_COMPLEX}, {5, 128, ncclFloat64, FAST_COMPLEX},
+    {6, 8, ncclUint8, FAST_BOOL},       {5, 64, ncclFloat32, FAST_COMPLEX},   {5, 128, ncclFloat64, FAST_COMPLEX},
 };
 
 static void dl_type(fast_array *a, const dl_tensor *t)

@@ -39,12 +39,13 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 // --- library.c
 
 // What the extension calls of libnccl.so.2.
-#define FAST_REQUIRED(F)                                                                                          \
-  F(ncclAllReduce)                                                                                                \
-  F(ncclReduce)                                                                                                   \
-  F(ncclBroadcast) F(ncclAllGather) F(ncclReduceScatter) F(ncclGather) F(ncclScatter) F(ncclAlltoAll) F(ncclSend) \
-      F(ncclRecv) F(ncclGroupStart) F(ncclGroupEnd) F(ncclCommGetAsyncError) F(tuttiStreamSynchronizeFor)         \
-          F(tuttiEventCreateWithFlags) F(tuttiEventDestroy) F(tuttiEventRecord) F(tuttiEventQuery)                \
+#define FAST_REQUIRED(F)                                                                                     \
+  F(ncclAllReduce)                                                                                           \
+  F(ncclReduce)                                                                                              \
+  F(ncclBroadcast)                                                                                           \
+  F(ncclAllGather) F(ncclReduceScatter) F(ncclGather) F(ncclScatter) F(ncclAlltoAll) F(ncclSend) F(ncclRecv) \
+      F(ncclGroupStart) F(ncclGroupEnd) F(ncclCommGetAsyncError) F(tuttiStreamSynchronizeFor)                \
+          F(tuttiEventCreateWithFlags) F(tuttiEventDestroy) F(tuttiEventRecord) F(tuttiEventQuery)           \
               F(tuttiEventSynchronizeFor)
 
 typedef struct fast_library {
@@ -75,7 +76,7 @@ PyObject *fast_fail(ncclResult_t code, ncclComm_t comm, const char *what);
 
 // --- array.c
 
-typedef enum { FAST_NUMBER, FAST_COMPLEX, FAST_OPAQUE } fast_kind;
+typedef enum { FAST_NUMBER, FAST_COMPLEX, FAST_BOOL, FAST_OPAQUE } fast_kind;
 
 // Memory of a Python object, which stays where it is until fast_array_release. Zeroed: none.
 typedef struct fast_array {

@@ -47,6 +47,30 @@ def test_all_reduce(dtype: Any, op: tutti.Op) -> None:
         assert (got == expected).all()
 
 
+def test_bitwise_and_logical() -> None:
+    bits = [0b0111, 0b0110, 0b1100]
+    truth = [[True, False, True], [True, False, True], [True, False, False]]
+    Op = tutti.Op
+
+    def work(comm: tutti.Communicator) -> Any:
+        def bitwise(op: tutti.Op) -> int:
+            return int(comm.all_reduce(np.array([bits[comm.rank]], "i4"), op=op)[0])
+
+        def logical(op: tutti.Op) -> Any:
+            return comm.all_reduce(np.array(truth[comm.rank]), op=op).tolist()
+
+        with pytest.raises(tutti.TuttiArgumentError):
+            comm.all_reduce(np.ones(1, "f4"), op=Op.BIT_OR)
+        with pytest.raises(TypeError, match="truth values take"):
+            comm.all_reduce(np.ones(1, "?"))
+        assert [bitwise(op) for op in (Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR)] == [0b0100, 0b1111, 0b1101]
+        assert logical(Op.LOGICAL_AND) == logical(Op.MIN) == [True, False, False]
+        assert logical(Op.LOGICAL_OR) == logical(Op.MAX) == [True, False, True]
+        assert logical(Op.LOGICAL_XOR) == [True, False, False]
+
+    on_threads(N, work)
+
+
 def test_average_and_scaled_sum() -> None:
     def work(comm: tutti.Communicator) -> Any:
         x = np.full(4, comm.rank * 3, "f4")

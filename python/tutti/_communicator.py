@@ -21,13 +21,21 @@ R = TypeVar("R")
 
 
 class Op(enum.IntEnum):
-    """What reductions do with the elements of the ranks. AVG of integers rounds towards zero."""
+    """What reductions do with the elements of the ranks. AVG of integers rounds towards zero. The bitwise operations
+    are for integers. The logical ones are for all types: an element is true unless it is zero, and the result is 1 or 0.
+    """
 
     SUM = 0
     PROD = 1
     MAX = 2
     MIN = 3
     AVG = 4
+    BIT_AND = 0x74747400
+    BIT_OR = 0x74747401
+    BIT_XOR = 0x74747402
+    LOGICAL_AND = 0x74747403
+    LOGICAL_OR = 0x74747404
+    LOGICAL_XOR = 0x74747405
 
 
 class _Function(enum.IntEnum):

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# python.sh BUILD: the Python package with the library of BUILD: its tests, the examples in its texts and in docs/python.md, its types and its style.
+# The interpreter is TUTTI_PYTHON, or the first that has numpy and pytest of BUILD/venv (scripts/deps python makes it), python3.
+set -u
+build=$(cd "$1" && pwd) || exit 1
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root/python" || exit 1
+unset "${!NCCL_@}" "${!OMPI_@}" "${!PMI_@}" "${!SLURM_@}" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT TUTTI_LIBRARY
+
+python=
+for candidate in "${TUTTI_PYTHON:-}" "$build/venv/bin/python" "$root/build/venv/bin/python" python3; do
+  if [ -n "$candidate" ] && "$candidate" -c 'import numpy, pytest' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+[ -n "$python" ] || { echo "skipped: no Python with numpy and pytest (scripts/deps python, or set TUTTI_PYTHON)"; exit 77; }
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "skipped: $python is older than 3.10"; exit 77; }
+symbols=$(nm -D "$build/lib/libnccl.so.2")
+case $symbols in *__asan_* | *__tsan_*) echo "skipped: Python itself has no sanitizer"; exit 77 ;; esac
+"$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
+  { echo "skipped: the headers of $python are missing"; exit 77; }
+
+failed=0
+step() { # step NAME COMMAND…
+  local name=$1
+  shift
+  if timeout -k 5 200 "$@"; then
+    echo "ok: $name"
+  else
+    echo "FAILED: $name"
+    failed=1
+  fi
+}
+has() { "$python" -c "import $1" 2>/dev/null || { echo "skipped: $python has no $1"; return 1; }; }
+
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$build/python
+./develop "$build" "$python" || { echo "FAILED: the extension"; exit 1; }
+step tests "$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 tests
+step examples "$python" -m pytest -q -p no:cacheprovider --doctest-modules --doctest-glob='*.md' --ignore-glob='*/torch/*' \
+  "$build/python/tutti" "$root/docs/python.md"
+if has mypy; then
+  step types "$python" -m mypy --cache-dir "$build/python/mypy" .
+fi
+if has ruff; then
+  step style "$python" -m ruff check --no-cache .
+  step format "$python" -m ruff format --no-cache --check .
+fi
+exit "$failed"
