@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tutti
 from ranks import finish, on_threads, start_processes
+
+import tutti
 
 
 @pytest.fixture()
@@ -27,11 +28,11 @@ def test_layout_and_access(comm: tutti.Communicator) -> None:
         comm.all_reduce(np.ones((4, 4))[:, 1])
     with pytest.raises(BufferError, match="not contiguous"):
         comm.all_reduce(np.asfortranarray(np.ones((4, 4))))
-    with pytest.raises(BufferError, match="send: .*read-only"):
+    with pytest.raises(BufferError, match=r"send: .*read-only"):
         comm.all_reduce(b"abcd")
     fixed = np.ones(4)
     fixed.flags.writeable = False
-    with pytest.raises(BufferError, match="recv: .*read-only"):
+    with pytest.raises(BufferError, match=r"recv: .*read-only"):
         comm.all_reduce(np.ones(4), fixed)
     with pytest.raises(TypeError, match="is no array"):
         comm.all_reduce([1.0, 2.0])
@@ -59,7 +60,7 @@ def test_codes_of_the_library(comm: tutti.Communicator) -> None:
     with pytest.raises(tutti.TuttiArgumentError) as caught:
         comm.broadcast(np.ones(1), root=7)
     assert caught.value.code == 4 and caught.value.rank == 0 and "7" in caught.value.text
-    assert isinstance(caught.value, ValueError) and caught.value.operation == "broadcast"
+    assert issubclass(tutti.TuttiArgumentError, ValueError) and caught.value.operation == "broadcast"
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value) and type(again) is tutti.TuttiArgumentError
     with pytest.raises(TypeError, match="no option 'colour'"):
@@ -72,7 +73,7 @@ def test_mismatch_is_named() -> None:
     def work(comm: tutti.Communicator) -> str:
         with pytest.raises(tutti.TuttiUsageError) as caught:
             comm.all_reduce(np.ones(4 + comm.rank, "f4"))
-        return caught.value.text
+        return str(caught.value.text)
 
     for text in on_threads(2, work):
         assert "4" in text and "5" in text
@@ -102,7 +103,7 @@ def test_time_limit_leaves_the_operation() -> None:
     x = np.ones(3)
     with pytest.raises(tutti.TuttiTimeout) as caught:
         comms[0].all_reduce(x)
-    assert isinstance(caught.value, TimeoutError) and caught.value.rank == 0
+    assert issubclass(tutti.TuttiTimeout, TimeoutError) and caught.value.rank == 0
     comms[0].timeout = None
     comms[1].all_reduce(np.ones(3))  # the other one comes: the operation completes
     with tutti.group():

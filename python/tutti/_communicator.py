@@ -22,8 +22,8 @@ R = TypeVar("R")
 
 class Op(enum.IntEnum):
     """What reductions do with the elements of the ranks. AVG of integers rounds towards zero. The bitwise operations
-    are for integers. The logical ones are for all types: an element is true unless it is zero, and the result is 1 or 0.
-    """
+    are for integers. The logical ones are for all types: an element is true unless it is
+    zero, and the result is 1 or 0."""
 
     SUM = 0
     PROD = 1
@@ -623,7 +623,7 @@ def _scalar(value: float, dtype: str) -> Any:
     import numpy  # the narrow types are NumPy's and ml_dtypes'
 
     if dtype != "float16":
-        import ml_dtypes  # noqa: F401  # registers the names
+        import ml_dtypes
 
         narrow = getattr(ml_dtypes, dtype)
     else:

@@ -54,7 +54,9 @@ _LAUNCHERS = [
 def _number(env: Mapping[str, str], name: str, launcher: str) -> int:
     text = env.get(name)
     if text is None:
-        raise RuntimeError(f"from_env: {launcher} has set its rank, but not {name}: set it, or use Communicator.from_id")
+        raise RuntimeError(
+            f"from_env: {launcher} has set its rank, but not {name}: set it, or use Communicator.from_id"
+        )
     try:
         return int(text)
     except ValueError:
