@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # python.sh BUILD: the Python package with the library of BUILD: its tests, the examples in its texts and in docs/python.md, its types and its style.
-# The interpreter is TUTTI_PYTHON, or the first that has numpy and pytest of BUILD/venv (scripts/deps python makes it), python3.
+# The interpreter is TUTTI_PYTHON, or the first that has numpy and pytest of BUILD/venv (scripts/python_venv makes it), python3.
 set -u
 build=$(cd "$1" && pwd) || exit 1
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -14,7 +14,7 @@ for candidate in "${TUTTI_PYTHON:-}" "$build/venv/bin/python" "$root/build/venv/
     break
   fi
 done
-[ -n "$python" ] || { echo "skipped: no Python with numpy and pytest (scripts/deps python, or set TUTTI_PYTHON)"; exit 77; }
+[ -n "$python" ] || { echo "skipped: no Python with numpy and pytest (scripts/python_venv build/venv makes one; or set TUTTI_PYTHON)"; exit 77; }
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "skipped: $python is older than 3.10"; exit 77; }
 symbols=$(nm -D "$build/lib/libnccl.so.2")
 case $symbols in *__asan_* | *__tsan_*) echo "skipped: Python itself has no sanitizer"; exit 77 ;; esac

@@ -183,7 +183,7 @@ def test_meeting_at_an_address() -> None:
 
 
 def test_meeting_by_a_file() -> None:
-    started = []
+    started: list[Any] = []
     for rank in range(3):
         variables = {
             "OMPI_COMM_WORLD_RANK": str(rank),
@@ -206,5 +206,6 @@ def test_a_rank_that_never_comes() -> None:
         except TimeoutError as error:
             print(error)
     """
-    ends = finish(start_processes(2, code)[:1])
-    assert ends[0][0] == 0
+    ends = finish(start_processes(2, code, WORLD_SIZE="3"))
+    assert ends[0][0] == 0 and "ranks [2] have not come" in ends[0][1], ends
+    assert ends[1][0] == 0 and "have come within" in ends[1][1], ends  # it has the id, and waits for rank 2

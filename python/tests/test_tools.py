@@ -12,6 +12,7 @@ import venv
 import zipfile
 
 import pytest
+from ranks import on_processes
 
 from tutti import bench
 
@@ -30,6 +31,12 @@ def test_demo() -> None:
     page = run(sys.executable, "-m", "tutti.demo", "3")
     assert "3 processes" in page and "[6.0, 60.0]" in page and "TuttiUsageError" in page
     assert len(page.splitlines()) < 40
+
+
+def test_example() -> None:
+    code = (HERE.parent / "examples" / "12_python" / "average.py").read_text()
+    outputs = on_processes(3, code)
+    assert outputs[0].startswith("3 ranks: y = 3.0") or outputs[0].startswith("3 ranks: y = 2.9"), outputs
 
 
 def test_bench(tmp_path: pathlib.Path) -> None:

@@ -110,7 +110,7 @@ def failure(code: int, handle: int, what: str) -> Exception:
     general: str = _lib.ncclGetErrorString(code).decode()
     if code == 8:
         text = "time is over and the operation is not complete: another rank has not come yet, or data is still moving"
-    return error(code, rank, f"{text} ({general})" if text else general, what)
+    return error(code, rank, text or general, what)
 
 
 def check(code: int, handle: int, what: str) -> None:

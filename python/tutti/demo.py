@@ -42,9 +42,9 @@ def show_collectives(comm: tutti.Communicator, page: Page) -> None:
     page.line(f"all_to_all       {list(mine)!s:20} {list(comm.all_to_all(mine, numbers(*[0] * size)))}")
     inbox = bytearray(8)
     with tutti.group():
-        comm.send(b"rank %3d" % me, (me + 1) % size)
+        comm.send(b"rank %-3d" % me, (me + 1) % size)
         comm.recv(inbox, (me - 1) % size)
-    page.line(f"send and recv    {'rank   0'!s:20} {bytes(inbox).decode()}")
+    page.line(f"send and recv    {'rank 0':20} {bytes(inbox).decode().rstrip()}")
 
 
 def show_times(comm: tutti.Communicator, page: Page) -> None:
