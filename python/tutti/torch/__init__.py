@@ -1,0 +1,61 @@
+"""The back end "tutti" of torch.distributed, for CPU tensors.
+
+    import tutti.torch
+    torch.distributed.init_process_group("tutti")  # or "cpu:tutti,cuda:nccl"
+
+The C++ part is compiled for the installed PyTorch when the first process group is made, and kept
+(``python -m tutti.torch`` does it beforehand). docs/torch.md has the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tutti.torch import _build
+
+__all__ = ["diagnose", "flight_recorder", "register"]
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Make the back end of one process group: what torch.distributed calls."""
+    timeout = options.timeout
+    if backend_options is not None:
+        timeout = getattr(backend_options, "_timeout", timeout)
+    return _build.extension().create_backend(
+        options.store,
+        options.group_rank,
+        options.group_size,
+        timeout.total_seconds(),
+        options.group_id,
+        list(options.global_ranks_in_group),
+    )
+
+
+def register() -> None:
+    """Make the name "tutti" known to torch.distributed. Importing this module does it too."""
+    if dist.is_available() and "TUTTI" not in dist.Backend._plugins:
+        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+
+
+def _backend(group: Any) -> Any:
+    group = dist.distributed_c10d._get_default_group() if group is None else group
+    return group._get_backend(torch.device("cpu"))
+
+
+def diagnose(group: Any = None) -> dict[str, Any]:
+    """Say what the group's communicator does just now: who waits for whom, and the verdict (docs/hangs.md)."""
+    answer: dict[str, Any] = json.loads(_build.extension().diagnose(_backend(group)))
+    return answer
+
+
+def flight_recorder(group: Any = None) -> dict[str, Any]:
+    """Give the last operations of this process's communicators, in the form of PyTorch's flight recorder."""
+    answer: dict[str, Any] = json.loads(_build.extension().flight_recorder(_backend(group)))
+    return answer
+
+
+register()
