@@ -10,14 +10,16 @@ The C++ part is compiled for the installed PyTorch when the first process group 
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from tutti.torch import _build
+from tutti.torch._build import build
 
-__all__ = ["diagnose", "flight_recorder", "register"]
+__all__ = ["build", "diagnose", "flight_recorder", "monitored_barrier", "register"]
 
 
 def _create(options: Any, backend_options: Any) -> Any:
@@ -36,7 +38,10 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def register() -> None:
-    """Make the name "tutti" known to torch.distributed. Importing this module does it too."""
+    """Make the name "tutti" known to torch.distributed. Importing this module does it too.
+
+    It is the entry point of the group "torch.backends", so that ``import torch`` alone suffices.
+    """
     if dist.is_available() and "TUTTI" not in dist.Backend._plugins:
         dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
 
@@ -56,6 +61,15 @@ def flight_recorder(group: Any = None) -> dict[str, Any]:
     """Give the last operations of this process's communicators, in the form of PyTorch's flight recorder."""
     answer: dict[str, Any] = json.loads(_build.extension().flight_recorder(_backend(group)))
     return answer
+
+
+def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+    """Wait for all ranks; rank 0's error names the ranks that have not come. torch.distributed's is Gloo's alone.
+
+    ``wait_all_ranks``: name all of them, not the first one. ``timeout``: the group's where it is None.
+    """
+    group = dist.distributed_c10d._get_default_group() if group is None else group
+    group.monitored_barrier(timedelta(milliseconds=-1) if timeout is None else timeout, wait_all_ranks=wait_all_ranks)
 
 
 register()

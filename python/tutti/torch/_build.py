@@ -107,6 +107,7 @@ def build() -> Path:
             draft = folder / f"{_NAME}.{os.getpid()}.so"
             done = subprocess.run(_command(draft), capture_output=True, text=True, check=False)
             if done.returncode != 0:
+                draft.unlink(missing_ok=True)
                 raise RuntimeError(
                     f"tutti: the back end does not compile for PyTorch {torch.__version__}:\n"
                     f"{shlex.join(done.args)}\n{done.stderr[-4000:]}"

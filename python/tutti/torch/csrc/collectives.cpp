@@ -611,7 +611,7 @@ Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceO
     const auto count = shapes.select(0, rank).select(0, 66).item<int64_t>();
     const at::Tensor part =
         at::sparse_coo_tensor(all_indices.select(0, rank).narrow(0, 0, count).t().contiguous(),
-                              all_values.select(0, rank).narrow(0, 0, count), own.sizes(), own._values().options());
+                              all_values.select(0, rank).narrow(0, 0, count), own.sizes(), own._values().options().layout(at::kSparse));
     sum = rank == 0 ? part : sum + part;
   }
   sum = sum.coalesce();

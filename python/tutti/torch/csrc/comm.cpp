@@ -220,7 +220,7 @@ static bool wait_until(Clock::time_point limit, const std::atomic<bool> *stop, F
 }
 
 ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bool> *stop, const std::string &name,
-                  const std::function<std::string()> &late) {
+                  const std::function<std::string()> &hint) {
   ncclResult_t state = ncclInProgress;
   const bool done = wait_until(limit, stop, [&] {
     return lib().ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress;
@@ -228,7 +228,8 @@ ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bo
   if (done && state == ncclSuccess) {
     return comm;
   }
-  const std::string text = done ? describe(state, name, comm) : late();
+  const std::string text =
+      (done ? describe(state, name, comm) : "tutti: " + name + ": the communicator is not complete in time") + hint();
   lib().ncclCommAbort(comm);
   C10_THROW_ERROR(DistBackendError, text);
 }
@@ -236,10 +237,9 @@ ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bo
 ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string &key, int rank, int size,
                 Milliseconds limit, const std::string &name, const std::atomic<bool> *stop) {
   const auto end = Clock::now() + limit;
-  const auto late = [&](const char *what) {
+  const auto hint = [&] {
     const std::string missing = missing_ranks(*store, key, size);
-    return c10::str("tutti: ", name, ": ", what, " after ", limit.count(), " ms",
-                    missing.empty() ? "" : "; not here: rank " + missing);
+    return c10::str(" (time limit ", limit.count(), " ms", missing.empty() ? "" : "; not here: rank " + missing, ")");
   };
   ncclUniqueId id;
   store->set(key + "/here/" + std::to_string(rank), std::vector<uint8_t>(1, 1));
@@ -249,7 +249,7 @@ ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string 
     store->set(key + "/id", std::vector<uint8_t>(bytes, bytes + sizeof(id)));
   } else {
     TORCH_CHECK_WITH(DistStoreError, wait_until(end, stop, [&] { return store->check({key + "/id"}); }),
-                     late("rank 0 has not come"));
+                     "tutti: ", name, ": rank 0 has not come", hint());
     const auto bytes = store->get(key + "/id");
     TORCH_CHECK(bytes.size() == sizeof(id), "tutti: ", name, ": the store has ", bytes.size(),
                 " bytes where the id should be; does another job use this store?");
@@ -259,7 +259,7 @@ ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string 
   config.blocking = 0; // so that the wait can be given up
   ncclComm_t comm = nullptr;
   check(lib().ncclCommInitRankConfig(&comm, size, id, rank, &config), name);
-  return settle(comm, end, stop, name, [&] { return late("the communicator is not complete"); });
+  return settle(comm, end, stop, name, hint);
 }
 
 } // namespace tutti

@@ -74,8 +74,8 @@ ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string 
                 Milliseconds limit, const std::string &name, const std::atomic<bool> *stop);
 
 // Waits until a communicator that is being created without blocking is complete, and returns it. On an error, after
-// `limit` or when `*stop` becomes true, aborts it and throws; late() gives the text for the limit.
+// `limit` or when `*stop` becomes true, aborts it and throws; hint() is the end of that text.
 ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bool> *stop, const std::string &name,
-                  const std::function<std::string()> &late);
+                  const std::function<std::string()> &hint);
 
 } // namespace tutti

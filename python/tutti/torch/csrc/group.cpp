@@ -235,8 +235,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTutti::shrink(const std::vector<in
   check(lib().ncclCommShrink(comm_->handle(), gone.data(), static_cast<int>(gone.size()), &comm, &config,
                              flags == 0 ? NCCL_SHRINK_DEFAULT : NCCL_SHRINK_ABORT),
         "shrink", comm_->handle());
-  const auto late = [&] { return c10::str("tutti: shrink: not all ranks have come in ", options_->timeout.count(), " ms"); };
-  comm = settle(comm, Clock::now() + options_->timeout, nullptr, comm_->name(), late);
+  const auto hint = [&] { return c10::str(" (shrink: time limit ", options_->timeout.count(), " ms)"); };
+  comm = settle(comm, Clock::now() + options_->timeout, nullptr, comm_->name(), hint);
   const auto store = c10::make_intrusive<c10d::PrefixStore>(c10::str("shrink", shrinks_++, "/"), store_);
   return c10::make_intrusive<ProcessGroupTutti>(store, rank_ - before, size_ - static_cast<int>(gone.size()),
                                                 child_options(opts, options_->timeout, options_->group_name), comm);

@@ -85,14 +85,13 @@ void Reduction::choose(RedOp op, at::ScalarType type, const char *operation) {
     inner_ = at::kByte;
     parity_ = op == RedOp::BXOR;
   } else if (at::isComplexType(type)) {
-    TORCH_CHECK(op != RedOp::MIN && op != RedOp::MAX, "tutti: ", operation, " does not support ReduceOp.",
-                reduction_name(op), " on complex tensors: they have no order");
-    folds_ = op == RedOp::PRODUCT;
+    TORCH_CHECK(op == RedOp::SUM || op == RedOp::AVG || op == RedOp::PREMUL_SUM, "tutti: ", operation,
+                " does not support ReduceOp.", reduction_name(op), " on complex tensors");
     inner_ = c10::toRealValueType(type);
   } else if (type == at::kShort || type == at::kUInt16) {
     inner_ = at::kInt; // wraps to the same 16 bits
   }
-  folds_ = folds_ || !chosen.has_value();
+  folds_ = !chosen.has_value();
   const auto found = nccl_type(inner_);
   TORCH_CHECK(folds_ || found.has_value(), "tutti: ", operation, ": ", type,
               " cannot be reduced; convert the tensor, to torch.float32 for example");

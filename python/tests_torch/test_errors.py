@@ -1,0 +1,120 @@
+"""What goes wrong: ranks that die, are late, or call something else; a library or a compiler that is not there."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.utils.cpp_extension
+from ranks import group, run
+
+
+def _killed(rank: int, size: int, path: str, what: str) -> float:
+    with group(rank, size, path):
+        dist.barrier()
+        if rank == 1:
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGKILL)
+        begun = time.monotonic()
+        with pytest.raises(RuntimeError, match="rank 1.*(killed|died|ended|gone)"):
+            if what == "recv":
+                dist.recv(torch.zeros(3), 1)
+            elif what == "future":
+                dist.all_reduce(torch.zeros(3), async_op=True).get_future().wait()
+            else:
+                dist.all_reduce(torch.zeros(1 << 18))
+        return time.monotonic() - begun - 0.3
+
+
+@pytest.mark.parametrize("what", ["all_reduce", "future"])
+def test_killed(what: str) -> None:
+    results = run(3, _killed, what, may_die=1)
+    assert max(results[0], results[2]) < 1, results
+
+
+def _late(rank: int, size: int, path: str) -> None:
+    with group(rank, size, path, seconds=1.0):
+        dist.barrier()
+        if rank == 0:
+            begun = time.monotonic()
+            with pytest.raises(RuntimeError, match="has not completed in .* ms.*rank 1"):
+                dist.all_reduce(torch.ones(4))
+            assert 0.8 < time.monotonic() - begun < 3
+            with pytest.raises(RuntimeError, match="has not completed in"):  # the group is of no more use
+                dist.all_reduce(torch.ones(4))
+        else:
+            time.sleep(2.5)
+
+
+def test_late() -> None:
+    run(2, _late)
+
+
+def _late_work(rank: int, size: int, path: str) -> None:
+    with group(rank, size, path):
+        dist.barrier()
+        if rank == 0:
+            work = dist.all_reduce(torch.ones(4), async_op=True)
+            with pytest.raises(RuntimeError, match="has not completed in"):
+                work.wait(datetime.timedelta(milliseconds=300))
+        else:
+            time.sleep(1)
+
+
+def test_late_work() -> None:
+    run(2, _late_work)
+
+
+def _absent(rank: int, size: int, path: str) -> None:
+    if rank != 2:
+        limit = datetime.timedelta(seconds=1)
+        with pytest.raises(RuntimeError, match="not here: rank 2"):
+            store = dist.FileStore(path, size)
+            dist.init_process_group("tutti", store=store, rank=rank, world_size=size, timeout=limit)
+
+
+def test_absent() -> None:
+    run(3, _absent)
+
+
+def _different(rank: int, size: int, path: str) -> None:
+    with group(rank, size, path):
+        dist.barrier()
+        with pytest.raises(RuntimeError, match="different calls"):
+            dist.all_reduce(torch.ones(1000 if rank else 3000))
+            dist.barrier()
+
+
+def test_different() -> None:
+    run(2, _different)
+
+
+def _alone(text: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")} | settings
+    code = "import tutti.torch._build as b; " + text
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_no_library(tmp_path: Path) -> None:
+    done = _alone("b.library()", TUTTI_LIBRARY=str(tmp_path / "nothing.so"))
+    assert "set TUTTI_LIBRARY to the path" in done.stderr
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    done = _alone("b.build()", CXX="/nowhere/c++", TUTTI_CACHE=str(tmp_path), TUTTI_LIBRARY=os.environ["TUTTI_LIBRARY"])
+    assert "there is no C++ compiler" in done.stderr and "apt-get install g++" in done.stderr
+
+
+def test_wrong_library() -> None:
+    foreign = torch.utils.cpp_extension.library_paths()[0] + "/libc10.so"
+    done = _alone("b.extension().open_library(" + repr(foreign) + ")", TUTTI_LIBRARY=foreign,
+                  TUTTI_CACHE=os.environ.get("TUTTI_CACHE", ""), TUTTI_INCLUDE=str(Path(__file__).parents[2] / "include"))
+    assert "is not Tutti's library" in done.stderr, done.stderr
