@@ -18,7 +18,10 @@ def network(width: int) -> torch.nn.Module:
     """Make the network, with the same parameters everywhere."""
     torch.manual_seed(0)
     return torch.nn.Sequential(
-        torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, width), torch.nn.ReLU(),
+        torch.nn.Linear(64, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, width),
+        torch.nn.ReLU(),
         torch.nn.Linear(width, 10),
     )
 

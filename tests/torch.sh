@@ -6,6 +6,10 @@ build=$(cd "$1" && pwd) || exit 1
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=${TUTTI_PYTHON:-python3}
 "$python" -c 'import torch.distributed, pytest' 2>/dev/null || { echo "skipped: $python has no torch or no pytest (TUTTI_PYTHON names another one)"; exit 77; }
+if grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt"; then
+  echo "skipped: a Python without sanitizers cannot open a library that has them"
+  exit 77
+fi
 unset "${!NCCL_@}"
 export TUTTI_LIBRARY=$build/lib/libnccl.so.2 TUTTI_CACHE=${TUTTI_CACHE:-$build/torch} OMP_NUM_THREADS=1
 export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1

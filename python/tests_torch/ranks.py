@@ -31,10 +31,12 @@ def group(rank: int, size: int, path: str, backend: str = "tutti", seconds: floa
     dist.destroy_process_group()
 
 
-def _main(pipe: Connection, function: Callable[..., Any], rank: int, size: int, path: str, args: tuple[Any, ...]) -> None:
+def _main(
+    pipe: Connection, function: Callable[..., Any], rank: int, size: int, path: str, args: tuple[Any, ...]
+) -> None:
     try:
         pipe.send((True, function(rank, size, path, *args)))
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (failures of pytest are no Exception)
         pipe.send((False, traceback.format_exc()))
     pipe.close()
     os._exit(0)  # the parent's fixtures are not this process's

@@ -57,7 +57,7 @@ def folded(op: Any, inputs: list[torch.Tensor]) -> torch.Tensor:
         else:
             result = result ^ other
     if op == Op.AVG:
-        result = result / len(inputs) if not result.dtype == torch.long else result // len(inputs)
+        result = result / len(inputs) if result.dtype != torch.long else result // len(inputs)
     return result.to(dtype)
 
 
@@ -162,7 +162,11 @@ def _copies(rank: int, size: int, path: str) -> None:
             same(got, inputs[rank], "scatter")
             flat = torch.zeros(2 * size).to(dtype)
             dist.all_to_all_single(flat, sample(rank, dtype, 2 * size))
-            same(flat, torch.cat([sample(r, dtype, 2 * size)[2 * rank : 2 * rank + 2] for r in range(size)]), "all_to_all")
+            same(
+                flat,
+                torch.cat([sample(r, dtype, 2 * size)[2 * rank : 2 * rank + 2] for r in range(size)]),
+                "all_to_all",
+            )
 
 
 def test_copies() -> None:

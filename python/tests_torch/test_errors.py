@@ -34,7 +34,7 @@ def _killed(rank: int, size: int, path: str, what: str) -> float:
         return time.monotonic() - begun - 0.3
 
 
-@pytest.mark.parametrize("what", ["all_reduce", "future"])
+@pytest.mark.parametrize("what", ["all_reduce", "future", "recv"])
 def test_killed(what: str) -> None:
     results = run(3, _killed, what, may_die=1)
     assert max(results[0], results[2]) < 1, results
@@ -115,6 +115,10 @@ def test_no_compiler(tmp_path: Path) -> None:
 
 def test_wrong_library() -> None:
     foreign = torch.utils.cpp_extension.library_paths()[0] + "/libc10.so"
-    done = _alone("b.extension().open_library(" + repr(foreign) + ")", TUTTI_LIBRARY=foreign,
-                  TUTTI_CACHE=os.environ.get("TUTTI_CACHE", ""), TUTTI_INCLUDE=str(Path(__file__).parents[2] / "include"))
+    done = _alone(
+        "b.extension().open_library(" + repr(foreign) + ")",
+        TUTTI_LIBRARY=foreign,
+        TUTTI_CACHE=os.environ.get("TUTTI_CACHE", ""),
+        TUTTI_INCLUDE=str(Path(__file__).parents[2] / "include"),
+    )
     assert "is not Tutti's library" in done.stderr, done.stderr

@@ -69,7 +69,11 @@ def _torchrun(backend: str) -> float:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
     done = subprocess.run(
         [*command, str(EXAMPLE), "--backend", backend, "--steps", "20"],
-        env=os.environ, capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     found = re.search(r"loss (\d+\.\d+)", done.stdout)
     assert found, done.stdout + done.stderr

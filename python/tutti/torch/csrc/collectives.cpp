@@ -12,18 +12,22 @@ using Guard = std::lock_guard<std::recursive_mutex>;
 using Refusal = std::function<void(const std::string &)>;
 
 // For the checks of c10d, which say what is wrong.
-static Refusal refuse(const char *title) {
+static Refusal refuse(const char *title)
+{
   return [title](const std::string &text) { TORCH_CHECK(false, title, ": ", text); };
 }
 
-static void check_tensors(const char *title, const Tensors &tensors) {
+static void check_tensors(const char *title, const Tensors &tensors)
+{
   for (const auto &tensor : tensors) {
     TORCH_CHECK(tensor.layout() == at::kStrided, title, ": only dense tensors are supported; to_dense() makes one");
-    TORCH_CHECK(tensor.is_cpu(), title, ": the tensor is on ", tensor.device(), ", but this back end is for CPU tensors");
+    TORCH_CHECK(tensor.is_cpu(), title, ": the tensor is on ", tensor.device(),
+                ", but this back end is for CPU tensors");
   }
 }
 
-static void check_alike(const char *title, const Tensors &tensors) {
+static void check_alike(const char *title, const Tensors &tensors)
+{
   check_tensors(title, tensors);
   c10d::assertNonEmpty(refuse(title), tensors);
   if (tensors.size() > 1) {
@@ -32,25 +36,33 @@ static void check_alike(const char *title, const Tensors &tensors) {
 }
 
 // The tensor's elements, one behind the other; its own memory where they lie so.
-static at::Tensor flat(const at::Tensor &tensor) { return tensor.resolve_conj().resolve_neg().contiguous(); }
+static at::Tensor flat(const at::Tensor &tensor)
+{
+  return tensor.resolve_conj().resolve_neg().contiguous();
+}
 
-static bool is_flat(const at::Tensor &tensor) {
+static bool is_flat(const at::Tensor &tensor)
+{
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
 // Where a result of the tensor's size can be written: its own memory, or new one that finish() has to copy.
-static at::Tensor place_for(const at::Tensor &tensor) {
-  return is_flat(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+static at::Tensor place_for(const at::Tensor &tensor)
+{
+  return is_flat(tensor) ? tensor
+                         : at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
-static void copy_unless_same(const at::Tensor &to, const at::Tensor &from) {
+static void copy_unless_same(const at::Tensor &to, const at::Tensor &from)
+{
   if (to.data_ptr() != from.data_ptr()) {
     to.copy_(from.reshape(to.sizes()));
   }
 }
 
 // All elements of some tensors, one tensor behind the other.
-static at::Tensor joined(const Tensors &tensors) {
+static at::Tensor joined(const Tensors &tensors)
+{
   Tensors rows;
   for (const auto &tensor : tensors) {
     rows.push_back(flat(tensor).reshape({-1}));
@@ -59,7 +71,8 @@ static at::Tensor joined(const Tensors &tensors) {
 }
 
 // Copies the elements of `all`, one tensor's behind the other's, to the tensors.
-static void spread(const at::Tensor &all, const Tensors &tensors) {
+static void spread(const at::Tensor &all, const Tensors &tensors)
+{
   int64_t from = 0;
   for (const auto &tensor : tensors) {
     tensor.copy_(all.narrow(0, from, tensor.numel()).reshape(tensor.sizes()));
@@ -67,12 +80,14 @@ static void spread(const at::Tensor &all, const Tensors &tensors) {
   }
 }
 
-static bool equal_sizes(const Tensors &tensors) {
+static bool equal_sizes(const Tensors &tensors)
+{
   return std::all_of(tensors.begin(), tensors.end(),
                      [&](const at::Tensor &one) { return one.numel() == tensors[0].numel(); });
 }
 
-template <typename F> static ncclResult_t grouped(F calls) {
+template <typename F> static ncclResult_t grouped(F calls)
+{
   const ncclResult_t begun = lib().ncclGroupStart();
   if (begun != ncclSuccess) {
     return begun;
@@ -83,11 +98,13 @@ template <typename F> static ncclResult_t grouped(F calls) {
 }
 
 template <typename O>
-ProcessGroupTutti::Call ProcessGroupTutti::call_of(OpType type, const char *title, const O &opts) const {
+ProcessGroupTutti::Call ProcessGroupTutti::call_of(OpType type, const char *title, const O &opts) const
+{
   return {type, title, timeout_of(opts.timeout), opts.asyncOp};
 }
 
-template <typename F> Ptr ProcessGroupTutti::launch(const Call &call, StreamWork::Parts parts, F queue) {
+template <typename F> Ptr ProcessGroupTutti::launch(const Call &call, StreamWork::Parts parts, F queue)
+{
   const Guard guard(mutex_);
   comm_->check_alive(call.title);
   while (!running_.empty() && running_.front()->isCompleted()) {
@@ -104,13 +121,15 @@ template <typename F> Ptr ProcessGroupTutti::launch(const Call &call, StreamWork
   return note(work);
 }
 
-Ptr ProcessGroupTutti::join(const Call &call, std::vector<Ptr> parts, Tensors outputs) {
+Ptr ProcessGroupTutti::join(const Call &call, std::vector<Ptr> parts, Tensors outputs)
+{
   return c10::make_intrusive<JoinedWork>(rank_, std::move(parts), std::move(outputs), call.timeout);
 }
 
 // ---- Broadcast, all-reduce, reduce ----
 
-Ptr ProcessGroupTutti::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) {
+Ptr ProcessGroupTutti::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
+{
   const Call call = call_of(OpType::BROADCAST, "tutti:broadcast", opts);
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
   c10d::assertRootTensor(refuse(call.title), opts.rootTensor, static_cast<int64_t>(tensors.size()));
@@ -131,7 +150,8 @@ Ptr ProcessGroupTutti::broadcast(Tensors &tensors, const c10d::BroadcastOptions 
   });
 }
 
-Ptr ProcessGroupTutti::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) {
+Ptr ProcessGroupTutti::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
+{
   const Call call = call_of(OpType::ALLREDUCE, "tutti:all_reduce", opts);
   if (!tensors.empty() && tensors[0].is_sparse()) {
     return allreduce_sparse(tensors, opts);
@@ -140,9 +160,6 @@ Ptr ProcessGroupTutti::allreduce(Tensors &tensors, const c10d::AllreduceOptions 
   const Guard guard(mutex_);
   const Reduction reduction(opts.reduceOp, tensors[0].scalar_type(), comm_->handle(), call.title);
   const at::Tensor input = tensors.size() == 1 ? tensors[0] : Reduction::fold(opts.reduceOp, tensors);
-  if (reduction.folds()) {
-    return fold_all(call, opts.reduceOp, input, 0, tensors);
-  }
   const at::Tensor data = reduction.enter(input);
   StreamWork::Parts parts{tensors, {data}, nullptr};
   if (tensors.size() > 1 || !reduction.in_place(input)) {
@@ -159,7 +176,8 @@ Ptr ProcessGroupTutti::allreduce(Tensors &tensors, const c10d::AllreduceOptions 
   });
 }
 
-Ptr ProcessGroupTutti::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) {
+Ptr ProcessGroupTutti::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts)
+{
   const Call call = call_of(OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts);
   c10d::assertNonEmpty(refuse(call.title), tensors);
   std::vector<Ptr> parts;
@@ -172,7 +190,8 @@ Ptr ProcessGroupTutti::allreduce_coalesced(Tensors &tensors, const c10d::Allredu
   return join(call, std::move(parts), tensors);
 }
 
-Ptr ProcessGroupTutti::reduce(Tensors &tensors, const c10d::ReduceOptions &opts) {
+Ptr ProcessGroupTutti::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
+{
   const Call call = call_of(OpType::REDUCE, "tutti:reduce", opts);
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
   c10d::assertRootTensor(refuse(call.title), opts.rootTensor, static_cast<int64_t>(tensors.size()));
@@ -181,9 +200,6 @@ Ptr ProcessGroupTutti::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
   const bool root = opts.rootRank == rank_;
   const Guard guard(mutex_);
   const Reduction reduction(opts.reduceOp, tensors[0].scalar_type(), comm_->handle(), call.title);
-  if (reduction.folds()) {
-    return fold_all(call, opts.reduceOp, tensors[0], 0, root ? tensors : Tensors{});
-  }
   const at::Tensor data = reduction.enter(tensors[0]);
   StreamWork::Parts parts{tensors, {data}, nullptr};
   if (root && !reduction.in_place(tensors[0])) {
@@ -195,28 +211,10 @@ Ptr ProcessGroupTutti::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
   });
 }
 
-Ptr ProcessGroupTutti::fold_all(const Call &call, c10d::ReduceOp::RedOpType op, const at::Tensor &input, int64_t from,
-                                const Tensors &targets) {
-  const at::Tensor data = flat(input).reshape({-1});
-  const at::Tensor all = at::empty({size_, data.numel()}, data.options());
-  StreamWork::Parts parts{targets, {data, all}, nullptr};
-  parts.finish = [op, all, from, targets] {
-    for (const auto &target : targets) {
-      Tensors inputs;
-      for (int64_t rank = 0; rank < all.size(0); rank++) {
-        inputs.push_back(all.select(0, rank).narrow(0, from, target.numel()));
-      }
-      target.copy_(Reduction::fold(op, inputs).reshape(target.sizes()));
-    }
-  };
-  return launch(call, std::move(parts), [&](ncclComm_t comm, cudaStream_t stream) {
-    return lib().ncclAllGather(data.data_ptr(), all.data_ptr(), data.nbytes(), ncclUint8, comm, stream);
-  });
-}
-
 // ---- Gathering and scattering ----
 
-Ptr ProcessGroupTutti::allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) {
+Ptr ProcessGroupTutti::allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts)
+{
   const Call call = call_of(OpType::ALLGATHER, "tutti:all_gather", opts);
   c10d::assertNonEmptyInputTensorList(refuse(call.title), inputs.size());
   c10d::assertInputOutputTensorListsSameSize(refuse(call.title), outputs.size(), inputs.size());
@@ -248,7 +246,8 @@ Ptr ProcessGroupTutti::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
   });
 }
 
-Ptr ProcessGroupTutti::gather_unequal(const Call &call, const Tensors &outputs, const at::Tensor &input) {
+Ptr ProcessGroupTutti::gather_unequal(const Call &call, const Tensors &outputs, const at::Tensor &input)
+{
   TORCH_CHECK(outputs[rank_].numel() == input.numel(), call.title, ": invalid tensor size at index ", rank_,
               " (expected ", input.sizes(), ", got ", outputs[rank_].sizes(), ")");
   const at::Tensor data = flat(input);
@@ -276,7 +275,8 @@ Ptr ProcessGroupTutti::gather_unequal(const Call &call, const Tensors &outputs, 
   });
 }
 
-Ptr ProcessGroupTutti::_allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts) {
+Ptr ProcessGroupTutti::_allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts)
+{
   const Call call = call_of(OpType::_ALLGATHER_BASE, "tutti:all_gather_into_tensor", opts);
   check_tensors(call.title, {output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), call.title, ": the output is ", output.scalar_type(),
@@ -295,7 +295,8 @@ Ptr ProcessGroupTutti::_allgather_base(at::Tensor &output, at::Tensor &input, co
 }
 
 Ptr ProcessGroupTutti::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
-                                           const c10d::AllgatherOptions &opts) {
+                                           const c10d::AllgatherOptions &opts)
+{
   const Call call = call_of(OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced", opts);
   c10d::assertNonEmptyInputTensorList(refuse(call.title), inputs.size());
   c10d::assertAllgatherCoalescedOutputTensorLists(refuse(call.title), outputs, inputs.size(), size_);
@@ -316,7 +317,8 @@ Ptr ProcessGroupTutti::allgather_coalesced(std::vector<Tensors> &outputs, Tensor
 }
 
 Ptr ProcessGroupTutti::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                                       const c10d::AllgatherOptions &opts) {
+                                                       const c10d::AllgatherOptions &opts)
+{
   const Call call = call_of(OpType::COALESCED, "tutti:all_gather_into_tensor_coalesced", opts);
   c10d::assertInputOutputTensorListsSameSize(refuse(call.title), outputs.size(), inputs.size());
   std::vector<Ptr> parts;
@@ -328,7 +330,8 @@ Ptr ProcessGroupTutti::allgather_into_tensor_coalesced(Tensors &outputs, Tensors
   return join(call, std::move(parts), outputs);
 }
 
-Ptr ProcessGroupTutti::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) {
+Ptr ProcessGroupTutti::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts)
+{
   const Call call = call_of(OpType::GATHER, "tutti:gather", opts);
   const bool root = opts.rootRank == rank_;
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
@@ -355,7 +358,8 @@ Ptr ProcessGroupTutti::gather(std::vector<Tensors> &outputs, Tensors &inputs, co
   });
 }
 
-Ptr ProcessGroupTutti::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) {
+Ptr ProcessGroupTutti::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts)
+{
   const Call call = call_of(OpType::SCATTER, "tutti:scatter", opts);
   const bool root = opts.rootRank == rank_;
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
@@ -385,7 +389,8 @@ Ptr ProcessGroupTutti::scatter(Tensors &outputs, std::vector<Tensors> &inputs, c
 // ---- Reduce-scatter ----
 
 Ptr ProcessGroupTutti::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
-                                      const c10d::ReduceScatterOptions &opts) {
+                                      const c10d::ReduceScatterOptions &opts)
+{
   const Call call = call_of(OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts);
   c10d::assertSingleElementOutput(refuse(call.title), outputs);
   c10d::assertScatterInputTensorList(refuse(call.title), inputs, size_);
@@ -402,7 +407,8 @@ Ptr ProcessGroupTutti::reduce_scatter(Tensors &outputs, std::vector<Tensors> &in
 }
 
 Ptr ProcessGroupTutti::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
-                                            const c10d::ReduceScatterOptions &opts) {
+                                            const c10d::ReduceScatterOptions &opts)
+{
   const Call call = call_of(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_tensor", opts);
   check_tensors(call.title, {output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), call.title, ": the output is ", output.scalar_type(),
@@ -413,15 +419,13 @@ Ptr ProcessGroupTutti::_reduce_scatter_base(at::Tensor &output, at::Tensor &inpu
 }
 
 Ptr ProcessGroupTutti::reduce_flat(const Call &call, const c10d::ReduceOp &op, at::Tensor &output,
-                                   const at::Tensor &input) {
+                                   const at::Tensor &input)
+{
   const Guard guard(mutex_);
   const Reduction reduction(op, input.scalar_type(), comm_->handle(), call.title);
-  if (reduction.folds()) {
-    return fold_all(call, op, input, rank_ * output.numel(), {output});
-  }
   const at::Tensor data = reduction.enter(input);
-  const at::Tensor result = reduction.in_place(output) ? reduction.enter(output)
-                                                       : at::empty({data.numel() / size_}, data.options());
+  const at::Tensor result =
+      reduction.in_place(output) ? reduction.enter(output) : at::empty({data.numel() / size_}, data.options());
   StreamWork::Parts parts{{output}, {data, result}, nullptr};
   if (!reduction.in_place(output)) {
     parts.finish = reduction.leaving(output, result);
@@ -434,16 +438,10 @@ Ptr ProcessGroupTutti::reduce_flat(const Call &call, const c10d::ReduceOp &op, a
 
 // One reduction to each rank.
 Ptr ProcessGroupTutti::reduce_unequal(const Call &call, const c10d::ReduceOp &op, at::Tensor &output,
-                                      const Tensors &blocks) {
+                                      const Tensors &blocks)
+{
   const Guard guard(mutex_);
   const Reduction reduction(op, output.scalar_type(), comm_->handle(), call.title);
-  if (reduction.folds()) {
-    int64_t from = 0;
-    for (int rank = 0; rank < rank_; rank++) {
-      from += blocks[rank].numel();
-    }
-    return fold_all(call, op, joined(blocks), from, {output});
-  }
   Tensors data;
   for (const auto &block : blocks) {
     data.push_back(reduction.enter(block));
@@ -465,7 +463,8 @@ Ptr ProcessGroupTutti::reduce_unequal(const Call &call, const c10d::ReduceOp &op
 }
 
 Ptr ProcessGroupTutti::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                                       const c10d::ReduceScatterOptions &opts) {
+                                                       const c10d::ReduceScatterOptions &opts)
+{
   const Call call = call_of(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_tensor_coalesced", opts);
   c10d::assertInputOutputTensorListsSameSize(refuse(call.title), outputs.size(), inputs.size());
   std::vector<Ptr> parts;
@@ -480,7 +479,8 @@ Ptr ProcessGroupTutti::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors
 // ---- All-to-all ----
 
 Ptr ProcessGroupTutti::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
-                                     std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &opts) {
+                                     std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &opts)
+{
   const Call call = call_of(OpType::ALLTOALL_BASE, "tutti:all_to_all_single", opts);
   check_tensors(call.title, {output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), call.title, ": the output is ", output.scalar_type(),
@@ -507,7 +507,8 @@ Ptr ProcessGroupTutti::alltoall_base(at::Tensor &output, at::Tensor &input, std:
   });
 }
 
-Ptr ProcessGroupTutti::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) {
+Ptr ProcessGroupTutti::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts)
+{
   const Call call = call_of(OpType::ALLTOALL, "tutti:all_to_all", opts);
   c10d::assertAllToAllTensorListSizes(refuse(call.title), outputs.size(), inputs.size(), size_);
   check_tensors(call.title, outputs);
@@ -529,7 +530,8 @@ Ptr ProcessGroupTutti::alltoall(Tensors &outputs, Tensors &inputs, const c10d::A
 
 // Sends each of `inputs` to its rank, and receives from each rank what `outputs` have room for.
 Ptr ProcessGroupTutti::exchange(const Call &call, StreamWork::Parts parts, const Tensors &outputs,
-                                const Tensors &inputs) {
+                                const Tensors &inputs)
+{
   TORCH_CHECK(outputs[rank_].nbytes() == inputs[rank_].nbytes(), call.title, ": rank ", rank_, " sends ",
               inputs[rank_].nbytes(), " bytes to itself, but has room for ", outputs[rank_].nbytes());
   return launch(call, std::move(parts), [&](ncclComm_t comm, cudaStream_t stream) {
@@ -550,7 +552,8 @@ Ptr ProcessGroupTutti::exchange(const Call &call, StreamWork::Parts parts, const
 
 // ---- Barrier ----
 
-Ptr ProcessGroupTutti::barrier(const c10d::BarrierOptions &opts) {
+Ptr ProcessGroupTutti::barrier(const c10d::BarrierOptions &opts)
+{
   const Call call = call_of(OpType::BARRIER, "tutti:barrier", opts);
   const at::Tensor one = at::zeros({1}, at::kInt);
   return launch(call, StreamWork::Parts{{}, {one}, nullptr}, [&](ncclComm_t comm, cudaStream_t stream) {
@@ -560,7 +563,8 @@ Ptr ProcessGroupTutti::barrier(const c10d::BarrierOptions &opts) {
 
 // ---- Sparse tensors ----
 
-at::Tensor ProcessGroupTutti::gather_now(const at::Tensor &input) {
+at::Tensor ProcessGroupTutti::gather_now(const at::Tensor &input)
+{
   at::Tensor own = flat(input);
   at::Tensor all = at::empty({size_ * own.numel()}, own.options());
   c10d::AllgatherOptions opts;
@@ -572,7 +576,8 @@ at::Tensor ProcessGroupTutti::gather_now(const at::Tensor &input) {
 }
 
 // What all ranks must agree on, and then the number of elements.
-static at::Tensor sparse_shape(const at::Tensor &tensor) {
+static at::Tensor sparse_shape(const at::Tensor &tensor)
+{
   at::Tensor shape = at::zeros({67}, at::kLong); // PyTorch has 64 dimensions at most
   auto *at = shape.data_ptr<int64_t>();
   at[0] = tensor.sparse_dim();
@@ -582,7 +587,8 @@ static at::Tensor sparse_shape(const at::Tensor &tensor) {
   return shape;
 }
 
-Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts) {
+Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts)
+{
   const Call call = call_of(OpType::_ALLREDUCE_SPARSE, "tutti:all_reduce of sparse tensors", opts);
   TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM, call.title, ": unsupported reduction operation (only SUM)");
   c10d::assertNonEmpty(refuse(call.title), tensors);
@@ -609,9 +615,9 @@ Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceO
   at::Tensor sum;
   for (int rank = 0; rank < size_; rank++) {
     const auto count = shapes.select(0, rank).select(0, 66).item<int64_t>();
-    const at::Tensor part =
-        at::sparse_coo_tensor(all_indices.select(0, rank).narrow(0, 0, count).t().contiguous(),
-                              all_values.select(0, rank).narrow(0, 0, count), own.sizes(), own._values().options().layout(at::kSparse));
+    const at::Tensor part = at::sparse_coo_tensor(all_indices.select(0, rank).narrow(0, 0, count).t().contiguous(),
+                                                  all_values.select(0, rank).narrow(0, 0, count), own.sizes(),
+                                                  own._values().options().layout(at::kSparse));
     sum = rank == 0 ? part : sum + part;
   }
   sum = sum.coalesce();

@@ -10,18 +10,24 @@
 
 namespace tutti {
 
-Comm::Comm(ncclComm_t handle, std::string name) : handle_(handle), name_(std::move(name)) {
+Comm::Comm(ncclComm_t handle, std::string name) : handle_(handle), name_(std::move(name))
+{
   check(lib().tuttiStreamCreate(&stream_, TUTTI_STREAM_NON_BLOCKING), "a stream for " + name_);
 }
 
-Comm::~Comm() {
+Comm::~Comm()
+{
   abort("the group has been destroyed");
   lib().tuttiStreamDestroy(stream_);
 }
 
-ncclComm_t Comm::take() { return handle_.exchange(nullptr); }
+ncclComm_t Comm::take()
+{
+  return handle_.exchange(nullptr);
+}
 
-void Comm::keep_error(c10d::ErrorType type, const std::string &text) {
+void Comm::keep_error(c10d::ErrorType type, const std::string &text)
+{
   const std::lock_guard<std::mutex> guard(mutex_);
   if (error_.empty()) {
     type_ = type;
@@ -29,7 +35,8 @@ void Comm::keep_error(c10d::ErrorType type, const std::string &text) {
   }
 }
 
-std::string Comm::error() {
+std::string Comm::error()
+{
   ncclResult_t result = ncclSuccess;
   ncclComm_t comm = handle_;
   if (comm != nullptr && lib().ncclCommGetAsyncError(comm, &result) == ncclSuccess && result != ncclSuccess &&
@@ -43,13 +50,15 @@ std::string Comm::error() {
   return error_;
 }
 
-c10d::ErrorType Comm::error_type() {
+c10d::ErrorType Comm::error_type()
+{
   error();
   const std::lock_guard<std::mutex> guard(mutex_);
   return type_;
 }
 
-void Comm::check_alive(const char *operation) {
+void Comm::check_alive(const char *operation)
+{
   const std::string text = error();
   if (!text.empty()) {
     C10_THROW_ERROR(DistBackendError, c10::str(operation, ": ", text));
@@ -58,7 +67,8 @@ void Comm::check_alive(const char *operation) {
 }
 
 // The verdict's text of the library's answer: what stands behind "text" in "verdict".
-static std::string verdict_text(const char *json) {
+static std::string verdict_text(const char *json)
+{
   const char *at = std::strstr(json, "\"verdict\"");
   at = at != nullptr ? std::strstr(at, "\"text\"") : nullptr;
   at = at != nullptr ? std::strchr(at + 6, '"') : nullptr;
@@ -70,7 +80,8 @@ static std::string verdict_text(const char *json) {
   return text;
 }
 
-void Comm::expire(const std::string &why) {
+void Comm::expire(const std::string &why)
+{
   ncclComm_t comm = handle_;
   char *json = nullptr;
   std::string text = "tutti: " + name_ + ": " + why;
@@ -85,7 +96,8 @@ void Comm::expire(const std::string &why) {
   }
 }
 
-void Comm::abort(const std::string &why) {
+void Comm::abort(const std::string &why)
+{
   keep_error(c10d::ErrorType::COMM_ERROR, "tutti: " + name_ + ": " + why);
   ncclComm_t comm = take();
   if (comm != nullptr) {
@@ -93,7 +105,8 @@ void Comm::abort(const std::string &why) {
   }
 }
 
-void Comm::close(Milliseconds limit) {
+void Comm::close(Milliseconds limit)
+{
   if (handle_ == nullptr) {
     return;
   }
@@ -106,8 +119,8 @@ void Comm::close(Milliseconds limit) {
   }
   ncclComm_t comm = take();
   if (comm != nullptr) {
-    healthy && lib().tuttiStreamQuery(stream_) != ncclInProgress ? lib().ncclCommDestroy(comm)
-                                                                 : lib().ncclCommAbort(comm);
+    healthy &&lib().tuttiStreamQuery(stream_) != ncclInProgress ? lib().ncclCommDestroy(comm)
+                                                                : lib().ncclCommAbort(comm);
   }
 }
 
@@ -127,7 +140,8 @@ struct Watch {
   Clock::time_point wakes = Clock::time_point::max();
 };
 
-static void watch_run(Watch *watch) {
+static void watch_run(Watch *watch)
+{
   std::unique_lock<std::mutex> lock(watch->mutex);
   for (;;) {
     const auto now = Clock::now();
@@ -160,7 +174,8 @@ static void watch_run(Watch *watch) {
 }
 
 // Never freed, so that the thread may run while the process exits. A child of fork gets one of its own.
-static Watch *watch_get() {
+static Watch *watch_get()
+{
   static std::mutex making;
   static Watch *watch;
   static pid_t owner;
@@ -173,7 +188,8 @@ static Watch *watch_get() {
   return watch;
 }
 
-Deadline::Deadline(std::shared_ptr<Comm> comm, Clock::time_point limit, std::string why) {
+Deadline::Deadline(std::shared_ptr<Comm> comm, Clock::time_point limit, std::string why)
+{
   Watch *watch = watch_get();
   const std::lock_guard<std::mutex> guard(watch->mutex);
   number_ = watch->next++;
@@ -183,7 +199,8 @@ Deadline::Deadline(std::shared_ptr<Comm> comm, Clock::time_point limit, std::str
   }
 }
 
-Deadline::~Deadline() {
+Deadline::~Deadline()
+{
   Watch *watch = watch_get();
   Watched one; // its communicator may end here, without the lock
   const std::lock_guard<std::mutex> guard(watch->mutex);
@@ -196,7 +213,8 @@ Deadline::~Deadline() {
 
 // ---- Meeting ----
 
-static std::string missing_ranks(c10d::Store &store, const std::string &key, int size) {
+static std::string missing_ranks(c10d::Store &store, const std::string &key, int size)
+{
   std::string missing;
   for (int i = 0; i < size; i++) {
     if (!store.check({key + "/here/" + std::to_string(i)})) {
@@ -207,8 +225,8 @@ static std::string missing_ranks(c10d::Store &store, const std::string &key, int
 }
 
 // Waits for ready(), which is asked more and more rarely. False: the limit has passed, or *stop.
-template <typename F>
-static bool wait_until(Clock::time_point limit, const std::atomic<bool> *stop, F ready) {
+template <typename F> static bool wait_until(Clock::time_point limit, const std::atomic<bool> *stop, F ready)
+{
   for (auto pause = std::chrono::microseconds(100); !ready();) {
     if (Clock::now() >= limit || (stop != nullptr && *stop)) {
       return false;
@@ -220,11 +238,11 @@ static bool wait_until(Clock::time_point limit, const std::atomic<bool> *stop, F
 }
 
 ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bool> *stop, const std::string &name,
-                  const std::function<std::string()> &hint) {
+                  const std::function<std::string()> &hint)
+{
   ncclResult_t state = ncclInProgress;
-  const bool done = wait_until(limit, stop, [&] {
-    return lib().ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress;
-  });
+  const bool done = wait_until(
+      limit, stop, [&] { return lib().ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress; });
   if (done && state == ncclSuccess) {
     return comm;
   }
@@ -235,7 +253,8 @@ ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bo
 }
 
 ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string &key, int rank, int size,
-                Milliseconds limit, const std::string &name, const std::atomic<bool> *stop) {
+                Milliseconds limit, const std::string &name, const std::atomic<bool> *stop)
+{
   const auto end = Clock::now() + limit;
   const auto hint = [&] {
     const std::string missing = missing_ranks(*store, key, size);

@@ -27,9 +27,18 @@ public:
   Comm(const Comm &) = delete;
   Comm &operator=(const Comm &) = delete;
 
-  ncclComm_t handle() const { return handle_; }
-  cudaStream_t stream() const { return stream_; }
-  const std::string &name() const { return name_; }
+  ncclComm_t handle() const
+  {
+    return handle_;
+  }
+  cudaStream_t stream() const
+  {
+    return stream_;
+  }
+  const std::string &name() const
+  {
+    return name_;
+  }
 
   // The first error: of the library, of a time limit, or of an abort. Empty: none. From any thread.
   std::string error();

@@ -22,12 +22,30 @@ public:
   ProcessGroupTutti(StorePtr store, int rank, int size, OptionsPtr options, ncclComm_t comm);
   ~ProcessGroupTutti() override;
 
-  const std::string getBackendName() const override { return "tutti"; }
-  OptionsPtr getBackendOptions() override { return options_; }
-  bool supportsSplitting() const override { return true; }
-  bool supportsCoalescing() const override { return true; }
-  bool supportsShrinking() const override { return true; }
-  void setTimeout(Milliseconds timeout) override { options_->timeout = timeout; }
+  const std::string getBackendName() const override
+  {
+    return "tutti";
+  }
+  OptionsPtr getBackendOptions() override
+  {
+    return options_;
+  }
+  bool supportsSplitting() const override
+  {
+    return true;
+  }
+  bool supportsCoalescing() const override
+  {
+    return true;
+  }
+  bool supportsShrinking() const override
+  {
+    return true;
+  }
+  void setTimeout(Milliseconds timeout) override
+  {
+    options_->timeout = timeout;
+  }
 
   Ptr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
   Ptr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
@@ -36,14 +54,11 @@ public:
   Ptr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override;
   Ptr allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
   Ptr _allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts) override;
-  Ptr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
-                          const c10d::AllgatherOptions &opts) override;
-  Ptr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
-                                      const c10d::AllgatherOptions &opts) override;
+  Ptr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
+  Ptr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
   Ptr gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override;
   Ptr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override;
-  Ptr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
-                     const c10d::ReduceScatterOptions &opts) override;
+  Ptr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &opts) override;
   Ptr _reduce_scatter_base(at::Tensor &output, at::Tensor &input, const c10d::ReduceScatterOptions &opts) override;
   Ptr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                       const c10d::ReduceScatterOptions &opts) override;
@@ -60,7 +75,10 @@ public:
   void startCoalescing() override;
   Ptr endCoalescing() override;
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return number_; }
+  uint64_t getSequenceNumberForGroup() override
+  {
+    return number_;
+  }
 
   c10::intrusive_ptr<Backend> split(const StorePtr &store, const std::vector<int> &ranks,
                                     const OptionsPtr &opts) override;
@@ -89,9 +107,6 @@ private:
   std::string own_name() const;
 
   Ptr join(const Call &call, std::vector<Ptr> parts, Tensors outputs);
-  // Gathers `input` from all ranks; targets get the fold of elements from, from+1, … of them.
-  Ptr fold_all(const Call &call, c10d::ReduceOp::RedOpType op, const at::Tensor &input, int64_t from,
-               const Tensors &targets);
   Ptr reduce_flat(const Call &call, const c10d::ReduceOp &op, at::Tensor &output, const at::Tensor &input);
   Ptr reduce_unequal(const Call &call, const c10d::ReduceOp &op, at::Tensor &output, const Tensors &blocks);
   Ptr gather_unequal(const Call &call, const Tensors &outputs, const at::Tensor &input);
@@ -103,7 +118,7 @@ private:
   OptionsPtr options_;
   std::shared_ptr<Comm> comm_;
   std::shared_ptr<Messages> messages_;
-  std::recursive_mutex mutex_; // one call of the library at a time
+  std::recursive_mutex mutex_;                         // one call of the library at a time
   std::deque<c10::intrusive_ptr<StreamWork>> running_; // so that what the program forgets keeps its memory
   std::atomic<uint64_t> number_{0};
   uint64_t barriers_ = 0;

@@ -11,14 +11,16 @@ static Library functions;
 static bool opened;
 static std::mutex opening;
 
-static void *find_function(void *handle, const std::string &path, const char *name) {
+static void *find_function(void *handle, const std::string &path, const char *name)
+{
   void *at = dlsym(handle, name);
   TORCH_CHECK(at != nullptr, "tutti: ", path, " has no function ", name,
               ": it is not Tutti's library, or an older one. Set TUTTI_LIBRARY to the path of Tutti's libnccl.so.2");
   return at;
 }
 
-void open_library(const std::string &path) {
+void open_library(const std::string &path)
+{
   const std::lock_guard<std::mutex> guard(opening);
   if (opened) {
     return;
@@ -32,18 +34,21 @@ void open_library(const std::string &path) {
   opened = true;
 }
 
-const Library &lib() {
+const Library &lib()
+{
   TORCH_CHECK(opened, "tutti: the library is not open; use tutti.torch, which opens it");
   return functions;
 }
 
-std::string describe(ncclResult_t result, const std::string &what, ncclComm_t comm) {
+std::string describe(ncclResult_t result, const std::string &what, ncclComm_t comm)
+{
   const char *text = lib().ncclGetLastError(comm);
   std::string all = "tutti: " + what + ": " + lib().ncclGetErrorString(result);
   return text != nullptr && text[0] != 0 ? all + ": " + text : all;
 }
 
-void check(ncclResult_t result, const std::string &what, ncclComm_t comm) {
+void check(ncclResult_t result, const std::string &what, ncclComm_t comm)
+{
   if (result != ncclSuccess && result != ncclInProgress) {
     C10_THROW_ERROR(DistBackendError, describe(result, what, comm));
   }

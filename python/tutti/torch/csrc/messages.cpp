@@ -4,40 +4,58 @@
 
 namespace tutti {
 
-MessageWork::MessageWork(int rank, c10d::OpType type, const char *title, const at::Tensor &tensor,
-                         Milliseconds timeout, std::weak_ptr<Messages> owner)
-    : BaseWork(rank, type, title, {tensor}, timeout), owner_(std::move(owner)) {
+MessageWork::MessageWork(int rank, c10d::OpType type, const char *title, const at::Tensor &tensor, Milliseconds timeout,
+                         std::weak_ptr<Messages> owner)
+    : BaseWork(rank, type, title, {tensor}, timeout), owner_(std::move(owner))
+{
   begun_ = Clock::now();
 }
 
-void MessageWork::await(Clock::time_point limit) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (cv_.wait_until(lock, limit, [this] { return ended(); })) {
-    return;
+// Looks now and then whether a rank has died: the peer may be gone before the two have met.
+void MessageWork::await(Clock::time_point limit)
+{
+  const auto owner = owner_.lock();
+  std::string text;
+  while (text.empty()) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (cv_.wait_until(lock, std::min(limit, Clock::now() + Milliseconds(100)), [this] { return ended(); })) {
+      return;
+    }
+    lock.unlock();
+    text = owner ? owner->group_error() : "";
+    if (text.empty() && Clock::now() >= limit) {
+      const auto waited = std::chrono::duration_cast<Milliseconds>(limit - begun_).count();
+      text = c10::str("has not completed in ", waited, " ms: its peer has not called");
+    }
   }
-  lock.unlock();
-  const std::string text =
-      c10::str(title(), " has not completed in ",
-               std::chrono::duration_cast<Milliseconds>(limit - begun_).count(), " ms: its peer has not called");
-  if (const auto owner = owner_.lock()) {
+  text = c10::str(title(), ": ", text);
+  if (owner) {
     owner->give_up(MessagePtr::reclaim_copy(this), text);
   }
   complete(failure(text));
 }
 
-Messages::Messages(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string name, Milliseconds limit)
-    : store_(std::move(store)), rank_(rank), size_(size), name_(std::move(name)), limit_(limit), out_(size),
-      in_(size) {}
-
-Messages::~Messages() { close(Milliseconds(0), "the group has been destroyed"); }
-
-std::string Messages::lane_name(const Lane &lane) const {
-  const int from = lane.sends ? rank_ : lane.peer;
-  const int to = lane.sends ? lane.peer : rank_;
-  return c10::str("messages from rank ", from, " to rank ", to, " of ", name_, " (the communicator's ranks 0 and 1)");
+Messages::Messages(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::shared_ptr<Comm> group,
+                   Milliseconds limit)
+    : store_(std::move(store)), rank_(rank), size_(size), group_(std::move(group)), limit_(limit), out_(size), in_(size)
+{
 }
 
-Messages::Lane &Messages::lane_of(Lanes &lanes, int peer, bool sends) {
+Messages::~Messages()
+{
+  close(Milliseconds(0), "the group has been destroyed");
+}
+
+std::string Messages::lane_name(const Lane &lane) const
+{
+  const int from = lane.sends ? rank_ : lane.peer;
+  const int to = lane.sends ? lane.peer : rank_;
+  return c10::str("messages from rank ", from, " to rank ", to, " (the communicator's ranks 0 and 1) of ",
+                  group_->name());
+}
+
+Messages::Lane &Messages::lane_of(Lanes &lanes, int peer, bool sends)
+{
   auto &lane = lanes.at(peer);
   if (!lane) {
     lane = std::make_unique<Lane>();
@@ -49,14 +67,16 @@ Messages::Lane &Messages::lane_of(Lanes &lanes, int peer, bool sends) {
 
 // ---- Connecting ----
 
-void Messages::connect(Lane &lane) {
+void Messages::connect(Lane &lane)
+{
   if (!lane.comm && !lane.connecting && !stop_) {
     lane.connecting = true;
     lane.connector = std::thread([this, &lane] { run_connector(lane); });
   }
 }
 
-void Messages::run_connector(Lane &lane) {
+void Messages::run_connector(Lane &lane)
+{
   std::string text;
   std::shared_ptr<Comm> comm;
   try {
@@ -88,9 +108,10 @@ void Messages::run_connector(Lane &lane) {
 
 // ---- Sending ----
 
-MessagePtr Messages::send(const at::Tensor &tensor, int peer, int tag, Milliseconds timeout) {
-  auto work = c10::make_intrusive<MessageWork>(rank_, c10d::OpType::SEND, "tutti:send", tensor, timeout,
-                                               weak_from_this());
+MessagePtr Messages::send(const at::Tensor &tensor, int peer, int tag, Milliseconds timeout)
+{
+  auto work =
+      c10::make_intrusive<MessageWork>(rank_, c10d::OpType::SEND, "tutti:send", tensor, timeout, weak_from_this());
   auto message = std::make_unique<Message>();
   message->owner = shared_from_this();
   message->tensor = tensor.contiguous();
@@ -111,14 +132,14 @@ MessagePtr Messages::send(const at::Tensor &tensor, int peer, int tag, Milliseco
   return work;
 }
 
-void Messages::start_send(std::unique_ptr<Message> message, Ended *ended) {
+void Messages::start_send(std::unique_ptr<Message> message, Ended *ended)
+{
   Comm &comm = *message->lane->comm;
   message->work->carrier = message->lane->comm;
-  ncclResult_t result =
-      lib().ncclSend(&message->header, sizeof(Header), ncclUint8, 1, comm.handle(), comm.stream());
+  ncclResult_t result = lib().ncclSend(&message->header, sizeof(Header), ncclUint8, 1, comm.handle(), comm.stream());
   if (result == ncclSuccess && message->header.bytes > 0) {
-    result = lib().ncclSend(message->tensor.data_ptr(), message->header.bytes, ncclUint8, 1, comm.handle(),
-                            comm.stream());
+    result =
+        lib().ncclSend(message->tensor.data_ptr(), message->header.bytes, ncclUint8, 1, comm.handle(), comm.stream());
   }
   if (result == ncclSuccess) {
     result = lib().tuttiLaunchHostFunc(comm.stream(), on_sent, message.get());
@@ -130,7 +151,8 @@ void Messages::start_send(std::unique_ptr<Message> message, Ended *ended) {
   }
 }
 
-void Messages::on_sent(void *argument) {
+void Messages::on_sent(void *argument)
+{
   const std::unique_ptr<Message> message(static_cast<Message *>(argument));
   const std::string text = message->lane->comm->error();
   message->work->complete(text.empty() ? nullptr : failure("tutti:send: " + text));
@@ -138,24 +160,26 @@ void Messages::on_sent(void *argument) {
 
 // ---- Receiving ----
 
-MessagePtr Messages::receive(const at::Tensor &tensor, int source, int tag, Milliseconds timeout) {
+MessagePtr Messages::receive(const at::Tensor &tensor, int source, int tag, Milliseconds timeout)
+{
   const bool any = source < 0;
-  auto work = c10::make_intrusive<MessageWork>(rank_, any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
-                                               any ? "tutti:recv_any_source" : "tutti:recv", tensor, timeout,
-                                               weak_from_this());
+  auto work =
+      c10::make_intrusive<MessageWork>(rank_, any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+                                       any ? "tutti:recv_any_source" : "tutti:recv", tensor, timeout, weak_from_this());
   const Posted posted{source, tag, tensor, work};
   const std::lock_guard<std::mutex> guard(mutex_);
   for (int peer = any ? 0 : source; peer < (any ? size_ : source + 1); peer++) {
     Lane &lane = lane_of(in_, peer, false);
-    TORCH_CHECK_WITH(DistBackendError, lane.error.empty(), work->title(), ": ", lane.error);
     if (take_early(lane, posted)) {
       return work;
     }
+    TORCH_CHECK_WITH(DistBackendError, lane.error.empty() || (any && !all_failed(in_)), work->title(), ": ",
+                     lane.error);
   }
   posted_.push_back(posted);
   Ended ended;
   for (int peer = any ? 0 : source; peer < (any ? size_ : source + 1); peer++) {
-    if (peer != rank_) {
+    if (peer != rank_ && in_[peer]->error.empty()) {
       Lane &lane = *in_[peer];
       lane.comm ? listen(lane, &ended) : connect(lane);
     }
@@ -164,7 +188,8 @@ MessagePtr Messages::receive(const at::Tensor &tensor, int source, int tag, Mill
   return work;
 }
 
-static std::exception_ptr store_message(const at::Tensor &target, const at::Tensor &bytes, int peer, int64_t tag) {
+static std::exception_ptr store_message(const at::Tensor &target, const at::Tensor &bytes, int peer, int64_t tag)
+{
   if (target.nbytes() != bytes.nbytes()) {
     return failure(c10::str("tutti:recv: the message from rank ", peer, " with tag ", tag, " has ", bytes.nbytes(),
                             " bytes, but the tensor to receive it has ", target.nbytes()));
@@ -176,7 +201,8 @@ static std::exception_ptr store_message(const at::Tensor &target, const at::Tens
   return nullptr;
 }
 
-bool Messages::take_early(Lane &lane, const Posted &posted) {
+bool Messages::take_early(Lane &lane, const Posted &posted)
+{
   for (auto i = lane.early.begin(); i != lane.early.end(); ++i) {
     if ((*i)->header.tag == posted.tag) {
       posted.work->complete(store_message(posted.tensor, (*i)->tensor, lane.peer, posted.tag), lane.peer);
@@ -187,7 +213,8 @@ bool Messages::take_early(Lane &lane, const Posted &posted) {
   return false;
 }
 
-bool Messages::match(Message &message) {
+bool Messages::match(Message &message)
+{
   const int source = message.lane->peer;
   const auto posted = std::find_if(posted_.begin(), posted_.end(), [&](const Posted &one) {
     return (one.source < 0 || one.source == source) && one.tag == message.header.tag;
@@ -202,12 +229,24 @@ bool Messages::match(Message &message) {
   return true;
 }
 
-bool Messages::wanted(const Lane &lane) const {
+bool Messages::all_failed(const Lanes &lanes) const
+{
+  for (int peer = 0; peer < size_; peer++) {
+    if (peer != rank_ && (!lanes[peer] || lanes[peer]->error.empty())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Messages::wanted(const Lane &lane) const
+{
   return std::any_of(posted_.begin(), posted_.end(),
                      [&](const Posted &one) { return one.source < 0 || one.source == lane.peer; });
 }
 
-void Messages::listen(Lane &lane, Ended *ended) {
+void Messages::listen(Lane &lane, Ended *ended)
+{
   if (lane.listening || stop_ || !wanted(lane)) {
     return;
   }
@@ -215,8 +254,7 @@ void Messages::listen(Lane &lane, Ended *ended) {
   message->owner = shared_from_this();
   message->lane = &lane;
   Comm &comm = *lane.comm;
-  ncclResult_t result =
-      lib().ncclRecv(&message->header, sizeof(Header), ncclUint8, 0, comm.handle(), comm.stream());
+  ncclResult_t result = lib().ncclRecv(&message->header, sizeof(Header), ncclUint8, 0, comm.handle(), comm.stream());
   if (result == ncclSuccess) {
     result = lib().tuttiLaunchHostFunc(comm.stream(), on_header, message.get());
   }
@@ -229,7 +267,8 @@ void Messages::listen(Lane &lane, Ended *ended) {
 }
 
 // Receives what follows the header, into the tensor that waits for it where that is possible.
-std::string Messages::receive_bytes(Message &message) {
+std::string Messages::receive_bytes(Message &message)
+{
   const uint64_t bytes = message.header.bytes;
   const bool straight = match(message) && message.target.is_contiguous() && message.target.nbytes() == bytes;
   message.tensor = straight ? message.target : at::empty({static_cast<int64_t>(bytes)}, at::kByte);
@@ -244,7 +283,8 @@ std::string Messages::receive_bytes(Message &message) {
   return result == ncclSuccess ? "" : describe(result, comm.name(), comm.handle());
 }
 
-void Messages::on_header(void *argument) {
+void Messages::on_header(void *argument)
+{
   std::unique_ptr<Message> message(static_cast<Message *>(argument));
   const auto owner = message->owner;
   Lane &lane = *message->lane;
@@ -265,7 +305,8 @@ void Messages::on_header(void *argument) {
   end_all(ended, lane.peer);
 }
 
-void Messages::on_bytes(void *argument) {
+void Messages::on_bytes(void *argument)
+{
   std::unique_ptr<Message> message(static_cast<Message *>(argument));
   const auto owner = message->owner;
   Lane &lane = *message->lane;
@@ -285,12 +326,12 @@ void Messages::on_bytes(void *argument) {
   end_all(ended, lane.peer);
 }
 
-void Messages::received(std::unique_ptr<Message> message, Ended *ended) {
+void Messages::received(std::unique_ptr<Message> message, Ended *ended)
+{
   Lane &lane = *message->lane;
   lane.listening = false;
   if (message->work || match(*message)) { // the second: it has been asked for meanwhile
-    ended->emplace_back(message->work,
-                        store_message(message->target, message->tensor, lane.peer, message->header.tag));
+    ended->emplace_back(message->work, store_message(message->target, message->tensor, lane.peer, message->header.tag));
   } else {
     message->owner = nullptr;
     lane.early.push_back(std::move(message));
@@ -300,21 +341,23 @@ void Messages::received(std::unique_ptr<Message> message, Ended *ended) {
 
 // ---- The end ----
 
-void Messages::end_all(Ended &ended, int source) {
+void Messages::end_all(Ended &ended, int source)
+{
   for (auto &one : ended) {
     one.first->complete(one.second, source);
   }
 }
 
-// The lane is of no more use: all that needs it ends with `text`.
-void Messages::fail(Lane &lane, const std::string &text, Ended *ended) {
+// The lane is of no more use: all that needs it ends with `text`. A receive from any rank needs one lane that is.
+void Messages::fail(Lane &lane, const std::string &text, Ended *ended)
+{
   lane.listening = false;
   lane.error = text;
   for (; !lane.waiting.empty(); lane.waiting.pop_front()) {
     ended->emplace_back(lane.waiting.front()->work, failure("tutti:send: " + text));
   }
   for (auto i = posted_.begin(); !lane.sends && i != posted_.end();) {
-    if (i->source < 0 || i->source == lane.peer) {
+    if (i->source == lane.peer || (i->source < 0 && all_failed(in_))) {
       ended->emplace_back(i->work, failure(c10::str(i->work->title(), ": ", text)));
       i = posted_.erase(i);
     } else {
@@ -323,7 +366,8 @@ void Messages::fail(Lane &lane, const std::string &text, Ended *ended) {
   }
 }
 
-void Messages::give_up(const MessagePtr &work, const std::string &text) {
+void Messages::give_up(const MessagePtr &work, const std::string &text)
+{
   std::shared_ptr<Comm> carrier;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -331,9 +375,9 @@ void Messages::give_up(const MessagePtr &work, const std::string &text) {
     for (auto &lane : out_) {
       auto *waiting = lane ? &lane->waiting : nullptr;
       if (waiting != nullptr) {
-        waiting->erase(std::remove_if(waiting->begin(), waiting->end(),
-                                      [&](const auto &one) { return one->work == work; }),
-                       waiting->end());
+        waiting->erase(
+            std::remove_if(waiting->begin(), waiting->end(), [&](const auto &one) { return one->work == work; }),
+            waiting->end());
       }
     }
     carrier = work->carrier;
@@ -343,7 +387,8 @@ void Messages::give_up(const MessagePtr &work, const std::string &text) {
   }
 }
 
-std::string Messages::error() {
+std::string Messages::error()
+{
   const std::lock_guard<std::mutex> guard(mutex_);
   for (auto *lanes : {&out_, &in_}) {
     for (const auto &lane : *lanes) {
@@ -355,7 +400,8 @@ std::string Messages::error() {
   return "";
 }
 
-void Messages::close(Milliseconds patience, const std::string &why) {
+void Messages::close(Milliseconds patience, const std::string &why)
+{
   stop_ = true;
   std::vector<Lane *> all;
   {
@@ -376,7 +422,7 @@ void Messages::close(Milliseconds patience, const std::string &why) {
   Ended ended;
   for (Lane *lane : all) {
     if (lane->comm) {
-      lane->sends && patience.count() > 0 ? lane->comm->close(patience) : lane->comm->abort(why);
+      lane->sends &&patience.count() > 0 ? lane->comm->close(patience) : lane->comm->abort(why);
     }
     const std::lock_guard<std::mutex> guard(mutex_);
     fail(*lane, why, &ended);

@@ -36,8 +36,8 @@ using MessagePtr = c10::intrusive_ptr<MessageWork>;
 
 class Messages : public std::enable_shared_from_this<Messages> {
 public:
-  // `name`: of this rank's communicator, for texts. `limit`: how long a peer may take to meet.
-  Messages(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string name, Milliseconds limit);
+  // `group`: the communicator of all ranks, which knows when one dies. `limit`: how long a peer may take to meet.
+  Messages(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::shared_ptr<Comm> group, Milliseconds limit);
   ~Messages();
 
   // Both return at once. `source` -1: from any rank. The tensor is used until the work has ended.
@@ -47,6 +47,11 @@ public:
   void close(Milliseconds patience, const std::string &why);
   // A time limit has passed: the work ends with `text`, and its lane too if the message is under way.
   void give_up(const MessagePtr &work, const std::string &text);
+  // The group's error, empty where there is none. A rank that has died is an error there at once.
+  std::string group_error()
+  {
+    return group_->error();
+  }
   // The first error of a lane; empty: none.
   std::string error();
 
@@ -91,6 +96,7 @@ private:
   void start_send(std::unique_ptr<Message> message, Ended *ended);
   void listen(Lane &lane, Ended *ended);
   bool wanted(const Lane &lane) const;
+  bool all_failed(const Lanes &lanes) const;
   bool take_early(Lane &lane, const Posted &posted);
   // The first receive that fits the message becomes its work. False: there is none.
   bool match(Message &message);
@@ -107,7 +113,7 @@ private:
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_, size_;
-  std::string name_;
+  std::shared_ptr<Comm> group_;
   Milliseconds limit_;
   std::atomic<bool> stop_{false};
   Lanes out_, in_;

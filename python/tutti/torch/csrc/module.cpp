@@ -11,7 +11,8 @@ namespace tutti {
 // The creator of torch.distributed's back ends.
 static c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr<c10d::Store> &store, int rank,
                                                         int size, double timeout_seconds, const std::string &name,
-                                                        const std::vector<int64_t> &global_ranks) {
+                                                        const std::vector<int64_t> &global_ranks)
+{
   TORCH_CHECK(timeout_seconds > 0, "tutti: the time-out is ", timeout_seconds, " s, but must be more than 0");
   const auto limit = Milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
   auto options = c10::make_intrusive<c10d::Backend::Options>("tutti", std::max(limit, Milliseconds(1)));
@@ -22,7 +23,8 @@ static c10::intrusive_ptr<c10d::Backend> create_backend(const c10::intrusive_ptr
   return c10::make_intrusive<ProcessGroupTutti>(store, rank, size, options);
 }
 
-static ProcessGroupTutti &own_backend(const c10::intrusive_ptr<c10d::Backend> &backend) {
+static ProcessGroupTutti &own_backend(const c10::intrusive_ptr<c10d::Backend> &backend)
+{
   auto *own = dynamic_cast<ProcessGroupTutti *>(backend.get());
   TORCH_CHECK(own != nullptr, "tutti: the back end is ", backend->getBackendName(), ", not tutti");
   return *own;
@@ -30,7 +32,8 @@ static ProcessGroupTutti &own_backend(const c10::intrusive_ptr<c10d::Backend> &b
 
 } // namespace tutti
 
-PYBIND11_MODULE(TUTTI_TORCH_MODULE, m) {
+PYBIND11_MODULE(TUTTI_TORCH_MODULE, m)
+{
   using Backend = c10::intrusive_ptr<c10d::Backend>;
   m.doc() = "The back end tutti of torch.distributed.";
   m.def("open_library", &tutti::open_library, py::arg("path"), "Opens the library.");

@@ -6,12 +6,14 @@ namespace tutti {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-const char *reduction_name(RedOp op) {
+const char *reduction_name(RedOp op)
+{
   static const char *const names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
   return op < std::size(names) ? names[op] : "unknown";
 }
 
-static std::optional<ncclDataType_t> nccl_type(at::ScalarType type) {
+static std::optional<ncclDataType_t> nccl_type(at::ScalarType type)
+{
   switch (type) {
   case at::kChar: return ncclInt8;
   case at::kByte: return ncclUint8;
@@ -29,22 +31,30 @@ static std::optional<ncclDataType_t> nccl_type(at::ScalarType type) {
   }
 }
 
-static std::optional<ncclRedOp_t> nccl_op(RedOp op) {
+static std::optional<ncclRedOp_t> nccl_op(RedOp op)
+{
   switch (op) {
   case RedOp::SUM: return ncclSum;
   case RedOp::AVG: return ncclAvg;
   case RedOp::PRODUCT: return ncclProd;
   case RedOp::MIN: return ncclMin;
   case RedOp::MAX: return ncclMax;
+  case RedOp::BAND: return tuttiBitAnd;
+  case RedOp::BOR: return tuttiBitOr;
+  case RedOp::BXOR: return tuttiBitXor;
   case RedOp::PREMUL_SUM: return ncclSum; // scale() makes the operation
   default: return std::nullopt;
   }
 }
 
-static bool is_bitwise(RedOp op) { return op == RedOp::BAND || op == RedOp::BOR || op == RedOp::BXOR; }
+static bool is_bitwise(RedOp op)
+{
+  return op == RedOp::BAND || op == RedOp::BOR || op == RedOp::BXOR;
+}
 
 Reduction::Reduction(const c10d::ReduceOp &op, at::ScalarType type, ncclComm_t comm, const char *operation)
-    : comm_(comm), outer_(type), inner_(type) {
+    : comm_(comm), outer_(type), inner_(type)
+{
   const RedOp kind = op;
   TORCH_CHECK(kind < RedOp::UNUSED, "tutti: ", operation, ": there is no reduction ", static_cast<int>(kind));
   TORCH_CHECK(!is_bitwise(kind) || at::isIntegralType(type, true), "tutti: ", operation, ": ", reduction_name(kind),
@@ -56,14 +66,16 @@ Reduction::Reduction(const c10d::ReduceOp &op, at::ScalarType type, ncclComm_t c
   }
 }
 
-Reduction::~Reduction() {
+Reduction::~Reduction()
+{
   if (own_) {
     lib().ncclRedOpDestroy(op_, comm_);
   }
 }
 
 // Booleans are bytes of 0 and 1. Their sum is "any", their product "all".
-static std::optional<ncclRedOp_t> bool_op(RedOp op) {
+static std::optional<ncclRedOp_t> bool_op(RedOp op)
+{
   switch (op) {
   case RedOp::SUM:
   case RedOp::MAX:
@@ -76,7 +88,8 @@ static std::optional<ncclRedOp_t> bool_op(RedOp op) {
   }
 }
 
-void Reduction::choose(RedOp op, at::ScalarType type, const char *operation) {
+void Reduction::choose(RedOp op, at::ScalarType type, const char *operation)
+{
   auto chosen = nccl_op(op);
   if (type == at::kBool) {
     chosen = bool_op(op);
@@ -91,51 +104,50 @@ void Reduction::choose(RedOp op, at::ScalarType type, const char *operation) {
   } else if (type == at::kShort || type == at::kUInt16) {
     inner_ = at::kInt; // wraps to the same 16 bits
   }
-  folds_ = !chosen.has_value();
   const auto found = nccl_type(inner_);
-  TORCH_CHECK(folds_ || found.has_value(), "tutti: ", operation, ": ", type,
-              " cannot be reduced; convert the tensor, to torch.float32 for example");
-  if (folds_) {
-    inner_ = outer_;
-  } else {
-    type_ = *found;
-    op_ = *chosen;
-  }
+  TORCH_CHECK(chosen.has_value() && found.has_value(), "tutti: ", operation, ": ", reduction_name(op), " of ", type,
+              " is not supported; convert the tensor, to torch.float32 for example");
+  type_ = *found;
+  op_ = *chosen;
 }
 
-void Reduction::scale(const c10d::ReduceOp &op, const char *operation) {
+void Reduction::scale(const c10d::ReduceOp &op, const char *operation)
+{
   const auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
   TORCH_CHECK(supplement != nullptr, "tutti: ", operation, ": PREMUL_SUM has no factor");
-  TORCH_CHECK(at::isFloatingType(inner_), "tutti: ", operation, ": PREMUL_SUM is for floating types, not for ",
-              outer_);
-  const double factor = supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>()
-                                                            : supplement->double_factor;
+  TORCH_CHECK(at::isFloatingType(inner_), "tutti: ", operation, ": PREMUL_SUM is for floating types, not for ", outer_);
+  const double factor =
+      supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
   at::Tensor scalar = at::full({1}, factor, at::TensorOptions().dtype(at::kDouble)).to(inner_);
   check(lib().ncclRedOpCreatePreMulSum(&op_, scalar.data_ptr(), type_, ncclScalarHostImmediate, comm_), operation,
         comm_);
   own_ = true;
 }
 
-static at::Tensor reinterpret(const at::Tensor &tensor, at::ScalarType inner) {
+static at::Tensor reinterpret(const at::Tensor &tensor, at::ScalarType inner)
+{
   if (tensor.is_complex() && !at::isComplexType(inner)) {
     return at::view_as_real(tensor.resolve_conj());
   }
   return tensor.scalar_type() == at::kBool && inner == at::kByte ? tensor.view(at::kByte) : tensor;
 }
 
-bool Reduction::in_place(const at::Tensor &tensor) const {
+bool Reduction::in_place(const at::Tensor &tensor) const
+{
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !parity_ &&
          (inner_ == outer_ || outer_ == at::kBool || at::isComplexType(outer_));
 }
 
-at::Tensor Reduction::enter(const at::Tensor &tensor) const {
+at::Tensor Reduction::enter(const at::Tensor &tensor) const
+{
   if (inner_ == outer_ && tensor.is_contiguous() && !tensor.is_neg()) {
     return tensor;
   }
   return reinterpret(tensor.resolve_neg().contiguous(), inner_).to(inner_).contiguous();
 }
 
-static void reduction_write(const at::Tensor &tensor, const at::Tensor &result, bool parity) {
+static void reduction_write(const at::Tensor &tensor, const at::Tensor &result, bool parity)
+{
   if (!parity && result.data_ptr() == tensor.data_ptr()) {
     return; // it was reduced in place
   }
@@ -146,11 +158,13 @@ static void reduction_write(const at::Tensor &tensor, const at::Tensor &result, 
   tensor.copy_(value.reshape(tensor.sizes()));
 }
 
-std::function<void()> Reduction::leaving(const at::Tensor &tensor, const at::Tensor &result) const {
+std::function<void()> Reduction::leaving(const at::Tensor &tensor, const at::Tensor &result) const
+{
   return [tensor, result, parity = parity_] { reduction_write(tensor, result, parity); };
 }
 
-at::Tensor Reduction::fold(RedOp op, const std::vector<at::Tensor> &inputs) {
+at::Tensor Reduction::fold(RedOp op, const std::vector<at::Tensor> &inputs)
+{
   const at::Tensor result = inputs.at(0).clone(at::MemoryFormat::Contiguous);
   const bool bytes = is_bitwise(op) && result.scalar_type() != at::kBool; // as bytes, every integer has them
   const auto flat = [bytes](const at::Tensor &t) { return bytes ? t.reshape(-1).view(at::kByte) : t; };

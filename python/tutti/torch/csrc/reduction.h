@@ -10,7 +10,7 @@
 namespace tutti {
 
 // One reduction of tensors of one type. A type that NCCL does not have is reduced as another one that gives the same
-// result, or folded: every rank gets all inputs and combines them in the order of the ranks.
+// result.
 class Reduction {
 public:
   // Throws, with the operation's and the type's name, where PyTorch defines no such reduction.
@@ -19,16 +19,21 @@ public:
   Reduction(const Reduction &) = delete;
   Reduction &operator=(const Reduction &) = delete;
 
-  bool folds() const { return folds_; }
-  ncclDataType_t type() const { return type_; }
-  ncclRedOp_t op() const { return op_; }
+  ncclDataType_t type() const
+  {
+    return type_;
+  }
+  ncclRedOp_t op() const
+  {
+    return op_;
+  }
   // `tensor` as the library may reduce it: contiguous, of a type that it has. It shares the memory where it can.
   at::Tensor enter(const at::Tensor &tensor) const;
   // Whether a result in the memory that enter() gives is the tensor's result: nothing is left to do.
   bool in_place(const at::Tensor &tensor) const;
   // A function that writes a result of the form of enter() to `tensor`. It may be used when this object has gone.
   std::function<void()> leaving(const at::Tensor &tensor, const at::Tensor &result) const;
-  // `inputs` has one tensor per rank: folds them in their order.
+  // Reduces tensors of this rank alone, in their order.
   static at::Tensor fold(c10d::ReduceOp::RedOpType op, const std::vector<at::Tensor> &inputs);
 
 private:
@@ -36,11 +41,10 @@ private:
   void scale(const c10d::ReduceOp &op, const char *operation);
 
   ncclComm_t comm_;
-  at::ScalarType outer_;          // the tensor's
-  at::ScalarType inner_;          // what the library reduces
+  at::ScalarType outer_; // the tensor's
+  at::ScalarType inner_; // what the library reduces
   ncclDataType_t type_ = ncclUint8;
   ncclRedOp_t op_ = ncclSum;
-  bool folds_ = false;
   bool parity_ = false; // only the lowest bit counts
   bool own_ = false;    // op_ was made for this call
 };

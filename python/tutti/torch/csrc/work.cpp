@@ -5,25 +5,33 @@
 
 namespace tutti {
 
-std::exception_ptr failure(const std::string &text) {
+std::exception_ptr failure(const std::string &text)
+{
   return std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text));
 }
 
 // ---- BaseWork ----
 
 BaseWork::BaseWork(int rank, c10d::OpType type, const char *title, Tensors outputs, Milliseconds timeout)
-    : Work(rank, type, title), title_(title), outputs_(std::move(outputs)), timeout_(timeout) {}
+    : Work(rank, type, title), title_(title), outputs_(std::move(outputs)), timeout_(timeout)
+{
+}
 
-bool BaseWork::isCompleted() {
+bool BaseWork::isCompleted()
+{
   if (!ended()) {
     look();
   }
   return ended();
 }
 
-bool BaseWork::isSuccess() const { return ended() && exception() == nullptr; }
+bool BaseWork::isSuccess() const
+{
+  return ended() && exception() == nullptr;
+}
 
-void BaseWork::complete(std::exception_ptr error, int source) {
+void BaseWork::complete(std::exception_ptr error, int source)
+{
   if (ending_.exchange(true)) {
     return;
   }
@@ -41,7 +49,8 @@ void BaseWork::complete(std::exception_ptr error, int source) {
   }
 }
 
-void BaseWork::await(Clock::time_point limit) {
+void BaseWork::await(Clock::time_point limit)
+{
   std::unique_lock<std::mutex> lock(mutex_);
   if (!cv_.wait_until(lock, limit, [this] { return ended(); })) {
     lock.unlock();
@@ -49,7 +58,8 @@ void BaseWork::await(Clock::time_point limit) {
   }
 }
 
-bool BaseWork::wait(Milliseconds timeout) {
+bool BaseWork::wait(Milliseconds timeout)
+{
   if (!isCompleted()) {
     const bool own = timeout == c10d_no_timeout() || timeout == c10d::kUnsetTimeout;
     await(own ? begun_ + timeout_ : Clock::now() + timeout);
@@ -60,7 +70,8 @@ bool BaseWork::wait(Milliseconds timeout) {
   return true;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> BaseWork::getFuture() {
+c10::intrusive_ptr<c10::ivalue::Future> BaseWork::getFuture()
+{
   std::unique_lock<std::mutex> lock(mutex_);
   if (future_) {
     return future_;
@@ -84,15 +95,19 @@ c10::intrusive_ptr<c10::ivalue::Future> BaseWork::getFuture() {
 StreamWork::StreamWork(int rank, c10d::OpType type, const char *title, Parts parts, std::shared_ptr<Comm> comm,
                        Milliseconds timeout)
     : BaseWork(rank, type, title, std::move(parts.outputs), timeout), comm_(std::move(comm)),
-      keep_(std::move(parts.keep)), finish_(std::move(parts.finish)) {}
+      keep_(std::move(parts.keep)), finish_(std::move(parts.finish))
+{
+}
 
-StreamWork::~StreamWork() {
+StreamWork::~StreamWork()
+{
   if (event_ != nullptr) {
     lib().tuttiEventDestroy(event_);
   }
 }
 
-void StreamWork::launched(bool async) {
+void StreamWork::launched(bool async)
+{
   if (lib().tuttiStreamQuery(comm_->stream()) != ncclInProgress) {
     return end();
   }
@@ -103,7 +118,8 @@ void StreamWork::launched(bool async) {
   }
 }
 
-void StreamWork::look() {
+void StreamWork::look()
+{
   const ncclResult_t state =
       event_ != nullptr ? lib().tuttiEventQuery(event_) : lib().tuttiStreamQuery(comm_->stream());
   if (state != ncclInProgress) {
@@ -111,17 +127,20 @@ void StreamWork::look() {
   }
 }
 
-static std::string late_text(const char *title, Clock::duration limit) {
+static std::string late_text(const char *title, Clock::duration limit)
+{
   return c10::str(title, " has not completed in ", std::chrono::duration_cast<Milliseconds>(limit).count(), " ms");
 }
 
-void StreamWork::await(Clock::time_point limit) {
+void StreamWork::await(Clock::time_point limit)
+{
   const Deadline deadline(comm_, limit, late_text(title_, limit - begun_));
   event_ != nullptr ? lib().tuttiEventSynchronize(event_) : lib().tuttiStreamSynchronize(comm_->stream());
   end();
 }
 
-void StreamWork::end() {
+void StreamWork::end()
+{
   const std::lock_guard<std::mutex> guard(finishing_);
   if (ended()) {
     return;
@@ -143,17 +162,22 @@ void StreamWork::end() {
   complete(error);
 }
 
-void StreamWork::abort() { comm_->abort(c10::str(title_, " has been aborted")); }
+void StreamWork::abort()
+{
+  comm_->abort(c10::str(title_, " has been aborted"));
+}
 
 // On a thread of the library.
-void StreamWork::reached(void *work) {
+void StreamWork::reached(void *work)
+{
   const std::unique_ptr<c10::intrusive_ptr<StreamWork>> self(static_cast<c10::intrusive_ptr<StreamWork> *>(work));
   (*self)->end();
   (*self)->deadline_.reset();
 }
 
 // A stream of its own waits for the operation, so that the others need not wait for the future's callbacks.
-void StreamWork::watch() {
+void StreamWork::watch()
+{
   cudaStream_t aside = nullptr;
   check(lib().tuttiStreamCreate(&aside, TUTTI_STREAM_NON_BLOCKING), "a stream");
   tuttiEvent_t event = event_;
@@ -175,12 +199,13 @@ void StreamWork::watch() {
 
 JoinedWork::JoinedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts, Tensors outputs,
                        Milliseconds timeout)
-    : BaseWork(rank, c10d::OpType::COALESCED, "tutti:coalesced", std::move(outputs), timeout),
-      parts_(std::move(parts)) {
+    : BaseWork(rank, c10d::OpType::COALESCED, "tutti:coalesced", std::move(outputs), timeout), parts_(std::move(parts))
+{
   begun_ = Clock::now();
 }
 
-void JoinedWork::end() {
+void JoinedWork::end()
+{
   std::exception_ptr error;
   for (const auto &part : parts_) {
     error = error ? error : part->exception();
@@ -188,7 +213,8 @@ void JoinedWork::end() {
   complete(error);
 }
 
-void JoinedWork::look() {
+void JoinedWork::look()
+{
   for (const auto &part : parts_) {
     if (!part->isCompleted()) {
       return;
@@ -197,7 +223,8 @@ void JoinedWork::look() {
   end();
 }
 
-void JoinedWork::await(Clock::time_point limit) {
+void JoinedWork::await(Clock::time_point limit)
+{
   for (const auto &part : parts_) {
     const auto left = std::chrono::duration_cast<Milliseconds>(limit - Clock::now());
     try {
@@ -208,7 +235,8 @@ void JoinedWork::await(Clock::time_point limit) {
   end();
 }
 
-void JoinedWork::watch() {
+void JoinedWork::watch()
+{
   c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
       c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
   for (const auto &part : parts_) {

@@ -24,21 +24,45 @@ public:
 
   bool isCompleted() override;
   bool isSuccess() const override;
-  int sourceRank() const override { return source_; }
-  Tensors result() override { return outputs_; }
-  void synchronize() override { wait(c10d_no_timeout()); }
+  int sourceRank() const override
+  {
+    return source_;
+  }
+  Tensors result() override
+  {
+    return outputs_;
+  }
+  void synchronize() override
+  {
+    wait(c10d_no_timeout());
+  }
   bool wait(Milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  uint64_t getSequencenumber() const override { return number_; }
+  uint64_t getSequencenumber() const override
+  {
+    return number_;
+  }
 
   // Ends the operation: on success (`error` is null) or with an error. The first call wins. From any thread.
   void complete(std::exception_ptr error, int source = -1);
-  void set_number(uint64_t number) { number_ = number; }
-  const char *title() const { return title_; }
+  void set_number(uint64_t number)
+  {
+    number_ = number;
+  }
+  const char *title() const
+  {
+    return title_;
+  }
 
 protected:
-  static Milliseconds c10d_no_timeout() { return Milliseconds(0); }
-  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  static Milliseconds c10d_no_timeout()
+  {
+    return Milliseconds(0);
+  }
+  bool ended() const
+  {
+    return ended_.load(std::memory_order_acquire);
+  }
   // Returns when the operation has ended, or at `limit`, when it ends it with an error. Called without locks.
   virtual void await(Clock::time_point limit);
   // Ends the operation if it is done. Called without locks.
