@@ -11,16 +11,16 @@
 #include "tutti.h"
 
 // What the back end calls, one X(function) for each.
-#define TUTTI_TORCH_FUNCTIONS(X)                                                                                       \
-  X(ncclGetErrorString)                                                                                                \
-  X(ncclGetLastError)                                                                                                  \
-  X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommRevoke) X(ncclCommShrink) \
-      X(ncclCommGetAsyncError) X(ncclAllReduce) X(ncclBroadcast) X(ncclReduce) X(ncclAllGather) X(ncclReduceScatter)   \
-          X(ncclAlltoAll) X(ncclGather) X(ncclScatter) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)       \
-              X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy) X(tuttiStreamCreate) X(tuttiStreamDestroy)               \
-                  X(tuttiStreamSynchronize) X(tuttiStreamQuery) X(tuttiStreamWaitEvent) X(tuttiLaunchHostFunc)         \
-                      X(tuttiEventCreateWithFlags) X(tuttiEventDestroy) X(tuttiEventRecord) X(tuttiEventQuery)         \
-                          X(tuttiEventSynchronize) X(tuttiCommDiagnose) X(tuttiCommFlightRecorder)
+// clang-format off
+#define TUTTI_TORCH_FUNCTIONS(X)                                                                                  \
+  X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy)       \
+  X(ncclCommAbort) X(ncclCommRevoke) X(ncclCommShrink) X(ncclCommGetAsyncError) X(ncclAllReduce) X(ncclBroadcast) \
+  X(ncclReduce) X(ncclAllGather) X(ncclReduceScatter) X(ncclAlltoAll) X(ncclGather) X(ncclScatter) X(ncclSend)    \
+  X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd) X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy)                   \
+  X(tuttiStreamCreate) X(tuttiStreamDestroy) X(tuttiStreamSynchronize) X(tuttiStreamQuery)                        \
+  X(tuttiStreamWaitEvent) X(tuttiLaunchHostFunc) X(tuttiEventCreateWithFlags) X(tuttiEventDestroy)                \
+  X(tuttiEventRecord) X(tuttiEventQuery) X(tuttiEventSynchronize) X(tuttiCommDiagnose) X(tuttiCommFlightRecorder)
+// clang-format on
 
 namespace tutti {
 
