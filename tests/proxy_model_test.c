@@ -156,6 +156,11 @@ bool tt_proxy_recv_round(tt_proxy_conn *c)
   return c->first != NULL; // never: nothing is received
 }
 
+bool tt_proxy_recv_shut(tt_proxy_conn *c)
+{
+  return c->first == NULL; // nobody asks here
+}
+
 static ncclResult_t net_init(const tt_net_env *env, void **ctx)
 {
   (void)env;
