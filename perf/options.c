@@ -55,7 +55,9 @@ static const option_row rows[] = {
      "each thread creates its own communicators, all at the same time"},
     {'c', "check", ARG_INT, AT(check), 0, INT_MAX / 4, "count",
      "iterations whose results are checked (default 1; 0: none)"},
-    {'o', "op", ARG_OP, AT(op), 0, 0, "sum/prod/min/max/avg/mulsum/all", "reduction operation (default sum)"},
+    {'o', "op", ARG_OP, AT(op), 0, 0, "sum/prod/min/max/avg/mulsum/all",
+     "reduction operation (default sum); also bitand bitor bitxor (integer types), logicaland logicalor logicalxor; "
+     "all: the first six"},
     {'d', "datatype", ARG_TYPE, AT(type), 0, 0, "type/all", type_list + 1},
     {'r', "root", ARG_ROOT, AT(root), -1, PERF_MAX_RANKS - 1, "rank/all", "root rank (default 0)"},
     {'z', "blocking", ARG_INT, AT(blocking), 0, 3, "0/1/2/3",
@@ -103,7 +105,8 @@ static const char *const type_names[PERF_TYPES] = {
 #define T(id, word, ...) [nccl##id] = word,
 #include "base/types.def"
 };
-static const char *const op_names[PERF_OPS] = {"sum", "prod", "max", "min", "avg", "mulsum"};
+static const char *const op_names[PERF_ALL_OPS] = {
+    "sum", "prod", "max", "min", "avg", "mulsum", "bitand", "bitor", "bitxor", "logicaland", "logicalor", "logicalxor"};
 
 const char *perf_type_name(int type)
 {
@@ -225,8 +228,10 @@ static bool set_value(perf_options *o, const option_row *row, const char *value,
     return perf_parse_size(value, at) ||
            bad(text, row, value, "not a size: want a number up to 2^50 bytes with an optional K, M or G");
   case ARG_OP:
-    return parse_name(value, op_names, PERF_OPS, at) ||
-           bad(text, row, value, "not an operation: want sum prod max min avg mulsum all");
+    return parse_name(value, op_names, PERF_ALL_OPS, at) ||
+           bad(text, row, value,
+               "not an operation: want sum prod max min avg mulsum all bitand bitor bitxor logicaland logicalor "
+               "logicalxor");
   case ARG_TYPE: return parse_name(value, type_names, PERF_TYPES, at) || bad(text, row, value, not_a_type);
   case ARG_STRING: *(const char **)at = value; return *value != '\0' || bad(text, row, value, "empty");
   default: return set_int(o, row, value, text);
@@ -314,6 +319,15 @@ static bool error_text(perf_text *text, const char *line)
   return false;
 }
 
+static bool is_integer(int type)
+{
+  static const bool integers[PERF_TYPES] = {
+#define T(id, word, bytes, cls, exponent, ...) [nccl##id] = (exponent) == 0,
+#include "base/types.def"
+  };
+  return type != PERF_ALL && integers[type];
+}
+
 // What no single option can tell.
 static bool check_together(perf_options *o, perf_text *text)
 {
@@ -325,6 +339,11 @@ static bool check_together(perf_options *o, perf_text *text)
   if (o->step_factor == 1 && o->step_bytes == 0 && o->min_bytes < o->max_bytes) {
     return error_text(text,
                       "-i,--stepbytes 0 never gets from 'minbytes' to 'maxbytes': give a step or -f,--stepfactor");
+  }
+  if (o->op >= PERF_BITAND && o->op < PERF_LOGICALAND && !is_integer(o->type)) {
+    text->len = 0;
+    perf_text_add(text, "-o %s is for integer types: name one with -d, such as -d int32", op_names[o->op]);
+    return false;
   }
   if (o->device_impl > 0 && o->local_register != 2) {
     return error_text(text, "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)");

@@ -11,8 +11,11 @@
 enum {
   PERF_ALL = -1,   // -o all, -d all, -r all
   PERF_MULSUM = 5, // -o mulsum: an operation made with ncclRedOpCreatePreMulSum; the others are ncclRedOp_t values
-  PERF_OPS = 6,    // number of operations
-  PERF_TYPES = ncclNumTypes, // number of types; a type is its ncclDataType_t value
+  PERF_OPS = 6,    // number of operations that "all" means, NCCL's
+  PERF_BITAND = PERF_OPS,             // tuttiBitAnd and the operations behind it: integer types only,
+  PERF_LOGICALAND = PERF_BITAND + 3,  // tuttiLogicalAnd and the operations behind it: all types
+  PERF_ALL_OPS = PERF_LOGICALAND + 3, // number of operations
+  PERF_TYPES = ncclNumTypes,          // number of types; a type is its ncclDataType_t value
   PERF_MAX_RANKS = 4096,
 };
 

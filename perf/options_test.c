@@ -128,6 +128,9 @@ static void test_bad(void **state)
   assert_bad("-t 0", "-t,--nthreads '0'");
   assert_bad("-z 4", "-z,--blocking '4'");
   assert_bad("-o median", "-o,--op 'median'");
+  assert_bad("-o bitand", "-o bitand is for integer types");
+  assert_bad("-o bitxor -d half", "-o bitxor is for integer types");
+  assert_bad("-o bitor -d all", "-o bitor is for integer types");
   assert_bad("-d quad", "-d,--datatype 'quad'");
   assert_bad("-b 2M -e 1M", "2097152 > 1048576");
   assert_bad("-b 1 -e 2 -i 0", "stepbytes 0");

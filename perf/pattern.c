@@ -8,7 +8,7 @@
 #include "options.h"
 #include "types.h"
 
-enum { SUM, PROD, MAX, MIN, AVG };
+enum { SUM, PROD, MAX, MIN, AVG, BIT_OR = PERF_BITAND + 1, BIT_XOR, LOGICAL_XOR = PERF_LOGICALAND + 2 };
 
 struct perf_patterns {
   pthread_mutex_t lock;
@@ -109,10 +109,37 @@ static double avg_value(int type, int nranks, int rank, size_t k)
   return is_member(nranks, rank, k, 1) ? perf_decode(type, perf_encode(type, (double)(16 + r % 225))) : 0;
 }
 
+static bool is_bitwise(int op)
+{
+  return op >= PERF_BITAND && op < PERF_LOGICALAND;
+}
+
+// Is the rank's element true? So that a single rank decides now and then.
+static bool is_true(const perf_pattern *p, int rank, size_t k)
+{
+  uint64_t r = perf_mix(k, (uint64_t)rank + 7000);
+  bool rare = r % (2 * (unsigned)p->nranks) == 0;
+  return p->op == LOGICAL_XOR ? r >> 32 & 1 : (p->op == PERF_LOGICALAND) != rare;
+}
+
+// One rank in so many as there are has other bits than the operation's neutral ones.
+static uint64_t sparse_bits(const perf_pattern *p, int rank, size_t k)
+{
+  uint64_t r = perf_mix(k, (uint64_t)rank + 8000);
+  if (p->op == BIT_XOR) {
+    return r;
+  }
+  uint64_t bits = (r >> 32) % (unsigned)p->nranks == 0 ? perf_mix(r, k) : 0;
+  return p->op == PERF_BITAND ? ~bits : bits;
+}
+
 // What rank puts at position k: always exactly a value of the type.
 static double float_value(const perf_pattern *p, int rank, size_t k)
 {
   double exact = perf_exact_integers(p->type);
+  if (p->op >= PERF_LOGICALAND) {
+    return is_true(p, rank, k) ? bounded_power(p->type, p->nranks, rank, k) : 0;
+  }
   switch (p->op) {
   case PROD: return bounded_power(p->type, p->nranks, rank, k);
   case MAX:
@@ -129,6 +156,12 @@ static uint64_t integer_input(const perf_pattern *p, int rank, size_t k)
 {
   const perf_type *t = perf_type_info(p->type);
   uint64_t r = perf_mix(k, (uint64_t)rank + 5000);
+  if (is_bitwise(p->op)) {
+    return sparse_bits(p, rank, k);
+  }
+  if (p->op >= PERF_LOGICALAND) {
+    return is_true(p, rank, k) ? r | 1 : 0;
+  }
   if (p->op == PROD) {
     return r | 1;
   }
@@ -154,6 +187,9 @@ static uint64_t fold_integer(const perf_pattern *p, uint64_t acc, uint64_t v, in
   case MAX: return less ? acc : v;
   case MIN: return less ? v : acc;
   case PERF_MULSUM: return acc + v * perf_mulsum_scalar(p->type, rank);
+  case PERF_BITAND: return acc & v;
+  case BIT_OR: return acc | v;
+  case BIT_XOR: return acc ^ v;
   default: return acc + v;
   }
 }
@@ -193,8 +229,21 @@ static uint64_t reduced_float(const perf_pattern *p, size_t k)
   return perf_encode(p->type, acc);
 }
 
+static bool reduced_truth(const perf_pattern *p, size_t k)
+{
+  int trues = 0;
+  for (int rank = 0; rank < p->nranks; rank++) {
+    trues += is_true(p, rank, k);
+  }
+  return p->op == PERF_LOGICALAND ? trues == p->nranks : p->op == LOGICAL_XOR ? trues % 2 == 1 : trues > 0;
+}
+
 static uint64_t reduced_bits(const perf_pattern *p, size_t k)
 {
+  if (p->op >= PERF_LOGICALAND) {
+    bool all = reduced_truth(p, k);
+    return perf_type_info(p->type)->cls == PERF_FLOATING ? perf_encode(p->type, all) : all;
+  }
   return perf_type_info(p->type)->cls == PERF_FLOATING ? reduced_float(p, k) : reduced_integer(p, k);
 }
 

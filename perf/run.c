@@ -68,7 +68,7 @@ static void issue_one(const perf_thread *t, const perf_rank *r, int iter)
   perf_call call = {.c = c,
                     .send = perf_send_at(c, &r->buffers) + shift,
                     .recv = perf_recv_at(c, &r->buffers) + shift,
-                    .op = (ncclRedOp_t)c->op,
+                    .op = (ncclRedOp_t)(c->op < PERF_BITAND ? c->op : (int)tuttiBitAnd + c->op - PERF_BITAND),
                     .comm = r->comm,
                     .stream = r->stream};
   if (c->op == PERF_MULSUM) {

@@ -57,12 +57,24 @@ static void test_rounding(void **state)
   }
 }
 
+static uint64_t truth(int type, bool v)
+{
+  return perf_type_info(type)->cls == PERF_FLOATING ? perf_encode(type, v) : v;
+}
+
 // What a library would compute: combines a and b in the type, rounding once.
 static uint64_t combine(int type, int op, uint64_t a, uint64_t b)
 {
   bool floating = perf_type_info(type)->cls == PERF_FLOATING;
   double x = perf_decode(type, a), y = perf_decode(type, b);
+  bool p = x != 0, q = y != 0;
   switch (op) {
+  case PERF_BITAND: return a & b;
+  case PERF_BITAND + 1: return a | b;
+  case PERF_BITAND + 2: return a ^ b;
+  case PERF_LOGICALAND: return truth(type, p && q);
+  case PERF_LOGICALAND + 1: return truth(type, p || q);
+  case PERF_LOGICALAND + 2: return truth(type, p != q);
   case 1: return floating ? perf_encode(type, x * y) : a * b;
   case 2:
   case 3: {
@@ -106,6 +118,9 @@ static uint64_t reduce_somehow(const perf_pattern *p, size_t k, uint64_t seed, i
   if (p->op == 4 && perf_type_info(p->type)->cls != PERF_FLOATING) {
     v[0] = (uint64_t)(perf_extend(p->type, v[0]) / p->nranks);
   }
+  if (p->op >= PERF_LOGICALAND && p->nranks == 1) {
+    v[0] = truth(p->type, perf_decode(p->type, v[0]) != 0);
+  }
   return v[0];
 }
 
@@ -146,7 +161,8 @@ static void test_exact_in_any_order(void **state)
   static const int sizes[] = {1, 2, 3, 5, 13, 40};
   perf_patterns *set = perf_patterns_create();
   for (int type = 0; type < PERF_TYPES; type++) {
-    for (int op = 0; op < PERF_OPS; op++) {
+    bool floating = perf_type_info(type)->cls == PERF_FLOATING;
+    for (int op = 0; op < PERF_ALL_OPS; op += floating && op + 1 == PERF_BITAND ? 4 : 1) {
       for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         try_pattern(set, type, op, sizes[i]);
       }

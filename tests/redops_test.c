@@ -94,8 +94,8 @@ static uint64_t expected_at(const sample *s, size_t i)
 // The same from a table, which all elements of a sample share: inputs repeat.
 static uint64_t wanted_at(const sample *s, size_t i)
 {
-  static uint64_t table[PERIOD];
-  static sample made;
+  static _Thread_local uint64_t table[PERIOD];
+  static _Thread_local sample made;
   size_t n = s->count * (s->func == REDUCESCATTER ? (size_t)s->n : 1);
   if (made.count != s->count || made.func != s->func || made.op != s->op || made.type != s->type || made.n != s->n) {
     for (size_t k = 0; k < n && k < PERIOD; k++) {
@@ -243,19 +243,25 @@ static void with_algorithms(void **state)
 
 // --- Ranks as processes
 
+// All samples of a thread with one rank.
+static void play(const choice *c, part *p)
+{
+  sample s;
+  for (uint32_t at = 0; next_sample(c, &at, &s);) {
+    begin(&s, p);
+    call(&s, p);
+    called(&s, p);
+    OK(tuttiStreamSynchronize(p->stream));
+    finish(&s, p);
+  }
+}
+
 static void process_body(int rank, void *arg)
 {
   const choice *c = arg;
-  sample s;
   part p = {.rank = rank, .comm = join_processes(0, c->n, rank)};
   OK(tuttiStreamCreate(&p.stream, TUTTI_STREAM_NON_BLOCKING));
-  for (uint32_t at = 0; next_sample(c, &at, &s);) {
-    begin(&s, &p);
-    call(&s, &p);
-    called(&s, &p);
-    OK(tuttiStreamSynchronize(p.stream));
-    finish(&s, &p);
-  }
+  play(c, &p);
   OK(tuttiStreamDestroy(p.stream));
   OK(ncclCommDestroy(p.comm));
 }
@@ -266,6 +272,38 @@ static void between_processes(void **state)
   for (int i = 1; i < NRANKS; i++) {
     choice c = {.n = rank_counts[i], .large = 12};
     PROCESSES(c.n, 60, process_body, &c);
+  }
+}
+
+// --- Ranks as threads
+
+typedef struct crew {
+  world w;
+  const choice *c;
+} crew;
+
+static void thread_body(int rank, void *arg)
+{
+  const crew *all = arg;
+  part p = {.rank = rank, .comm = all->w.comm[rank], .stream = all->w.stream[rank]};
+  play(all->c, &p);
+}
+
+static void threads_body(int rank, void *arg)
+{
+  crew all = {.c = arg};
+  (void)rank;
+  world_open(&all.w, all.c->n);
+  run_threads(all.w.n, thread_body, &all);
+  world_close(&all.w);
+}
+
+static void between_threads(void **state)
+{
+  (void)state;
+  for (int i = 1; i < NRANKS; i++) {
+    choice c = {.n = rank_counts[i], .large = 12};
+    PROCESSES(1, 60, threads_body, &c);
   }
 }
 
@@ -456,6 +494,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(in_one_process),
       cmocka_unit_test(with_algorithms),
       cmocka_unit_test(between_processes),
+      cmocka_unit_test(between_threads),
       cmocka_unit_test(wrong_calls_are_refused),
       cmocka_unit_test(mismatches_are_named),
       cmocka_unit_test(wrong_handles_are_refused),
