@@ -39,14 +39,14 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 // --- library.c
 
 // What the extension calls of libnccl.so.2.
-#define FAST_REQUIRED(F)                                                                                     \
-  F(ncclAllReduce)                                                                                           \
-  F(ncclReduce)                                                                                              \
-  F(ncclBroadcast)                                                                                           \
-  F(ncclAllGather) F(ncclReduceScatter) F(ncclGather) F(ncclScatter) F(ncclAlltoAll) F(ncclSend) F(ncclRecv) \
-      F(ncclGroupStart) F(ncclGroupEnd) F(ncclCommGetAsyncError) F(tuttiStreamSynchronizeFor)                \
-          F(tuttiEventCreateWithFlags) F(tuttiEventDestroy) F(tuttiEventRecord) F(tuttiEventQuery)           \
-              F(tuttiEventSynchronizeFor)
+#define FAST_REQUIRED(F)                                                                                      \
+  F(ncclAllReduce)                                                                                            \
+  F(ncclReduce)                                                                                               \
+  F(ncclBroadcast)                                                                                            \
+  F(ncclAllGather)                                                                                            \
+  F(ncclReduceScatter) F(ncclGather) F(ncclScatter) F(ncclAlltoAll) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
+      F(ncclGroupEnd) F(ncclCommGetAsyncError) F(tuttiStreamSynchronizeFor) F(tuttiEventCreateWithFlags)      \
+          F(tuttiEventDestroy) F(tuttiEventRecord) F(tuttiEventQuery) F(tuttiEventSynchronizeFor)
 
 typedef struct fast_library {
 #define FAST_MEMBER(name) __typeof__(name) *name;
