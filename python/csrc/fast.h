@@ -38,20 +38,11 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 
 // --- library.c
 
-// What the extension calls of libnccl.so.2.
-#define FAST_REQUIRED(F)                                                                                      \
-  F(ncclAllReduce)                                                                                            \
-  F(ncclReduce)                                                                                               \
-  F(ncclBroadcast)                                                                                            \
-  F(ncclAllGather)                                                                                            \
-  F(ncclReduceScatter) F(ncclGather) F(ncclScatter) F(ncclAlltoAll) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
-      F(ncclGroupEnd) F(ncclCommGetAsyncError) F(tuttiStreamSynchronizeFor) F(tuttiEventCreateWithFlags)      \
-          F(tuttiEventDestroy) F(tuttiEventRecord) F(tuttiEventQuery) F(tuttiEventSynchronizeFor)
-
+// The library. Members of functions.def are always there.
 typedef struct fast_library {
-#define FAST_MEMBER(name) __typeof__(name) *name;
-  FAST_REQUIRED(FAST_MEMBER)
-#undef FAST_MEMBER
+#define F(name) __typeof__(name) *name;
+#include "functions.def"
+#undef F
   // Not in every library: NULL then.
   ncclResult_t (*tuttiAllGatherV)(const void *send, size_t count, void *recv, const size_t *counts,
                                   const size_t *displs, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream);

@@ -11,7 +11,7 @@ static PyObject *fail_function; // fail(code, handle, what): raises
 static void *library_symbol(void *handle, const char *name)
 {
   void *symbol = dlsym(handle, name);
-  if (symbol == NULL) {
+  if (symbol == NULL && PyErr_Occurred() == NULL) {
     PyErr_Format(PyExc_ImportError,
                  "the library has no %s: it is another NCCL, or an older Tutti. Unset TUTTI_LIBRARY, or let it name a "
                  "libnccl.so.2 of this version of Tutti",
@@ -23,13 +23,10 @@ static void *library_symbol(void *handle, const char *name)
 // Object pointers become function pointers, as POSIX promises for dlsym.
 static int find_required(void *handle)
 {
-#define FAST_FIND(name)                                                \
-  if ((*(void **)&lib.name = library_symbol(handle, #name)) == NULL) { \
-    return -1;                                                         \
-  }
-  FAST_REQUIRED(FAST_FIND)
-#undef FAST_FIND
-  return 0;
+#define F(name) *(void **)&lib.name = library_symbol(handle, #name);
+#include "functions.def"
+#undef F
+  return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
 static void find_optional(void *handle)
