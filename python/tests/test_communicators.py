@@ -203,9 +203,9 @@ def test_a_rank_that_never_comes() -> None:
         import tutti
         try:
             tutti.Communicator.from_env(timeout=1)
-        except TimeoutError as error:
+        except (TimeoutError, tutti.TuttiError) as error:
             print(error)
     """
     ends = finish(start_processes(2, code, WORLD_SIZE="3"))
     assert ends[0][0] == 0 and "ranks [2] have not come" in ends[0][1], ends
-    assert ends[1][0] == 0 and "have come within" in ends[1][1], ends  # it has the id, and waits for rank 2
+    assert ends[1][0] == 0 and "from_id" in ends[1][1], ends  # it has the id, and waits for rank 2, or sees rank 0 end

@@ -87,6 +87,25 @@ def test_average_and_scaled_sum() -> None:
     assert on_threads(N, work) == [(3, 3, 12)] * N
 
 
+def test_user_operation() -> None:
+    def later(incoming: memoryview, inout: memoryview, dtype: str) -> None:
+        assert dtype == "int64"  # a product of matrices of one element: keeps the order of the ranks
+        for i, value in enumerate(incoming):
+            inout[i] = value * 10 ** len(str(inout[i])) + inout[i]
+
+    def work(comm: tutti.Communicator) -> Any:
+        with comm.user_op(later) as op:
+            joined = int(comm.all_reduce(np.array([comm.rank + 1], "i8"), op=op)[0])
+        with pytest.raises(ZeroDivisionError), comm.user_op(lambda a, b, c: 1 // 0, commutes=True) as op:
+            comm.all_reduce(np.ones(2), op=op)
+        return joined
+
+    try:
+        assert on_threads(N, work) == [123] * N
+    except NotImplementedError as error:
+        pytest.skip(str(error))
+
+
 def test_complex_is_summed() -> None:
     def work(comm: tutti.Communicator) -> Any:
         with pytest.raises(TypeError, match="complex numbers can be summed"):

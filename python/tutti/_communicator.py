@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from . import _arrays, _fast, _launch, _library
+from ._operators import PremulSum, UserFunction, UserOp
 from ._request import Request
 from ._window import Window
 
@@ -478,6 +479,14 @@ class Communicator(_fast.Comm, Operations[Any]):
         """
         return PremulSum(self, factor, dtype)
 
+    def user_op(self, function: UserFunction, *, commutes: bool = False) -> UserOp:
+        """An operator of the program: function(incoming, inout, dtype) sets each element of `inout` to
+        incoming (op) inout. Both are memoryviews of as many elements; dtype is NumPy's name of their type (bytes where
+        Python has no format: bfloat16, fp8). The operation is associative. commutes: the order of ranks does not
+        matter. All ranks make it. An exception in `function` is raised by `UserOp.free` and ends nothing.
+        """
+        return UserOp(self, function, commutes)
+
     def window(self, memory: Any) -> Window:
         """Memory of this rank that other ranks write into: a writable contiguous array, or a number of bytes for new
         memory that peers can map. All ranks make their windows in the same order.
@@ -572,63 +581,6 @@ class Communicator(_fast.Comm, Operations[Any]):
 
     def __repr__(self) -> str:
         return f"<tutti.Communicator rank {self._rank} of {self._size}{'' if self._handle else ', closed'}>"
-
-
-class PremulSum(int):
-    """An operator of one communicator, made by `Communicator.premul_sum`; freed by `free` or as a context manager."""
-
-    _comm: Communicator
-
-    def __new__(cls, comm: Communicator, factor: float, dtype: str) -> PremulSum:
-        if dtype not in _arrays.TYPES:
-            raise ValueError(f"premul_sum: no type {dtype!r}: there are {', '.join(_arrays.TYPES)}")
-        handle = comm._open("premul_sum")
-        made, scalar = ctypes.c_int(), _scalar(factor, dtype)
-        address = ctypes.byref(scalar)
-        number = _arrays.TYPES[dtype][0]
-        create = "ncclRedOpCreatePreMulSum"
-        _library.call(create, handle, "premul_sum", ctypes.byref(made), address, number, 1, ctypes.c_void_p(handle))
-        self = super().__new__(cls, made.value)
-        self._comm = comm
-        return self
-
-    def free(self) -> None:
-        """Gives the operator back. It must not be used any more."""
-        if self._comm._handle:
-            handle = self._comm._handle
-            _library.call("ncclRedOpDestroy", handle, "free", int(self), ctypes.c_void_p(handle))
-
-    def __enter__(self) -> PremulSum:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.free()
-
-
-_SCALARS: dict[str, type[Any]] = {
-    "int8": ctypes.c_int8,
-    "uint8": ctypes.c_uint8,
-    "int32": ctypes.c_int32,
-    "uint32": ctypes.c_uint32,
-    "int64": ctypes.c_int64,
-    "uint64": ctypes.c_uint64,
-    "float32": ctypes.c_float,
-    "float64": ctypes.c_double,
-}
-
-
-def _scalar(value: float, dtype: str) -> Any:
-    if dtype in _SCALARS:
-        return _SCALARS[dtype](value)
-    import numpy  # the narrow types are NumPy's and ml_dtypes'
-
-    if dtype != "float16":
-        import ml_dtypes
-
-        narrow = getattr(ml_dtypes, dtype)
-    else:
-        narrow = numpy.float16
-    return ctypes.create_string_buffer(numpy.asarray(value, narrow).tobytes())
 
 
 class group:

@@ -117,9 +117,18 @@ def _greeting(number: int) -> bytes:
     return _MAGIC + number.to_bytes(4, "big")
 
 
+def _listen(job: Job) -> socket.socket:
+    """Rank 0's socket: of this machine alone, where the address says so; else of all its addresses."""
+    if job.address == "localhost" or (job.address or "").startswith("127."):
+        return socket.create_server((job.address or "", job.port or 0), backlog=job.size)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", job.port or 0), family=socket.AF_INET6, backlog=job.size, dualstack_ipv6=True)
+    return socket.create_server(("", job.port or 0), backlog=job.size)
+
+
 def _serve(job: Job, number: int, made: bytes, end: float) -> None:
     """Rank 0: gives the id to the others, each of which connects once."""
-    with socket.create_server(("", job.port or 0), backlog=job.size) as server:
+    with _listen(job) as server:
         missing = set(range(1, job.size))
         while missing:
             server.settimeout(_left(end))
