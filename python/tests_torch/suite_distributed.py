@@ -2,7 +2,7 @@
 
     python -m pytest suite_distributed.py -k "all_reduce or broadcast"
 
-Not among the tests that run by themselves: the whole suite takes long. docs/torch.md has its results.
+Not among the tests that run by themselves: the whole suite takes long.
 """
 
 from __future__ import annotations
