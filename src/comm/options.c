@@ -69,9 +69,9 @@ static bool is_ordered(const tt_task *t)
 // Why no algorithm is left that sums in the order of the ranks.
 static ncclResult_t refuse_rank_order(const tt_task *t, const char *what, ncclResult_t res, const char *why)
 {
-  return tt_fail(res, "%s on rank %d: %s needs one of the algorithms Oneshot, Ordered, Direct and DirectWrite, which %s",
-                 what, t->comm->rank,
-                 is_ordered(t) ? "an operation that does not commute" : "TUTTI_OPTION_RANK_ORDER", why);
+  return tt_fail(
+      res, "%s on rank %d: %s needs one of the algorithms Oneshot, Ordered, Direct and DirectWrite, which %s", what,
+      t->comm->rank, is_ordered(t) ? "an operation that does not commute" : "TUTTI_OPTION_RANK_ORDER", why);
 }
 
 // Leaves of the call's selection what sums in the order of the ranks.
