@@ -17,7 +17,7 @@ done
 [ -n "$python" ] || { echo "skipped: no Python with numpy and pytest (scripts/python_venv build/venv makes one; or set TUTTI_PYTHON)"; exit 77; }
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "skipped: $python is older than 3.10"; exit 77; }
 symbols=$(nm -D "$build/lib/libnccl.so.2")
-case $symbols in *__asan_* | *__tsan_*) echo "skipped: Python itself has no sanitizer"; exit 77 ;; esac
+case $symbols in *__asan_init* | *__tsan_init*) echo "skipped: Python itself has no sanitizer"; exit 77 ;; esac
 "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' ||
   { echo "skipped: the headers of $python are missing"; exit 77; }
 
@@ -36,11 +36,12 @@ has() { "$python" -c "import $1" 2>/dev/null || { echo "skipped: $python has no 
 
 export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$build/python
 ./develop "$build" "$python" || { echo "FAILED: the extension"; exit 1; }
-step tests "$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 tests
-step examples "$python" -m pytest -q -p no:cacheprovider --doctest-modules --doctest-glob='*.md' --ignore-glob='*/torch/*' \
+# Where the package is built: Python looks in the current folder first, and python/tutti has no extension.
+step tests env -C "$build/python" "$python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=60 "$root/python/tests"
+step examples env -C "$build/python" "$python" -m pytest -q -p no:cacheprovider --doctest-modules --doctest-glob='*.md' --ignore-glob='*/torch/*' \
   "$build/python/tutti" "$root/docs/python.md"
 if has mypy; then
-  step types "$python" -m mypy --cache-dir "$build/python/mypy" .
+  step types "$python" -m mypy --cache-dir "$build/python/mypy"
 fi
 if has ruff; then
   step style "$python" -m ruff check --no-cache .

@@ -61,10 +61,10 @@ static int read_counts(PyObject *sequence, const char *role, int nranks, size_t 
   return counts != NULL ? 0 : (PyErr_NoMemory(), -1);
 }
 
-// Do the blocks lie inside of the array?
+// Do the blocks lie inside of the array? One that this rank does not give has no element.
 static int check_blocks(const fast_array *a, const char *role, const size_t *counts, const size_t *displs, int nranks)
 {
-  size_t values = a->bytes / a->unit, at = 0;
+  size_t values = a->item != 0 ? a->bytes / a->unit : 0, at = 0;
   for (int i = 0; a->item != 0 && counts != NULL && i < nranks; i++) {
     size_t begin = displs != NULL ? displs[i] : at;
     if (counts[i] > values || begin > values - counts[i]) {

@@ -36,14 +36,14 @@ def _main(
 ) -> None:
     try:
         pipe.send((True, function(rank, size, path, *args)))
-    except BaseException:  # noqa: BLE001  (failures of pytest are no Exception)
+    except BaseException:
         pipe.send((False, traceback.format_exc()))
     pipe.close()
     os._exit(0)  # the parent's fixtures are not this process's
 
 
 def run(size: int, function: Callable[..., Any], *args: Any, seconds: float = 90, may_die: int = -1) -> list[Any]:
-    """Run function(rank, size, path, *args) in `size` processes; give their results. `may_die`: that rank may be killed."""
+    """Run function(rank, size, path, *args) in `size` processes; give their results. `may_die`: a rank that may."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         pipes, children = [], []

@@ -15,8 +15,9 @@ os.environ.setdefault("WORLD_SIZE", "3")
 os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="tutti-suite-"))
 os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 
-import tutti.torch  # noqa: E402, F401  (registers the back end, in the spawned processes too)
-from torch.testing._internal.distributed import distributed_test as suite  # noqa: E402
+from torch.testing._internal.distributed import distributed_test as suite
+
+import tutti.torch  # noqa: F401  (registers the back end, in the spawned processes too)
 
 # Tests that the suite has for back ends of CPUs ask for Gloo or MPI by name; so do lists of features.
 for _feature in suite.DistTestCases.backend_feature.values():

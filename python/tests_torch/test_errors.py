@@ -24,7 +24,7 @@ def _killed(rank: int, size: int, path: str, what: str) -> float:
             time.sleep(0.3)
             os.kill(os.getpid(), signal.SIGKILL)
         begun = time.monotonic()
-        with pytest.raises(RuntimeError, match="rank 1.*(killed|died|ended|gone)"):
+        with pytest.raises(RuntimeError, match=r"rank 1.*(killed|died|ended|gone)"):
             if what == "recv":
                 dist.recv(torch.zeros(3), 1)
             elif what == "future":
@@ -45,10 +45,10 @@ def _late(rank: int, size: int, path: str) -> None:
         dist.barrier()
         if rank == 0:
             begun = time.monotonic()
-            with pytest.raises(RuntimeError, match="has not completed in .* ms.*rank 1"):
+            with pytest.raises(RuntimeError, match=r"has not completed in .* ms.*rank 1"):
                 dist.all_reduce(torch.ones(4))
             assert 0.8 < time.monotonic() - begun < 3
-            with pytest.raises(RuntimeError, match="has not completed in"):  # the group is of no more use
+            with pytest.raises(RuntimeError, match=r"has not completed in"):  # the group is of no more use
                 dist.all_reduce(torch.ones(4))
         else:
             time.sleep(2.5)
@@ -63,7 +63,7 @@ def _late_work(rank: int, size: int, path: str) -> None:
         dist.barrier()
         if rank == 0:
             work = dist.all_reduce(torch.ones(4), async_op=True)
-            with pytest.raises(RuntimeError, match="has not completed in"):
+            with pytest.raises(RuntimeError, match=r"has not completed in"):
                 work.wait(datetime.timedelta(milliseconds=300))
         else:
             time.sleep(1)

@@ -119,7 +119,7 @@ def _wrong(rank: int, size: int, path: str) -> None:
             dist.send(torch.ones(4), 1)
             dist.send(torch.ones(3), 1)
         else:
-            with pytest.raises(RuntimeError, match="rank 0 with tag 0 has 16 bytes.* has 8"):
+            with pytest.raises(RuntimeError, match=r"rank 0 with tag 0 has 16 bytes.* has 8"):
                 dist.recv(torch.zeros(2), 0)
             got = torch.zeros(3)
             dist.recv(got, 0)  # the next one is whole

@@ -483,7 +483,8 @@ class Communicator(_fast.Comm, Operations[Any]):
         """An operator of the program: function(incoming, inout, dtype) sets each element of `inout` to
         incoming (op) inout. Both are memoryviews of as many elements; dtype is NumPy's name of their type (bytes where
         Python has no format: bfloat16, fp8). The operation is associative. commutes: the order of ranks does not
-        matter. All ranks make it. An exception in `function` is raised by `UserOp.free` and ends nothing.
+        matter. All ranks make it; not every rank need call it, because one may combine for others. An exception in
+        `function` is raised by `UserOp.free` on the rank that called it, and ends nothing.
         """
         return UserOp(self, function, commutes)
 

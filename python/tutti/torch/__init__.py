@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from tutti.torch import _build
 from tutti.torch._build import build
 
