@@ -1,20 +1,14 @@
 #!/usr/bin/env bash
 # python.sh BUILD: the Python package with the library of BUILD: its tests, the examples in its texts and in docs/python.md, its types and its style.
-# The interpreter is TUTTI_PYTHON, or the first that has numpy and pytest of BUILD/venv (scripts/python_venv makes it), python3.
+# The interpreter: python_with.
 set -u
 build=$(cd "$1" && pwd) || exit 1
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root/python" || exit 1
 unset "${!NCCL_@}" "${!OMPI_@}" "${!PMI_@}" "${!SLURM_@}" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT TUTTI_LIBRARY
 
-python=
-for candidate in "${TUTTI_PYTHON:-}" "$build/venv/bin/python" "$root/build/venv/bin/python" python3; do
-  if [ -n "$candidate" ] && "$candidate" -c 'import numpy, pytest' 2>/dev/null; then
-    python=$candidate
-    break
-  fi
-done
-[ -n "$python" ] || { echo "skipped: no Python with numpy and pytest (scripts/python_venv build/venv makes one; or set TUTTI_PYTHON)"; exit 77; }
+python=$("$root/tests/python_with" "$build" numpy pytest) || {
+  echo "skipped: no Python with numpy and pytest (scripts/python_venv build/venv makes one; or set TUTTI_PYTHON)"; exit 77; }
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "skipped: $python is older than 3.10"; exit 77; }
 symbols=$(nm -D "$build/lib/libnccl.so.2")
 case $symbols in *__asan_init* | *__tsan_init*) echo "skipped: Python itself has no sanitizer"; exit 77 ;; esac

@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# torch.sh BUILD: the back end of torch.distributed against the library of BUILD. Needs a Python with torch and pytest:
-# TUTTI_PYTHON, else python3.
+# torch.sh BUILD: the back end of torch.distributed against the library of BUILD. Needs a Python with torch and
+# pytest (python_with).
 set -u
 build=$(cd "$1" && pwd) || exit 1
 here=$(cd "$(dirname "$0")/.." && pwd)
-python=${TUTTI_PYTHON:-python3}
-"$python" -c 'import torch.distributed, pytest' 2>/dev/null || { echo "skipped: $python has no torch or no pytest (TUTTI_PYTHON names another one)"; exit 77; }
-if grep -q '^TUTTI_SANITIZE:[A-Z]*=.' "$build/CMakeCache.txt"; then
-  echo "skipped: a Python without sanitizers cannot open a library that has them"
-  exit 77
-fi
+python=$("$here/tests/python_with" "$build" torch.distributed pytest) || {
+  echo "skipped: no Python with torch and pytest (scripts/python_venv build/venv torch makes one; or set TUTTI_PYTHON)"; exit 77; }
+case $(nm -D "$build/lib/libnccl.so.2") in *__asan_init* | *__tsan_init*) echo "skipped: Python itself has no sanitizer"; exit 77 ;; esac
 unset "${!NCCL_@}"
-export TUTTI_LIBRARY=$build/lib/libnccl.so.2 TUTTI_CACHE=${TUTTI_CACHE:-$build/torch} OMP_NUM_THREADS=1
-export PYTHONPATH=$here/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+"$here/python/develop" "$build" "$python" || { echo "skipped: the package was not built"; exit 77; }
+export TUTTI_LIBRARY=$build/lib/libnccl.so.2 TUTTI_INCLUDE=$here/include TUTTI_CACHE=${TUTTI_CACHE:-$build/torch} OMP_NUM_THREADS=1
+export PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
+cd "$build/python" || exit 1
 "$python" -m tutti.torch || exit 1
-cd "$here/python/tests_torch" && exec "$python" -m pytest -q --no-header --tb=short -p no:cacheprovider "${@:2}"
+exec "$python" -m pytest -q --no-header --tb=short -p no:cacheprovider "$here/python/tests_torch" "${@:2}"

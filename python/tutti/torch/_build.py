@@ -17,22 +17,16 @@ from types import ModuleType
 
 import torch
 
+from tutti._library import find_library
+
 _SOURCES = Path(__file__).parent / "csrc"
 _NAME = "_tutti_torch"
 _loaded: ModuleType | None = None
 
 
 def library() -> Path:
-    """Find Tutti's library: TUTTI_LIBRARY, else the one in the package."""
-    named = os.environ.get("TUTTI_LIBRARY")
-    places = [Path(named)] if named else [Path(__file__).parents[1] / d / "libnccl.so.2" for d in ("lib", "_lib", ".")]
-    for place in places:
-        if place.is_file():
-            return place.resolve()
-    raise RuntimeError(
-        f"tutti: there is no library at {', '.join(map(str, places))}; "
-        "set TUTTI_LIBRARY to the path of Tutti's libnccl.so.2"
-    )
+    """Find Tutti's library: the package's (tutti._library)."""
+    return Path(find_library()).resolve()
 
 
 def headers() -> Path:
