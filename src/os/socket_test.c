@@ -159,12 +159,14 @@ static void test_transfer(void **state)
   tt_sock_close(&fds[0]); // nothing
 }
 
-// Sends until the kernel takes nothing more, for `ns` at least.
+// Sends for `ns` at least, and until the kernel takes nothing more.
 static void fill(int fd, uint64_t ns)
 {
   static const char data[1 << 16];
-  for (uint64_t end = tt_now_ns() + ns; tt_now_ns() < end;) {
-    if (tt_sock_send(fd, data, sizeof data) < 0) {
+  uint64_t end = tt_now_ns() + ns;
+  for (bool full = false; !full || tt_now_ns() < end;) {
+    full = tt_sock_send(fd, data, sizeof data) < 0;
+    if (full) {
       tt_sleep_ns(TT_NS_PER_MS);
     }
   }

@@ -18,11 +18,12 @@ import torch.distributed as dist
 
 from tutti.torch import _build
 from tutti.torch._build import build
+from tutti_autoload import register
 
-__all__ = ["build", "diagnose", "flight_recorder", "monitored_barrier", "register"]
+__all__ = ["build", "create", "diagnose", "flight_recorder", "monitored_barrier", "register"]
 
 
-def _create(options: Any, backend_options: Any) -> Any:
+def create(options: Any, backend_options: Any) -> Any:
     """Make the back end of one process group: what torch.distributed calls."""
     timeout = options.timeout
     if backend_options is not None:
@@ -35,15 +36,6 @@ def _create(options: Any, backend_options: Any) -> Any:
         options.group_id,
         list(options.global_ranks_in_group),
     )
-
-
-def register() -> None:
-    """Make the name "tutti" known to torch.distributed. Importing this module does it too.
-
-    It is the entry point of the group "torch.backends", so that ``import torch`` alone suffices.
-    """
-    if dist.is_available() and "TUTTI" not in dist.Backend._plugins:
-        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
 
 
 def _backend(group: Any) -> Any:
