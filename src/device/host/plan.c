@@ -280,8 +280,8 @@ static const tt_slot *stray_message(const tt_lane *l, const tt_link *link)
   }
   for (int k = 0; k < TT_NFIFOS; k++) {
     const tt_fifo *f = &link->recv[k];
-    if (k != l->fifo && f->slots != NULL && tt_fifo_arrived(f) && tt_fifo_slot(f)->sig == sig &&
-        !tt_fifo_arrived(&link->recv[l->fifo])) {
+    bool stray = k != l->fifo && f->slots != NULL && tt_fifo_arrived(f) && !tt_fifo_arrived(&link->recv[l->fifo]);
+    if (stray && (tt_fifo_slot(f)->sig == sig || (tt_fifo_slot(f)->sig | sig) >> 32 == 0)) {
       return tt_fifo_slot(f);
     }
   }
