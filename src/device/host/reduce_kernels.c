@@ -316,15 +316,15 @@ BIT_OP(bitxor, ^)
 #define CODE_4 tt_u32
 #define CODE_8 tt_u64
 
-#define TRUTH_OP(ID, CODE, OP, SIGN, MASK, ONE)                                               \
-  static void fold2_##OP##_##ID(void *dst, const void *a, const void *b, size_t n)            \
-  {                                                                                           \
-    CODE *r = dst;                                                                            \
-    const CODE *x = a, *y = b;                                                                \
-    TT_VECTOR_LOOP                                                                            \
-    for (size_t i = 0; i < n; i++) {                                                          \
-      r[i] = ((x[i] & (CODE)(MASK)) != 0) SIGN((y[i] & (CODE)(MASK)) != 0) ? (CODE)(ONE) : 0; \
-    }                                                                                         \
+#define TRUTH_OP(ID, CODE, OP, SIGN, MASK, ONE)                                                 \
+  static void fold2_##OP##_##ID(void *dst, const void *a, const void *b, size_t n)              \
+  {                                                                                             \
+    CODE *r = dst;                                                                              \
+    const CODE *x = a, *y = b;                                                                  \
+    TT_VECTOR_LOOP                                                                              \
+    for (size_t i = 0; i < n; i++) {                                                            \
+      r[i] = (((x[i] & (CODE)(MASK)) != 0) SIGN((y[i] & (CODE)(MASK)) != 0)) ? (CODE)(ONE) : 0; \
+    }                                                                                           \
   }
 
 #define TRUTH_TYPE(ID, CODE, MASK, ONE)                         \
