@@ -125,7 +125,7 @@ void tt_redop_builtin(tt_redop *op, ncclDataType_t type, ncclRedOp_t red, int nr
       [ncclSum] = TT_RED_SUM, [ncclProd] = TT_RED_PROD, [ncclMax] = TT_RED_MAX,
       [ncclMin] = TT_RED_MIN, [ncclAvg] = TT_RED_SUM,   [TT_OP_SCALED] = TT_RED_SUM};
   const int code = tt_opcode_of(red);
-  if (code >= TT_OP_BIT_AND) {
+  if (code > TT_OP_SCALED) {
     redop_bits(op, type, code, nranks);
     return;
   }
