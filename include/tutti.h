@@ -49,13 +49,12 @@ typedef struct tuttiEvent *tuttiEvent_t;
 typedef void (*tuttiRedOpFn_t)(const void *in, void *inout, size_t count, ncclDataType_t type, void *arg);
 
 // Makes an operation of this function, for all types and all reducing functions of `comm`. `commutes`: 1, or 0: in[i]
-// is what lower ranks have, and the ranks are combined in their order, by the algorithm Oneshot. Then each rank that
-// gets a result receives all inputs: an all-reduce moves nranks / 2 times as many bytes. Such a call is
-// ncclInvalidUsage where NCCL_ALGO or NCCL_PROTO forbid Oneshot. All ranks name functions that give the same, with the
-// same `commutes`. `fn` and `arg` stay until all calls are complete and all graphs with them are gone. Free the handle
-// with ncclRedOpDestroy, at any time after the last call. Errors: ncclInvalidArgument (op or fn NULL, commutes neither
-// 0 nor 1), ncclSystemError. A call with a freed handle, or with another communicator's, is ncclInvalidArgument as long
-// as its number is nobody else's: numbers come again after some hundred operations.
+// is what lower ranks have, and the ranks are combined in their order, by the algorithms of TUTTI_OPTION_RANK_ORDER.
+// Such a call is ncclInvalidUsage where NCCL_ALGO or NCCL_PROTO forbid them all. All ranks name functions that give the
+// same, with the same `commutes`. `fn` and `arg` stay until all calls are complete and all graphs with them are gone.
+// Free the handle with ncclRedOpDestroy, at any time after the last call. Errors: ncclInvalidArgument (op or fn NULL,
+// commutes neither 0 nor 1), ncclSystemError. A call with a freed handle, or with another communicator's, is
+// ncclInvalidArgument as long as its number is nobody else's: numbers come again after some hundred operations.
 ncclResult_t tuttiRedOpCreateUser(ncclRedOp_t *op, tuttiRedOpFn_t fn, int commutes, void *arg, ncclComm_t comm);
 
 // Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for
