@@ -2,6 +2,7 @@
 
     python -m pytest suite_distributed.py -k "all_reduce or broadcast"
 
+It needs expecttest. Each test starts three processes, which takes ten seconds and more.
 Not among the tests that run by themselves: the whole suite takes long.
 """
 
