@@ -13,8 +13,8 @@ if(NOT TUTTI_SANITIZE) # else they compute meanwhile
   list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
 endif()
 
-# 64 ranks: two cores.
-set(TUTTI_CROWDED_TESTS tests_crowd_test)
+# Many ranks, or programs that start for seconds and promise to end a wait within half a second: two cores.
+set(TUTTI_CROWDED_TESTS tests_crowd_test python.sh torch.sh)
 
 # One at a time of those that
 set(TUTTI_LOCKS ports memory manifest)

@@ -141,9 +141,9 @@ INTERRUPTED = """
             sys.exit("not interrupted")
         except KeyboardInterrupt:
             late = time.monotonic() - start - 0.3
-        assert late < 3, late  # rank 1 has not come yet
+        assert late < 0.5, late
     else:
-        time.sleep(4)
+        time.sleep(1.2)
         comm.all_reduce(x)
     y = comm.all_reduce(np.ones(2))  # the process and the communicator go on
     assert (y == 2).all() and (x == 4).all(), (x, y)
@@ -166,7 +166,7 @@ def test_ctrl_c_while_creating() -> None:
         try:
             tutti.Communicator.from_id(tutti.unique_id(), 0, 2)
         except KeyboardInterrupt:
-            assert time.monotonic() - start < 10
+            assert time.monotonic() - start < 0.8
             tutti.Communicator.from_id(tutti.unique_id(), 0, 1).close()
             print("ok")
     """
@@ -178,7 +178,7 @@ def test_creation_has_a_limit() -> None:
     start = time.monotonic()
     with pytest.raises(tutti.TuttiTimeout, match="have come within"):
         tutti.Communicator.from_id(tutti.unique_id(), 0, 2, timeout=0.2)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 2
 
 
 def test_a_dead_rank_is_named() -> None:
@@ -194,7 +194,7 @@ def test_a_dead_rank_is_named() -> None:
         try:
             comm.all_reduce(x)
         except tutti.TuttiRemoteError as error:
-            print(error.code, "rank 1" in error.text, time.monotonic() - start < 10)
+            print(error.code, "rank 1" in error.text, time.monotonic() - start < 2)
         small = comm.shrink([1], after_failure=True)
         comm.abort()
         print(small.size, small.all_reduce(np.full(1, small.rank + 1.0))[0])

@@ -37,7 +37,7 @@ def _killed(rank: int, size: int, path: str, what: str) -> float:
 @pytest.mark.parametrize("what", ["all_reduce", "future", "recv"])
 def test_killed(what: str) -> None:
     results = run(3, _killed, what, may_die=1)
-    assert max(results[0], results[2]) < 20, results  # not by the time limit of the group
+    assert max(results[0], results[2]) < 1, results
 
 
 def _late(rank: int, size: int, path: str) -> None:
@@ -47,11 +47,11 @@ def _late(rank: int, size: int, path: str) -> None:
             begun = time.monotonic()
             with pytest.raises(RuntimeError, match=r"has not completed in .* ms.*rank 1"):
                 dist.all_reduce(torch.ones(4))
-            assert 0.8 < time.monotonic() - begun < 6  # rank 1 has not come yet
+            assert 0.8 < time.monotonic() - begun < 3
             with pytest.raises(RuntimeError, match=r"has not completed in"):  # the group is of no more use
                 dist.all_reduce(torch.ones(4))
         else:
-            time.sleep(6)
+            time.sleep(2.5)
 
 
 def test_late() -> None:
