@@ -2,7 +2,10 @@
 # tools and tests call.
 
 file(GLOB_RECURSE TUTTI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.c)
-list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$")
+list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$|/device/cuda/(kernels|work)/")
+if(TUTTI_HAVE_CUDA) # tutti_cuda.cmake
+  list(APPEND TUTTI_SOURCES ${TUTTI_CUDA_WORK})
+endif()
 set(TUTTI_KERNELS ${PROJECT_SOURCE_DIR}/src/device/host/reduce_kernels.c)
 list(REMOVE_ITEM TUTTI_SOURCES ${TUTTI_KERNELS})
 set(TUTTI_TOOLS_SOURCES ${TUTTI_SOURCES})
@@ -27,6 +30,9 @@ add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
 target_link_libraries(tutti_objects PRIVATE tutti_include tutti_sodium tutti_expat Threads::Threads)
 # Ranks predict and choose each for itself, maybe on different processors: with one rounding for each operation they come to the same.
 target_compile_options(tutti_objects PRIVATE -ffp-contract=off)
+if(TUTTI_HAVE_CUDA)
+  target_compile_definitions(tutti_objects PRIVATE TUTTI_HAVE_CUDA)
+endif()
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
 if(fabric_INCLUDE)
   target_include_directories(tutti_include SYSTEM INTERFACE ${fabric_INCLUDE})

@@ -1,6 +1,7 @@
 # The perf programs: one engine (every other file of perf/) and one small file per collective.
 
-set(TUTTI_COLLECTIVES all_reduce all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube)
+set(TUTTI_COLLECTIVES all_reduce all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv hypercube
+  all_gather_v reduce_scatter_v gather_v scatter_v alltoall_v)
 
 file(GLOB perf_engine_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/perf/*.c)
 list(FILTER perf_engine_sources EXCLUDE REGEX "_test\\.c$")

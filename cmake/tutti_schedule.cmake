@@ -2,32 +2,42 @@
 # test that is not named here. Nothing here decides whether a test passes; a name too many or too few costs time.
 
 # Programs of one thread: ThreadSanitizer, which finds nothing in them and makes them ten times slower, leaves them out (ctest says "Disabled").
-set(TUTTI_LONE_TESTS topo_browser.sh topo_explorer.sh topo_graph_files.sh topo_search_test tools_topo_draw_json_test tools_topo_draw_test)
+set(TUTTI_LONE_TESTS
+  coll_channels_test coll_nodes_test coll_zerocopy_test cuda_fences.sh cudasim_kernels_test cudasim_ptx_alu_bits_test
+  cudasim_ptx_alu_compare_test cudasim_ptx_alu_convert_test cudasim_ptx_alu_float_test cudasim_ptx_alu_int_test
+  cudasim_ptx_barrier_test cudasim_ptx_fault_test cudasim_ptx_handover_test cudasim_ptx_litmus_test cudasim_ptx_parse_test
+  cudasim_ptx_run_test cudasim_ptx_view_test cudasim_ptx_warp_test device_cuda_kernels_kernels_test device_host_reduce_test
+  perf_verify_test tests_executor_test tests_machine_channels_test
+  tools_topo_draw_json_test tools_topo_draw_test tools_topo_lint_loader_test tools_verify_test topo_browser.sh topo_explorer.sh topo_graph_files.sh
+  topo_search_test)
 
 # They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
 set(TUTTI_WAITING_TESTS
-  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
-  proxy_service_test tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
+  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test cudasim_queue_test cudasim_slice_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
+  proxy_service_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
   tests_stall_test tests_wrong_init_test)
 if(NOT TUTTI_SANITIZE) # else they compute meanwhile
-  list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
+  list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_late.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
 endif()
 
 # Many ranks, or programs that start for seconds and promise to end a wait within half a second: two cores.
 set(TUTTI_CROWDED_TESTS tests_crowd_test python.sh torch.sh)
 
 # One at a time of those that
-set(TUTTI_LOCKS ports memory manifest)
+set(TUTTI_LOCKS ports memory manifest python)
 set(TUTTI_LOCK_ports # look for a free port of this machine and give it to others
   collnet.sh net_nodes.sh net_ofi.sh net_plugins.sh perf_launch.sh trace_clocks.sh)
 set(TUTTI_LOCK_memory tests_bits_test tests_bits_test_network) # need memory for buffers of over four gigabytes
 set(TUTTI_LOCK_manifest abi.sh hostcuda.sh install.sh)         # install the build tree, which writes into it what was installed
+set(TUTTI_LOCK_python python.sh torch.sh)                      # write the package of the build tree (python/develop)
 
 # What takes long begins first, in this order.
 set(TUTTI_LONG_TESTS
-  tests_bits_test_network netns_faults.sh netns_pxn.sh tests_kill_test_network collnet.sh tests_bits_test
+  torch.sh tests_bits_test_network netns_faults.sh netns_pxn.sh tests_kill_test_network collnet.sh tests_bits_test
   topo_graph_files.sh plugin_check_net.sh tests_kill_test plugin_check.sh tests_wrong_init_test net_nodes.sh
-  netns_matrix.sh perf_launch.sh topo_search_test tests_leak_test_network bootstrap_roots_test bootstrap_faults_test
+  netns_matrix.sh perf_launch.sh wheel.sh topo_search_test tests_leak_test_network tests_deadlock_test
+  tests_init_death_test tests_init_death_test_network tests_owner_test tests_reproducible_test tests_blocks_test_network
+  bootstrap_roots_test bootstrap_faults_test
   topo_browser.sh topo_explorer.sh net_ofi.sh net_socket_faults_test tests_channels_test tests_executor_test
   tests_net_test net_plugins.sh perf_matrix.sh proxy_probe_test)
 

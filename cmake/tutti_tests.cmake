@@ -17,6 +17,8 @@ if(TUTTI_SANITIZE)
 endif()
 
 include(tutti_schedule)
+include(cudasim_driver)
+include(fakenvml)
 
 # tutti_test_properties(name label seconds): what all tests share. They run in the source root, with no NCCL_ variable of ours, and without the
 # figures of this machine that its user may have (src/figures/).
@@ -27,11 +29,13 @@ function(tutti_test_properties name label seconds)
   tutti_test_schedule(${name})
 endfunction()
 
-# tutti_c_test(file label seconds): src/base/log_test.c becomes the program tests/base_log_test and the test of that name.
+# tutti_c_test(file label seconds): src/base/log_test.c becomes the program tests/base_log_test and the test of that name,
+# tests/cudasim/ptx/warp_test.c cudasim_ptx_warp_test.
 # Linked with the static library, so that hidden functions are in reach.
 function(tutti_c_test file label seconds)
   file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${file})
   string(REGEX REPLACE "^src/" "" name ${name})
+  string(REGEX REPLACE "^tests/cudasim/" "cudasim/" name ${name})
   string(REGEX REPLACE "\\.c$" "" name ${name})
   string(REPLACE "/" "_" name ${name})
   get_filename_component(folder ${file} DIRECTORY)
@@ -54,6 +58,16 @@ function(tutti_c_test file label seconds)
   elseif(name MATCHES "^plugins_profiler-trace")
     target_link_libraries(${name} PRIVATE trace_plugin_static tutti_jansson)
   endif()
+  if(name MATCHES "cuda_plan|cuda_capture")
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/device/cuda/work/port.c ${PROJECT_SOURCE_DIR}/src/device/cuda/work/step.c)
+    target_compile_definitions(${name} PRIVATE TT_GPU_LAUNCH_BYTES=8192u TT_GPU_LIST_BLOCK=4096u)
+  endif()
+  if(name MATCHES "cuda_kernels" AND NOT TUTTI_HAVE_CUDA)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src/device/cuda/kernels/choose.c)
+  endif()
+  if(name MATCHES "^cudasim_")
+    target_link_libraries(${name} PRIVATE cudasim_ptx)
+  endif()
   if(name MATCHES "_model_test$")
     target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/explore.c)
   endif()
@@ -68,6 +82,9 @@ if(NOT fabric_INCLUDE)
 endif()
 file(GLOB perf_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/perf/*_test.c)
 file(GLOB_RECURSE system_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.c)
+if(NOT TUTTI_HAVE_CUDA)
+  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture)")
+endif()
 file(GLOB script_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.sh)
 
 # They explore all interleavings themselves, on stacks that the sanitizers do not know.
@@ -116,8 +133,9 @@ if(TARGET tutti_cmocka AND NOT TUTTI_FUZZ)
 endif()
 
 # What holds in shared memory holds over the network: the same programs once more with every pair on sockets.
-set(TUTTI_NETWORK_TESTS tests_blocks_test tests_churn_test tests_elastic_test tests_group_test tests_kill_test tests_leak_test
-  tests_life_test tests_mismatch_matrix_test tests_one_sided_matrix_test tests_one_sided_test tests_redops_test tests_register_map_test)
+set(TUTTI_NETWORK_TESTS tests_blocks_test tests_churn_test tests_elastic_test tests_group_test tests_init_death_test tests_kill_test tests_leak_test
+  tests_life_test tests_mismatch_matrix_test tests_one_sided_matrix_test tests_one_sided_test tests_redops_test tests_register_map_test
+  tests_suspend_test)
 if(NOT TUTTI_SANITIZE) # arithmetic, and minutes
   list(APPEND TUTTI_NETWORK_TESTS tests_bits_test)
 endif()

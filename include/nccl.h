@@ -722,7 +722,9 @@ ncclResult_t pncclWaitSignal(int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclC
 // ---------------------------------------------------------------------------------------------------------------------
 // Groups: the calls between start and end become one operation. Needed where one thread drives several ranks, and where
 // sends and receives depend on each other. Creating communicators and collectives do not mix in one group. Groups nest;
-// the outermost end acts. A group belongs to the calling thread.
+// the outermost end acts. A group belongs to the calling thread. What the end will do with a communicator (create,
+// finalise, suspend it, make children of it) keeps that thread from destroying, aborting or revoking it before
+// (ncclInvalidUsage).
 // ---------------------------------------------------------------------------------------------------------------------
 
 // Opens a group.

@@ -53,8 +53,9 @@ typedef void (*tuttiRedOpFn_t)(const void *in, void *inout, size_t count, ncclDa
 // Such a call is ncclInvalidUsage where NCCL_ALGO or NCCL_PROTO forbid them all. All ranks name functions that give the
 // same, with the same `commutes`. `fn` and `arg` stay until all calls are complete and all graphs with them are gone.
 // Free the handle with ncclRedOpDestroy, at any time after the last call. Errors: ncclInvalidArgument (op or fn NULL,
-// commutes neither 0 nor 1), ncclSystemError. A call with a freed handle, or with another communicator's, is
-// ncclInvalidArgument as long as its number is nobody else's: numbers come again after some hundred operations.
+// commutes neither 0 nor 1), ncclSystemError (no memory; over 4,194,304 at a time). A call with a freed handle is
+// ncclInvalidArgument, until the communicator has made so many more operations (900 million at least) that its number
+// comes again; so is one with another communicator's, unless a living operation of this one has that number.
 ncclResult_t tuttiRedOpCreateUser(ncclRedOp_t *op, tuttiRedOpFn_t fn, int commutes, void *arg, ncclComm_t comm);
 
 // Kinds of memory, for what a program was written to tell apart: on the host device every pointer is good for
@@ -116,6 +117,17 @@ typedef struct {
 // not.
 #define TUTTI_STREAM_DEFAULT 0
 #define TUTTI_STREAM_NON_BLOCKING 1
+
+// A process whose driver has GPUs gets communicators on them, unless it has called one of these before the first
+// communicator, ncclMemAlloc or tuttiGetDeviceKind, or NCCL_HOST_DEVICES is set: those for devices, the ones that
+// create streams or events, allocate or register memory, or ask about a pointer (docs/gpu.md).
+
+// Kinds of device that ranks are on.
+typedef enum { tuttiDeviceHost = 0, tuttiDeviceCuda = 1 } tuttiDeviceKind_t;
+
+// The kind that this process's communicators get. Asked before the first of them, it decides. It opens the driver, so a
+// process that forks leaves it to its children.
+ncclResult_t tuttiGetDeviceKind(tuttiDeviceKind_t *kind);
 
 // Number of host devices: NCCL_HOST_DEVICES when set, else 1024 (host devices cost nothing until used).
 ncclResult_t tuttiGetDeviceCount(int *count);
@@ -207,7 +219,11 @@ ncclResult_t tuttiIpcOpenEventHandle(tuttiEvent_t *event, const tuttiIpcEventHan
 
 // Host memory on pages of its own, zeroed. tuttiMalloc gives device memory; tuttiMallocKind any kind but unknown, with
 // flags that are only kept. Not shared with other processes (ncclMemAlloc gives memory that peers can map) until a
-// handle of it is made.
+// handle of it is made, or it is a window.
+// After a fork the child has its own copy of what it writes, may free it, and may make a handle of it. This holds for
+// this memory, for ncclMemAlloc's, and for memory of the program that is registered or a window (but for the handle),
+// whether it was shared or not. The parent and the parent's peers see nothing of it. What the parent writes later into
+// shared memory, the child may see in pages that it has not written itself.
 ncclResult_t tuttiMalloc(void **ptr, size_t size);
 ncclResult_t tuttiMallocKind(void **ptr, size_t size, tuttiMemory_t kind, unsigned flags);
 // Frees it at once: the program sees to it that nothing queued uses it any more (tuttiDeviceWait). NULL does nothing.
@@ -227,7 +243,8 @@ ncclResult_t tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, con
 // allocation in another process. The first handle turns the memory into shared memory in place: the call waits for the
 // allocation's device, and no other thread may write to the memory meanwhile. Opened twice, the same address is given
 // and must be closed twice. The owner must live when the handle is opened; what is open stays valid whatever becomes of
-// the owner.
+// the owner. A forked child shares what its parent has opened, with the owner; of what its parent owns it has a copy
+// (tuttiMalloc).
 ncclResult_t tuttiIpcGetMemHandle(tuttiIpcMemHandle_t *handle, const void *ptr);
 ncclResult_t tuttiIpcOpenMemHandle(void **ptr, const tuttiIpcMemHandle_t *handle);
 ncclResult_t tuttiIpcCloseMemHandle(void *ptr);
@@ -255,8 +272,9 @@ ncclResult_t tuttiFillRowsAsync(const tuttiRows_t *rows, uint32_t value, size_t 
 // All five may stand in groups, be captured, and be used with non-blocking communicators.
 //
 // Errors: those of the calls with equal blocks. ncclInvalidArgument: an array is NULL; a rank gives two lengths for its
-// own block; a block does not fit into memory. What two ranks say of a block must be the same: if not, the one that
-// gets it ends with ncclInvalidUsage and a text with both counts, and the others end as its peers.
+// own block; a block does not fit into memory; two blocks that are written overlap (those that are read may). What two
+// ranks say of a block must be the same: if not, the one that gets it ends with ncclInvalidUsage and a text with both
+// counts, and the others end as its peers.
 
 // Rank i's block of recvcounts[i] elements comes to all ranks. sendcount: recvcounts[rank]. In place: sendbuff is where
 // the own block belongs in recvbuff.

@@ -5,7 +5,7 @@ static void counts(perf_case *c, size_t count)
 {
   c->count = c->send_count = perf_share(c, count);
   c->recv_count = c->count * (size_t)c->nranks;
-  c->send_offset = c->count;
+  c->send_offset = (size_t)c->rank * c->count;
   c->recv_offset = 0;
 }
 

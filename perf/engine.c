@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "fail.h"
-#include "job.h"
 #include "system.h"
 #include "tuning.h"
 
@@ -71,6 +71,7 @@ static void start_job(perf_job *j, int argc, char **argv)
     perf_die_saying(PERF_EXIT_INTERNAL, "no memory for %d ranks", j->nlocal);
   }
   perf_monitor_begin(j->monitor, 0, "the other processes");
+  perf_device_choose();
   perf_check_job(j);
   PERF_NCCL(ncclGetVersion(&version));
   open_json(j, argc, argv, version);
@@ -263,7 +264,7 @@ static int usage_error(const char *text)
   return PERF_EXIT_USAGE;
 }
 
-static int help(const char *program)
+static int help(const perf_coll *coll, const char *program)
 {
   perf_place place;
   perf_text note;
@@ -271,6 +272,7 @@ static int help(const char *program)
   if (!perf_place_find(perf_launch_lookup, &place, &note) || place.proc == 0) {
     perf_options_usage(program, usage, sizeof(usage));
     fputs(usage, stdout);
+    fputs(coll->help ? coll->help : "", stdout);
   }
   return PERF_EXIT_OK;
 }
@@ -287,6 +289,7 @@ static int launch_job(perf_job *j, int argc, char **argv, const char *notes)
     perf_say("-U: no memory");
     return PERF_EXIT_INTERNAL;
   }
+  perf_device_prepare();
   if (!perf_launch(&j->o, &place, &j->world)) {
     return PERF_EXIT_INTERNAL;
   }
@@ -307,7 +310,7 @@ int perf_main(const perf_coll *coll, int argc, char **argv)
   perf_job job = {.coll = coll, .program = program_invocation_short_name};
   perf_text text;
   switch (perf_options_parse(&job.o, argc, argv, &text)) {
-  case PERF_HELP: return help(job.program);
+  case PERF_HELP: return help(coll, job.program);
   case PERF_BAD: return usage_error(text.buf);
   default: return launch_job(&job, argc, argv, text.buf);
   }

@@ -1,12 +1,11 @@
 // hypercube_perf: an all-gather made of log2(n) exchanges with the neighbours along each dimension.
 #include "perf.h"
-#include "tutti.h"
 
 static void counts(perf_case *c, size_t count)
 {
   c->count = c->send_count = perf_share(c, count);
   c->recv_count = c->count * (size_t)c->nranks;
-  c->send_offset = c->count;
+  c->send_offset = (size_t)c->rank * c->count;
   c->recv_offset = 0;
 }
 
@@ -43,7 +42,7 @@ static ncclResult_t run(const perf_call *x)
 {
   size_t block = x->c->count * x->c->elt;
   char *own = x->recv + (size_t)x->c->rank * block;
-  ncclResult_t r = own == x->send ? ncclSuccess : tuttiMemcpyAsync(own, x->send, block, x->stream);
+  ncclResult_t r = own == x->send ? ncclSuccess : perf_copy(x, own, x->send, block);
   for (int mask = 1; mask < x->c->nranks && r == ncclSuccess; mask <<= 1) {
     r = exchange(x, mask);
   }

@@ -18,16 +18,17 @@ typedef struct perf_rank {
   int group;        // colour of NCCL_TESTS_SPLIT
   int rank, nranks; // in its group: the numbers of its communicator
   int device;
+  int sharing; // GPUs: ranks of the job on this one
   ncclUniqueId id;
   ncclComm_t comm;
-  cudaStream_t stream;
+  cudaStream_t stream;             // NULL with -y
   char *send_memory, *recv_memory; // whole allocations, guards included
   void *send_handle, *recv_handle; // of -R
   perf_buffers buffers;            // as moved by -u
   perf_pattern *pattern;
   perf_case c;
-  tuttiEvent_t *events;  // during a measurement with -I
-  tuttiGraphExec_t exec; // with -G, what is being launched; else NULL
+  tuttiEvent_t *events;  // during a measurement with -I; of the device's kind (device.h)
+  tuttiGraphExec_t exec; // with -G, what is being launched, of the device's kind; else NULL
 } perf_rank;
 
 enum { PERF_RSS_START, PERF_RSS_COMMS, PERF_RSS_BUFFERS, PERF_RSS_END, PERF_RSS_MARKS };
@@ -58,6 +59,7 @@ typedef struct perf_thread {
   long errors;
   uint64_t rep; // repetition, the same on all threads
   bool prints;
+  char *staging[2]; // of perf_device_fill; may be NULL
   pthread_t id;
 } perf_thread;
 

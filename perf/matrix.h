@@ -1,4 +1,4 @@
-// matrix.h: how much each rank sends to each other one in alltoallv_perf.
+// matrix.h: how much each rank sends to each other one in alltoallv_perf and alltoall_v_perf.
 //
 // NCCL_TESTS_ALLTOALLV_MATRIX_FILE names a file with a square of numbers: row i, column j = bytes from rank i to rank
 // j, times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE. Without it the bytes grow with the distance from i to j;

@@ -38,7 +38,7 @@ static const option_row rows[] = {
      "with -P: bind each process to its own cores, if there is a core per rank (default 1)"},
     {'t', "nthreads", ARG_INT, AT(threads), 1, PERF_MAX_RANKS, "threads", "threads per process (default 1)"},
     {'g', "ngpus", ARG_INT, AT(gpus), 1, PERF_MAX_RANKS, "devices",
-     "ranks per thread, each on its own host device (default 1)"},
+     "ranks per thread, each on its own host device, or on the GPUs in turn (default 1)"},
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, "size", "first size (default 32M)"},
     {'e', "maxbytes", ARG_SIZE, AT(max_bytes), 0, 0, "size", "last size (default 32M)"},
     {'i', "stepbytes", ARG_SIZE, AT(step_bytes), 0, 0, "size", "add this to get the next size (default 1M)"},
@@ -75,10 +75,10 @@ static const option_row rows[] = {
      "time reported: 0 of rank 0, 1 average, 2 minimum, 3 maximum (default 1)"},
     {'R', "local_register", ARG_INT, AT(local_register), 0, 2, "0/1/2",
      "register buffers: 1 with ncclCommRegister, 2 as symmetric windows"},
-    {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no effect on host memory"},
-    {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number",
-     "unavailable on host memory (default 0)"},
-    {'V', "device_cta_count", ARG_INT, AT(device_ctas), INT_MIN, INT_MAX, "count", "no effect on host memory"},
+    {'x', "cta_policy", ARG_INT, AT(cta_policy), 0, 2, "0/1/2", "no effect: of thread blocks"},
+    {'D', "device_implementation", ARG_INT, AT(device_impl), 0, INT_MAX, "number", "unavailable (default 0)"},
+    {'V', "device_cta_count", ARG_INT, AT(device_ctas), INT_MIN, INT_MAX, "count",
+     "no effect: of device implementations"},
     {'M', "memory", ARG_INT, AT(memory), 0, 1, "0/1", "report memory use per phase"},
     {'u', "unalign", ARG_INT, AT(unalign), 0, 1 << 20, "elements",
      "move the start of the buffers by this many elements"},
@@ -391,11 +391,11 @@ static void add_notes(perf_options *o, perf_text *text)
 {
   replace_values(o, text);
   if (o->cta_policy >= 0) {
-    perf_text_add(text, "# -x %d: thread blocks mean nothing on host memory; passed on to the library only\n",
+    perf_text_add(text, "# -x %d: thread blocks have no counterpart here; passed on to the library only\n",
                   o->cta_policy);
   }
   if (o->device_ctas != 16) {
-    perf_text_add(text, "# -V %d: thread blocks mean nothing on host memory; ignored\n", o->device_ctas);
+    perf_text_add(text, "# -V %d: there are no device implementations (-D); ignored\n", o->device_ctas);
   }
   if (o->per_iter_skip >= o->iters) {
     perf_text_add(text, "per-iteration skip (-K) must be between 0 and %d. Disabling.\n", o->iters - 1);

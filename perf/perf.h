@@ -15,7 +15,7 @@ typedef struct perf_case {
   bool in_place;
   size_t count;                    // the count argument of the call
   size_t send_count, recv_count;   // elements in the input and in the output of a rank
-  size_t send_offset, recv_offset; // in place: input and output start at rank times this in the receive buffer
+  size_t send_offset, recv_offset; // in place: elements of the receive buffer before the input and before the output
 } perf_case;
 
 // One call: buffers already moved to where this iteration works.
@@ -25,7 +25,11 @@ typedef struct perf_call {
   ncclRedOp_t op;
   ncclComm_t comm;
   cudaStream_t stream;
+  int device;
 } perf_call;
+
+// Queues a copy on the call's stream, between buffers of its rank.
+ncclResult_t perf_copy(const perf_call *x, void *to, const void *from, size_t size);
 
 // Describes the contents of one buffer, piece by piece, in ascending order of `offset` (elements from the start of the
 // input or output).
@@ -55,6 +59,8 @@ typedef struct perf_coll {
   double (*bus_factor)(int nranks);
   // Issues the operation. Any result but ncclSuccess ends the job.
   ncclResult_t (*run)(const perf_call *call);
+  // Optional. Lines for -h, behind the options.
+  const char *help;
   // Optional. Is asked before anything starts: NULL, or a line that says why it cannot run with these sizes and so many
   // ranks.
   const char *(*prepare)(size_t min_bytes, size_t max_bytes, int nranks);
@@ -71,6 +77,6 @@ double perf_factor_twice(int nranks);
 // Elements per rank when `count` are shared by c->nranks ranks: rounded down to whole 16 bytes.
 size_t perf_share(const perf_case *c, size_t count);
 
-// The whole program. Returns the exit status: 0, 1 usage, or nccl-tests' numbers (3 NCCL error, 4 timeout, 5 not
-// possible here, 7 wrong results or bandwidth below NCCL_TESTS_MIN_BW).
+// The whole program. Returns the exit status: 0, 1 usage, or nccl-tests' numbers (2 CUDA error, 3 NCCL error, 4
+// timeout, 5 not possible here, 7 wrong results or bandwidth below NCCL_TESTS_MIN_BW).
 int perf_main(const perf_coll *coll, int argc, char **argv);

@@ -6,7 +6,7 @@ static void counts(perf_case *c, size_t count)
   c->count = c->recv_count = perf_share(c, count);
   c->send_count = c->count * (size_t)c->nranks;
   c->send_offset = 0;
-  c->recv_offset = c->count;
+  c->recv_offset = (size_t)c->rank * c->count;
 }
 
 static void input(const perf_case *c, perf_layout *l)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "fail.h"
 #include "job.h"
 #include "system.h"
@@ -46,7 +47,7 @@ static void complete(perf_thread *t)
   for (int i = 0; i < options(t)->gpus; i++) {
     perf_rank *r = &t->ranks[i];
     ncclResult_t state;
-    PERF_NCCL(tuttiStreamSynchronize(r->stream));
+    PERF_NCCL(perf_devices()->wait(r));
     PERF_NCCL(ncclCommGetAsyncError(r->comm, &state));
     PERF_NCCL(state);
   }
@@ -70,7 +71,8 @@ static void issue_one(const perf_thread *t, const perf_rank *r, int iter)
                     .recv = perf_recv_at(c, &r->buffers) + shift,
                     .op = (ncclRedOp_t)(c->op < PERF_BITAND ? c->op : (int)tuttiBitAnd + c->op - PERF_BITAND),
                     .comm = r->comm,
-                    .stream = r->stream};
+                    .stream = r->stream,
+                    .device = r->device};
   if (c->op == PERF_MULSUM) {
     uint64_t scalar = perf_mulsum_scalar(c->type, c->rank);
     PERF_NCCL(ncclRedOpCreatePreMulSum(&call.op, &scalar, c->type, ncclScalarHostImmediate, r->comm));
@@ -137,7 +139,7 @@ static void make_events(perf_thread *t)
       perf_die_saying(PERF_EXIT_INTERNAL, "-n %d: no memory for its events", options(t)->iters);
     }
     for (int e = 0; e < n; e++) {
-      PERF_NCCL(tuttiEventCreate(&r->events[e]));
+      PERF_NCCL(perf_devices()->make_event(r, &r->events[e]));
     }
   }
 }
@@ -147,7 +149,7 @@ static void destroy_events(perf_thread *t)
   for (int i = 0; i < options(t)->gpus; i++) {
     perf_rank *r = &t->ranks[i];
     for (int e = 0; e < event_count(options(t)); e++) {
-      PERF_NCCL(tuttiEventDestroy(r->events[e]));
+      PERF_NCCL(perf_devices()->destroy_event(r, r->events[e]));
     }
     free(r->events);
     r->events = NULL;
@@ -157,7 +159,7 @@ static void destroy_events(perf_thread *t)
 static void record(perf_thread *t, int event)
 {
   for (int i = 0; options(t)->per_iter && i < options(t)->gpus; i++) {
-    PERF_NCCL(tuttiEventRecord(t->ranks[i].events[event], t->ranks[i].stream));
+    PERF_NCCL(perf_devices()->record(&t->ranks[i], t->ranks[i].events[event]));
   }
 }
 
@@ -182,17 +184,14 @@ static timing time_with_barriers(perf_thread *t)
 static void begin_capture(const perf_thread *t)
 {
   for (int i = 0; options(t)->graph && i < options(t)->gpus; i++) {
-    PERF_NCCL(tuttiStreamBeginCapture(t->ranks[i].stream, tuttiCaptureThreadLocal));
+    PERF_NCCL(perf_devices()->begin_capture(&t->ranks[i]));
   }
 }
 
 static void end_capture(perf_thread *t)
 {
   for (int i = 0; options(t)->graph && i < options(t)->gpus; i++) {
-    tuttiGraph_t graph;
-    PERF_NCCL(tuttiStreamEndCapture(t->ranks[i].stream, &graph));
-    PERF_NCCL(tuttiGraphInstantiate(&t->ranks[i].exec, graph));
-    PERF_NCCL(tuttiGraphDestroy(graph));
+    PERF_NCCL(perf_devices()->end_capture(&t->ranks[i]));
   }
 }
 
@@ -200,7 +199,7 @@ static void launch_graphs(perf_thread *t, int launches)
 {
   for (int l = 0; options(t)->graph && l < launches; l++) {
     for (int i = 0; i < options(t)->gpus; i++) {
-      PERF_NCCL(tuttiGraphLaunch(t->ranks[i].exec, t->ranks[i].stream));
+      PERF_NCCL(perf_devices()->launch(&t->ranks[i]));
     }
   }
 }
@@ -208,8 +207,7 @@ static void launch_graphs(perf_thread *t, int launches)
 static void destroy_graphs(perf_thread *t)
 {
   for (int i = 0; options(t)->graph && i < options(t)->gpus; i++) {
-    PERF_NCCL(tuttiGraphExecDestroy(t->ranks[i].exec));
-    t->ranks[i].exec = NULL;
+    PERF_NCCL(perf_devices()->destroy_graph(&t->ranks[i]));
   }
 }
 
@@ -256,7 +254,7 @@ static double event_seconds(const perf_options *o, const perf_rank *r, int iter)
 {
   float ms;
   int first = o->blocking == 3 ? 2 * iter : iter;
-  PERF_NCCL(tuttiEventElapsedTime(&ms, r->events[first], r->events[first + 1]));
+  PERF_NCCL(perf_devices()->elapsed(r, &ms, r->events[first], r->events[first + 1]));
   return (double)ms * 1e-3 / o->agg_iters;
 }
 
@@ -303,8 +301,7 @@ static void say_mismatch(const perf_thread *t, const perf_rank *r, const perf_mi
 static void fill(perf_thread *t, uint64_t rep)
 {
   for (int i = 0; i < options(t)->gpus; i++) {
-    perf_rank *r = &t->ranks[i];
-    perf_fill(t->job->coll, &r->c, r->pattern, &r->buffers, rep);
+    perf_device_fill(t, &t->ranks[i], rep);
   }
 }
 
@@ -314,7 +311,7 @@ static size_t check(perf_thread *t, uint64_t rep)
   for (int i = 0; i < options(t)->gpus; i++) {
     perf_rank *r = &t->ranks[i];
     perf_mismatch m;
-    size_t n = perf_check(t->job->coll, &r->c, r->pattern, &r->buffers, rep, &m);
+    size_t n = perf_device_check(t, r, rep, &m);
     if (n) {
       say_mismatch(t, r, &m);
     }
@@ -530,7 +527,7 @@ void perf_run_thread(perf_thread *t)
   if (t->prints) {
     t->job->steps_total = cases * perf_size_count(o) * (size_t)o->cycles;
   }
-  PERF_NCCL(tuttiSetDevice(t->ranks[0].device));
+  PERF_NCCL(perf_devices()->set(t->ranks[0].device));
   for (int type = types.first; type <= types.last; type++) {
     for (int op = ops.first; op <= ops.last; op++) {
       for (int root = roots.first; root <= roots.last; root++) {
@@ -538,4 +535,5 @@ void perf_run_thread(perf_thread *t)
       }
     }
   }
+  perf_device_leave(t);
 }

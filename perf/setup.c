@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "fail.h"
-#include "job.h"
 #include "split.h"
 #include "system.h"
 
@@ -54,7 +54,8 @@ void perf_check_job(perf_job *j)
   snprintf(why, sizeof(why), "%d processes x -t %d x -g %d: more than %d ranks", j->world.procs, j->o.threads,
            j->o.gpus, PERF_MAX_RANKS);
   agree(j, PERF_EXIT_USAGE, j->nworld > PERF_MAX_RANKS ? why : NULL);
-  snprintf(why, sizeof(why), "-D %d: device implementations are not supported on host memory", j->o.device_impl);
+  snprintf(why, sizeof(why), "-D %d: device implementations are not supported on %s", j->o.device_impl,
+           perf_devices()->name);
   agree(j, PERF_EXIT_IMPOSSIBLE, j->o.device_impl ? why : NULL);
 }
 
@@ -149,18 +150,38 @@ static void assign_devices(perf_job *j)
   snprintf(why, sizeof(why), "NCCL_TESTS_DEVICE='%.100s': want the number of this process's first device, 0 to %d",
            text ? text : "", MOST_DEVICES);
   agree(j, PERF_EXIT_USAGE, clear ? NULL : why);
-  int needed = base + j->nlocal * (text ? 1 : j->world.local_procs);
+  int needed = base + (perf_devices()->shared ? 1 : j->nlocal * (text ? 1 : j->world.local_procs));
   int available;
-  PERF_NCCL(tuttiGetDeviceCount(&available));
-  snprintf(
-      why, sizeof(why),
-      "Invalid number of GPUs: %d requested but only %d were found.\n"
-      "Please check the number of processes and GPUs per process (NCCL_HOST_DEVICES sets the number of host devices).",
-      needed, available);
+  PERF_NCCL(perf_devices()->count(&available));
+  snprintf(why, sizeof(why),
+           "Invalid number of GPUs: %d requested but only %d were found.\n"
+           "Please check the number of processes and GPUs per process%s.",
+           needed, available, perf_devices()->shared ? "" : " (NCCL_HOST_DEVICES sets the number of host devices)");
   agree(j, PERF_EXIT_IMPOSSIBLE, needed > available ? why : NULL);
   for (int i = 0; i < j->nlocal; i++) {
-    j->ranks[i].device = base + (text ? 0 : j->world.local_proc * j->nlocal) + i;
+    j->ranks[i].device = (base + (text ? 0 : j->world.local_proc * j->nlocal) + i) % available;
   }
+}
+
+// The NULL stream is one for all ranks of the process on a GPU. What they queue there one after the other, and not in a
+// group, would wait for itself.
+static bool stuck(const perf_job *j, int a, int b)
+{
+  return j->ranks[a].device == j->ranks[b].device && (a / j->o.gpus != b / j->o.gpus || j->coll->no_group);
+}
+
+static void check_null_stream(perf_job *j)
+{
+  char why[COMPLAINT] = "";
+  for (int a = 0; a < j->nlocal && j->o.stream_null && perf_devices()->shared; a++) {
+    for (int b = a + 1; b < j->nlocal && !*why; b++) {
+      if (stuck(j, a, b)) {
+        snprintf(why, sizeof(why), "-y 1: ranks %d and %d would wait for each other on the NULL stream of GPU %d",
+                 j->ranks[a].world_rank, j->ranks[b].world_rank, j->ranks[a].device);
+      }
+    }
+  }
+  agree(j, PERF_EXIT_IMPOSSIBLE, *why ? why : NULL);
 }
 
 static int smallest_group(const perf_job *j, const int *color)
@@ -189,17 +210,19 @@ void perf_plan_ranks(perf_job *j)
   agree(j, PERF_EXIT_USAGE,
         j->coll->prepare ? j->coll->prepare(j->o.min_bytes, j->o.max_bytes, j->ranks[0].nranks) : NULL);
   assign_devices(j);
+  check_null_stream(j);
   share_ids(j, color);
   free(color);
 }
 
-// There is a send and a receive buffer for every rank on this machine, whatever node it says it is on; an eighth is
-// kept back for everything else.
+// A rank has a send and a receive buffer.
 static size_t most_bytes_here(const perf_job *j)
 {
-  size_t available = perf_memory_available();
-  size_t buffers = 2 * (size_t)j->nlocal * (size_t)j->world.machine_procs;
-  size_t each = (available - available / 8) / buffers;
+  size_t each = SIZE_MAX;
+  for (int i = 0; i < j->nlocal; i++) {
+    size_t room = perf_devices()->room(j, &j->ranks[i]) / 2;
+    each = room < each ? room : each;
+  }
   size_t extra = 2 * PERF_GUARD + 8 * (size_t)j->o.unalign;
   return each > extra ? each - extra : 0;
 }
@@ -229,26 +252,37 @@ void perf_plan_memory(perf_job *j)
   }
 }
 
-static void describe(const perf_rank *r, const char *host, const char *cpu, perf_device *d)
+// Ranks of the job on the same device as this one.
+static int sharers(const perf_device *all, int count, const perf_device *mine)
+{
+  int n = 0;
+  for (int r = 0; r < count; r++) {
+    n += strcmp(all[r].host, mine->host) == 0 && strcmp(all[r].bus, mine->bus) == 0;
+  }
+  return n;
+}
+
+static void describe(const perf_rank *r, const char *host, perf_device *d)
 {
   *d = (perf_device){.rank = r->world_rank, .group = r->group, .pid = (int)getpid(), .device = r->device};
   snprintf(d->host, sizeof(d->host), "%s", host);
-  snprintf(d->bus, sizeof(d->bus), "%04x:%02x:00", (unsigned)r->device >> 8 & 0xffff, (unsigned)r->device & 0xff);
-  snprintf(d->info, sizeof(d->info), "host memory, %s", cpu);
+  perf_devices()->describe(r->device, d);
 }
 
 void perf_print_devices(perf_job *j)
 {
-  char host[64], cpu[80], line[512];
+  char host[64], line[512];
   perf_host_name(host, sizeof(host));
-  perf_cpu_name(cpu, sizeof(cpu));
   perf_device *mine = calloc((size_t)j->nlocal, sizeof(*mine));
   perf_device *all = calloc((size_t)j->nworld, sizeof(*all));
   must(mine && all);
   for (int i = 0; i < j->nlocal; i++) {
-    describe(&j->ranks[i], host, cpu, &mine[i]);
+    describe(&j->ranks[i], host, &mine[i]);
   }
   must(j->world.launcher->allgather(&j->world, mine, all, (size_t)j->nlocal * sizeof(*mine)));
+  for (int i = 0; i < j->nlocal && perf_devices()->shared; i++) {
+    j->ranks[i].sharing = sharers(all, j->nworld, &mine[i]);
+  }
   for (int r = 0; j->world.proc == 0 && r < j->nworld; r++) {
     perf_report_device(&all[r], line, sizeof(line));
     fputs(line, stdout);
@@ -272,14 +306,13 @@ void perf_make_comms(perf_job *j, int first, int count)
   PERF_NCCL(ncclGroupStart());
   for (int i = first; i < first + count; i++) {
     perf_rank *r = &j->ranks[i];
-    PERF_NCCL(tuttiSetDevice(r->device));
+    PERF_NCCL(perf_devices()->set(r->device));
     PERF_NCCL(ncclCommInitRankConfig(&r->comm, r->nranks, r->id, r->rank, &config));
   }
   PERF_NCCL(ncclGroupEnd());
   perf_monitor_end(j->monitor, thread);
   for (int i = first; i < first + count && !j->o.stream_null; i++) {
-    PERF_NCCL(tuttiSetDevice(j->ranks[i].device));
-    PERF_NCCL(tuttiStreamCreate(&j->ranks[i].stream, TUTTI_STREAM_NON_BLOCKING));
+    PERF_NCCL(perf_devices()->open_stream(&j->ranks[i]));
   }
 }
 
@@ -289,12 +322,12 @@ static size_t allocation_size(const perf_job *j)
   return (size + 4095) & ~(size_t)4095; // windows want whole pages
 }
 
-static void allocate(perf_job *j, char **memory)
+static void allocate(perf_job *j, const perf_rank *r, char **memory)
 {
   void *p;
   size_t size = allocation_size(j);
-  PERF_NCCL(j->o.local_register ? ncclMemAlloc(&p, size) : tuttiMalloc(&p, size));
-  memset(p, 0, size); // no page faults during measurements
+  PERF_NCCL(j->o.local_register ? ncclMemAlloc(&p, size) : perf_devices()->alloc(r, size, &p));
+  PERF_NCCL(perf_devices()->zero(r, p, size)); // no page faults during measurements
   *memory = p;
 }
 
@@ -312,9 +345,9 @@ void perf_make_buffers(perf_job *j, int first, int count)
 {
   for (int i = first; i < first + count; i++) {
     perf_rank *r = &j->ranks[i];
-    PERF_NCCL(tuttiSetDevice(r->device));
-    allocate(j, &r->send_memory);
-    allocate(j, &r->recv_memory);
+    PERF_NCCL(perf_devices()->set(r->device));
+    allocate(j, r, &r->send_memory);
+    allocate(j, r, &r->recv_memory);
     r->buffers = (perf_buffers){r->send_memory + PERF_GUARD, r->recv_memory + PERF_GUARD, j->o.max_bytes};
   }
   if (j->o.local_register) {
@@ -338,24 +371,24 @@ static void deregister(const perf_job *j, perf_rank *r)
   }
 }
 
-static void release(const perf_job *j, char *memory)
+static void release(const perf_job *j, const perf_rank *r, char *memory)
 {
-  PERF_NCCL(j->o.local_register ? ncclMemFree(memory) : tuttiFree(memory));
+  PERF_NCCL(j->o.local_register ? ncclMemFree(memory) : perf_devices()->free(r, memory));
 }
 
 void perf_unmake(perf_job *j)
 {
   for (int i = 0; i < j->nlocal; i++) {
-    PERF_NCCL(tuttiSetDevice(j->ranks[i].device));
+    PERF_NCCL(perf_devices()->set(j->ranks[i].device));
     deregister(j, &j->ranks[i]);
     PERF_NCCL(ncclCommDestroy(j->ranks[i].comm));
   }
   for (int i = 0; i < j->nlocal; i++) {
     perf_rank *r = &j->ranks[i];
-    release(j, r->send_memory);
-    release(j, r->recv_memory);
+    release(j, r, r->send_memory);
+    release(j, r, r->recv_memory);
     if (r->stream) {
-      PERF_NCCL(tuttiStreamDestroy(r->stream));
+      PERF_NCCL(perf_devices()->close_stream(r));
     }
   }
 }

@@ -142,16 +142,20 @@ void perf_put_reduced(perf_layout *l, size_t offset, size_t count, size_t index)
 
 char *perf_send_at(const perf_case *c, const perf_buffers *b)
 {
-  return c->in_place ? b->recv + c->send_offset * c->elt * (size_t)c->rank : b->send;
+  return c->in_place ? b->recv + c->send_offset * c->elt : b->send;
 }
 
 char *perf_recv_at(const perf_case *c, const perf_buffers *b)
 {
-  return c->in_place ? b->recv + c->recv_offset * c->elt * (size_t)c->rank : b->recv;
+  return c->in_place ? b->recv + c->recv_offset * c->elt : b->recv;
 }
 
-// Bytes of the receive buffer that the operation may touch.
-static size_t recv_extent(const perf_case *c)
+size_t perf_send_extent(const perf_case *c)
+{
+  return c->in_place ? 0 : c->send_count * c->elt;
+}
+
+size_t perf_recv_extent(const perf_case *c)
 {
   size_t count = c->in_place && c->send_count > c->recv_count ? c->send_count : c->recv_count;
   return count * c->elt;
@@ -188,9 +192,9 @@ static void check_guard(perf_layout *l, const char *from)
 
 void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep)
 {
-  memset(b->recv, POISON, recv_extent(c));
-  poison_around(b->recv, recv_extent(c));
-  poison_around(b->send, c->in_place ? 0 : c->send_count * c->elt);
+  memset(b->recv, POISON, perf_recv_extent(c));
+  poison_around(b->recv, perf_recv_extent(c));
+  poison_around(b->send, perf_send_extent(c));
   perf_layout l = {.c = c, .p = p, .base = perf_send_at(c, b), .rep = rep};
   coll->input(c, &l);
 }
@@ -207,7 +211,7 @@ size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern 
     gap_until(&l, c->recv_count);
   }
   check_guard(&l, b->recv - PERF_GUARD);
-  check_guard(&l, b->recv + recv_extent(c));
+  check_guard(&l, b->recv + perf_recv_extent(c));
   check_guard(&l, b->send - PERF_GUARD);
   if (!c->in_place) {
     check_guard(&l, b->send + c->send_count * c->elt);

@@ -30,6 +30,11 @@ void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p,
 size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep,
                   perf_mismatch *first);
 
+// Bytes of the send and of the receive buffer that the operation may touch: what perf_fill writes and perf_check reads,
+// and PERF_GUARD on both sides.
+size_t perf_send_extent(const perf_case *c);
+size_t perf_recv_extent(const perf_case *c);
+
 // Where the input and output of this case start.
 char *perf_send_at(const perf_case *c, const perf_buffers *b);
 char *perf_recv_at(const perf_case *c, const perf_buffers *b);

@@ -57,10 +57,12 @@ int main(void)
        "variable counts. An empty value counts as not set, unless a line says otherwise.\n\n"
        "`INT` is decimal or `0x...`, with `k`, `m` or `g` (times 1024, 1024², 1024³) behind it if wanted. `BOOL` is\n"
        "0 or 1 (also no/yes, false/true, off/on). What cannot be read, and a number or a word that means nothing,\n"
-       "give a warning and the default. A name that is not in these tables gives a warning with the nearest one that\n"
-       "is, on standard error where `NCCL_DEBUG` is not set. *No effect*: accepted because NCCL has it, but nothing\n"
-       "here depends on it (said at `NCCL_DEBUG=INFO`). *Hidden*: listed by `ncclParamGetAllParameterKeys` and\n"
-       "`ncclParamDumpAll` only with `NCCL_PARAM_DUMP_ALL=1`.");
+       "give a warning and the default. What chooses how ranks meet or compute is an error of the call that needs it\n"
+       "instead: `NCCL_ALGO`, `NCCL_PROTO`, `NCCL_MIN_CTAS`, `NCCL_MAX_CTAS`, `NCCL_COMM_ID`, `NCCL_NET`,\n"
+       "`NCCL_SOCKET_IFNAME`, `NCCL_SOCKET_FAMILY`, and files of topology, graphs and secrets. A name that is not in\n"
+       "these tables gives a warning with the nearest one that is, on standard error where `NCCL_DEBUG` is not set.\n"
+       "*No effect*: accepted because NCCL has it, but nothing here depends on it (said at `NCCL_DEBUG=INFO`).\n"
+       "*Hidden*: listed by `ncclParamGetAllParameterKeys` and `ncclParamDumpAll` only with `NCCL_PARAM_DUMP_ALL=1`.");
 #define G(title) put_group(title);
 #define P(field, TYPE, name, def, flags, doc) put_row(name, #TYPE, #def, (flags), doc);
 #include "base/params.def"

@@ -1,5 +1,6 @@
-// ncclCommAbort from another thread at any moment: in the middle of small calls, of groups, of a split, of a finalize.
-// Nothing that the call still uses is freed under it, whether the kernel helps with the fence (os/barrier.h) or not.
+// ncclCommAbort from another thread at any moment: in the middle of small calls, of groups, of questions, of a split,
+// of a finalize, of a revocation or a shrink. Nothing that the call still uses is freed under it, whether the kernel
+// helps with the fence (os/barrier.h) or not.
 #include "harness.h"
 
 #include <linux/filter.h>
@@ -10,10 +11,10 @@
 
 #include "comm/comm.h"
 
-enum { MOST = 2, FLOATS = 2048, ROUNDS = 1000, ENOUGH_S = 20 };
+enum { MOST = 2, FLOATS = 2048, ROUNDS = 1000, ENOUGH_S = 20, STOPS_AFTER = 32 };
 
 // What a rank's thread does again and again until it fails.
-enum { SMALL, VARIED, GROUPED, MESSAGES, CREATES, WAITS, KINDS };
+enum { SMALL, VARIED, GROUPED, MESSAGES, CREATES, WAITS, ASKS, STOPS, KINDS };
 
 typedef struct storm {
   int n, kind;
@@ -59,6 +60,45 @@ static ncclResult_t creates(ncclComm_t comm, cudaStream_t stream, int rank)
   return res == ncclSuccess ? ncclCommDeregister(comm, handle) : res;
 }
 
+static ncclResult_t asks_json(ncclComm_t comm, ncclResult_t (*ask)(ncclComm_t comm, char **json))
+{
+  char *json = NULL;
+  ncclResult_t res = ask(comm, &json);
+  free(json);
+  return res;
+}
+
+static ncclResult_t asks(ncclComm_t comm, unsigned number)
+{
+  tuttiProxyState_t states[4];
+  ncclResult_t state = ncclSuccess, res;
+  int n;
+  switch (number % 8) {
+  case 0: return asks_json(comm, tuttiCommDiagnose);
+  case 1: return asks_json(comm, tuttiCommFlightRecorder);
+  case 2: return tuttiCommProxyStates(comm, states, 4, &n);
+  default: res = ncclCommGetAsyncError(comm, &state); return res != ncclSuccess ? res : state;
+  }
+}
+
+// Calls, then stops the communicator itself, once.
+static ncclResult_t stops(ncclComm_t comm, cudaStream_t stream, int rank, unsigned number)
+{
+  ncclComm_t child = NULL;
+  int first = 0;
+  if (number < STOPS_AFTER) {
+    return ncclAllReduce(in[rank], out[rank], 2, ncclFloat, ncclSum, comm, stream);
+  }
+  if (rank == 0) {
+    return ncclCommRevoke(comm, 0);
+  }
+  ncclResult_t res = ncclCommShrink(comm, &first, 1, &child, NULL, NCCL_SHRINK_ABORT);
+  if (res == ncclSuccess) {
+    OK(ncclCommAbort(child));
+  }
+  return res != ncclSuccess ? res : ncclInternalError;
+}
+
 static ncclResult_t one_call(const storm *s, int rank, unsigned number)
 {
   ncclComm_t comm = s->w.comm[rank];
@@ -68,6 +108,8 @@ static ncclResult_t one_call(const storm *s, int rank, unsigned number)
   case GROUPED: return grouped(comm, stream, rank, 1 + number / 4 % 3);
   case MESSAGES: return messages(comm, stream, rank);
   case CREATES: return creates(comm, stream, rank);
+  case ASKS: return asks(comm, number);
+  case STOPS: return stops(comm, stream, rank, number);
   default: return ncclAllReduce(in[rank], out[rank], count, ncclFloat, ncclSum, comm, stream);
   }
 }
@@ -105,7 +147,8 @@ static void storm_round(storm *s, int round, unsigned *seed)
   atomic_store(&s->calls, 0);
   atomic_store(&s->stopped, 0);
   atomic_store(&s->round, round);
-  int after = (int)(next_random(seed) % 100), first = (int)(next_random(seed) % (unsigned)s->n);
+  int after = (int)(next_random(seed) % (s->kind == STOPS ? STOPS_AFTER : 100)),
+      first = (int)(next_random(seed) % (unsigned)s->n);
   while (atomic_load(&s->calls) < after) {
     sched_yield();
   }
@@ -209,6 +252,9 @@ static void inside_body(int rank, void *arg)
   pthread_t thread;
   float x = 1;
   OK(ncclCommInitAll(&s.comm, 1, NULL));
+  OK(tt_comm_look(s.comm, "inside_body"));
+  REFUSED(ncclCommAbort(s.comm), ncclInvalidUsage, "ncclCommAbort on rank 0", "inside another call");
+  tt_comm_look_away(s.comm);
   OK(tt_comm_begin(s.comm, "inside_body", true));
   REFUSED(ncclCommAbort(s.comm), ncclInvalidUsage, "ncclCommAbort on rank 0", "inside another call");
   CHECK(pthread_create(&thread, NULL, aborts, &s) == 0, "no thread");
@@ -274,6 +320,49 @@ static void ends_a_finalize(void **state)
 {
   (void)state;
   PROCESSES(1, 20, finalize_body, NULL);
+}
+
+static void *finalizes_in_group(void *p)
+{
+  single *s = p;
+  OK(ncclGroupStart());
+  (void)ncclCommFinalize(s->comm);
+  s->result = ncclGroupEnd();
+  return NULL;
+}
+
+// A non-blocking finalize joins the thread of the creation, and starts its own: the abort joins what it finds, once.
+static void later_body(int rank, void *arg)
+{
+  unsigned seed = 3;
+  (void)rank, (void)arg;
+  for (int round = 0; round < 400 / SLOWER; round++) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t state = ncclInProgress;
+    ncclUniqueId id;
+    pthread_t thread;
+    single s = {.result = ncclSuccess};
+    config.blocking = 0;
+    OK(ncclGetUniqueId(&id));
+    GIVES(ncclCommInitRankConfig(&s.comm, 1, id, 0, &config), ncclInProgress);
+    while (state == ncclInProgress) {
+      OK(ncclCommGetAsyncError(s.comm, &state));
+    }
+    OK(state);
+    CHECK(pthread_create(&thread, NULL, round % 2 == 0 ? finalizes : finalizes_in_group, &s) == 0, "no thread");
+    for (double end = seconds_now() + next_random(&seed) % 100 * 1e-6; seconds_now() < end;) {
+    }
+    OK(ncclCommAbort(s.comm));
+    pthread_join(thread, NULL);
+    CHECK(s.result == ncclInProgress || s.result == ncclInvalidArgument || s.result == ncclInternalError,
+          "round %d: the finalize gave %d", round, (int)s.result);
+  }
+}
+
+static void ends_a_finalize_that_goes_on_later(void **state)
+{
+  (void)state;
+  PROCESSES(1, 60, later_body, NULL);
 }
 
 static single interrupted;
@@ -344,6 +433,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(waits_for_the_call),
       cmocka_unit_test(ends_a_finalize),
+      cmocka_unit_test(ends_a_finalize_that_goes_on_later),
       cmocka_unit_test(refuses_a_handler_in_a_wait),
       cmocka_unit_test(storms),
   };

@@ -37,10 +37,10 @@ static void toy_await(bool (*ready)(void *arg), void *arg)
   tt_device_host.await(ready, arg);
 }
 
-static void toy_submit(tt_plan *plan, tt_stream *stream)
+static ncclResult_t toy_submit(tt_plan *plan, tt_stream *stream)
 {
   atomic_fetch_add(&submitted, 1);
-  tt_device_host.submit(plan, stream);
+  return tt_device_host.submit(plan, stream);
 }
 
 static void make_toy(void)
@@ -120,11 +120,24 @@ static void a_row_is_all_that_a_communicator_knows(void **state)
   PROCESSES(RANKS, 30, toys_body, NULL);
 }
 
+// A program that has asked for the host device gets it, whatever GPUs there are.
+static void who_asks_for_the_host_gets_it(void **state)
+{
+  int device;
+  tuttiDeviceKind_t kind = tuttiDeviceCuda;
+  (void)state;
+  assert_int_equal(tuttiGetDeviceKind(NULL), ncclInvalidArgument);
+  OK(tuttiGetDevice(&device));
+  OK(tuttiGetDeviceKind(&kind));
+  assert_int_equal(kind, tuttiDeviceHost);
+}
+
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(kinds_do_not_mix),
       cmocka_unit_test(a_row_is_all_that_a_communicator_knows),
+      cmocka_unit_test(who_asks_for_the_host_gets_it),
   };
   return RUN_TESTS("device_row", tests, argc, argv);
 }

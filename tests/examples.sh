@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # examples.sh BUILD: runs every program of examples/ and looks for the line that it ends with when all is right; compiles and runs those that
-# use MPI with each MPI there is; builds, checks and uses the plugins of examples/plugins; compiles them all against NVIDIA's headers, where those are
+# use MPI with each MPI there is; builds, checks and uses the plugins of examples/plugins; compiles the programs of the tutorial; compiles all against NVIDIA's headers, where those are
 # installed; and compares what examples/ci installs with what scripts/deps says that a build needs.
 set -euo pipefail
 build=$(cd "$1" && pwd)
@@ -38,6 +38,7 @@ expect "three processes have done all steps" "$build/examples/survive"
 expect "all blocks have arrived" "$build/examples/one_sided"
 expect "the late rank was named" "$build/examples/diagnose"
 expect "each call was done as asked" "$build/examples/settings"
+expect "both operations did as the loops do" "$build/examples/user_operation"
 [ "$ran" = "$(find "$build/examples" -maxdepth 1 -type f -perm -u+x | wc -l)" ] || { echo "FAILED: a program of $build/examples is not in this list"; failed=1; }
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -126,6 +127,16 @@ for file in examples/*/*.c; do
   # shellcheck disable=SC2086
   "$cc" -std=gnu11 -Wall -Wextra -Werror -isystem "$cuda/include" -Iinclude $mpi -fsyntax-only "$file" ||
     { echo "FAILED: $file with NVIDIA's headers"; failed=1; }
+done
+
+# The programs of the tutorial, each under the name in its first line.
+mkdir "$tmp/tutorial"
+awk -v dir="$tmp/tutorial" '/^```c$/ { on = 1; next } /^```$/ { on = 0; file = "" }
+  on && file == "" && /^\/\/ [a-z_]+\.[ch]/ { file = $2; sub(":", "", file); file = dir "/" file } on && file != "" { print > file }' \
+  docs/tutorial-programmer.md
+[ "$(find "$tmp/tutorial" -name '*.c' | wc -l)" -ge 7 ] || { echo "FAILED: docs/tutorial-programmer.md has fewer programs than it had"; failed=1; }
+for file in "$tmp"/tutorial/*.c; do
+  "$cc" -std=gnu11 -Wall -Wextra -Werror -Iinclude -fsyntax-only "$file" || { echo "FAILED: $(basename "$file") of the tutorial"; failed=1; }
 done
 [ $failed = 0 ] && echo "examples: all good"
 exit $failed

@@ -1,5 +1,5 @@
-// executor.h: for executor_test.c: n ranks in this thread, one operation on all of them, and what must come out,
-// reckoned by code that shares nothing with the executor.
+// executor.h: for executor_test.c and cuda_plans.h: n ranks in this thread, one operation on all of them, and what
+// must come out, reckoned by code that shares nothing with the executor.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,7 +115,7 @@ static void open_world(int n, int slots, tt_access access, uint32_t first)
 }
 
 // Gives every pair of ranks outboxes. How they are used the trials choose (change_wants), so nothing is measured.
-static void add_outboxes(uint32_t bytes)
+__attribute__((unused)) static void add_outboxes(uint32_t bytes)
 {
   size_t n = (size_t)w.n;
   w.box_bytes = bytes;
@@ -498,6 +498,9 @@ static void run_lanes(const trial *t)
   }
 }
 
+// What runs the lanes of a trial.
+static void (*run_with)(const trial *t) = run_lanes;
+
 // ---- Checking ----
 
 static void check_word(const trial *t, int r, size_t e, uint32_t got, uint32_t want)
@@ -573,7 +576,7 @@ static void run_trial(const trial *t)
     starts[i] = at;
     at = prepare(t, &sides[i], rank_of_side(t, i), at);
   }
-  run_lanes(t);
+  run_with(t);
   if (tt_func_reduces(t->f)) {
     reference_sums(t, (t->f == TT_FUNC_REDUCESCATTER ? (size_t)w.n : 1) * t->count);
   }

@@ -29,6 +29,7 @@
 
 #include "base/ranks_rig.h"
 #include "nccl.h"
+#include "tools/sanitizer.h"
 #include "tutti.h"
 
 #ifndef __has_feature
@@ -327,23 +328,9 @@ HARNESS long status_value(const char *file, const char *key)
   return value;
 }
 
-HARNESS void *no_work(void *arg)
-{
-  return arg;
-}
-
-// Under ThreadSanitizer the first thread of a process, and the first after a fork, brings one of the sanitizer's own.
-HARNESS void own_threads_of_tsan(void)
-{
-  pthread_t first;
-  if (!MAPS_COUNT && pthread_create(&first, NULL, no_work, NULL) == 0) {
-    pthread_join(first, NULL);
-  }
-}
-
 HARNESS holdings holdings_now(void)
 {
-  own_threads_of_tsan();
+  tt_sanitizer_begin();
   holdings h = {.threads = (int)status_value("/proc/self/status", "Threads:"),
                 .rss_kib = status_value("/proc/self/status", "VmRSS:")};
   for (int fd = 0; fd < 1024; fd++) {

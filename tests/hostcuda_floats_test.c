@@ -3,7 +3,7 @@
 #include <cuda_fp8.h>
 #include <math.h>
 
-#include "device/host/reduce_convert.h"
+#include "device/reduce_convert.h"
 #include "harness.h"
 
 enum { HALVES = 65536, BYTES = 256 };

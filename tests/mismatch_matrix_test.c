@@ -6,6 +6,7 @@
 // then a sum, in which the ranks that needed nothing of the others learn of the mistake.
 //   MISMATCH_ALL=1 build/tests/tests_mismatch_matrix_test   all variants; else MISMATCH_RUNS of them, 40 by default
 //   MISMATCH_FIRST=123 MISMATCH_RUNS=1                      one, by the number that a failure prints
+//   MISMATCH_WORD=GatherV                                   of the collectives with that in their names; other numbers
 //   MISMATCH_JOBS=6                                         so many at a time; they mostly wait
 //   NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1                   over the network
 #include <sys/stat.h>
@@ -14,15 +15,32 @@
 
 enum { SMALL = 100, LARGE = 300000, MOST_RANKS = 4, TEXT = 640, BYTES = 8 * MOST_RANKS * (LARGE + 8) };
 
-typedef enum { BROADCAST, REDUCE, GATHER, SCATTER, REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER, ALL_TO_ALL, MESSAGES } act;
+// Those with a V have blocks with lengths of their own (tutti.h).
+typedef enum {
+  BROADCAST,
+  REDUCE,
+  GATHER,
+  SCATTER,
+  GATHER_V,
+  SCATTER_V,
+  REDUCE_SCATTER,
+  ALL_REDUCE,
+  ALL_GATHER,
+  ALL_TO_ALL,
+  ALL_GATHER_V,
+  REDUCE_SCATTER_V,
+  ALL_TO_ALL_V,
+  MESSAGES
+} act;
 #define COLLECTIVES MESSAGES
 
-static const char *const act_names[] = {"Broadcast", "Reduce",    "Gather",   "Scatter",  "ReduceScatter",
-                                        "AllReduce", "AllGather", "AlltoAll", "Send/Recv"};
+static const char *const act_names[] = {"Broadcast",  "Reduce",         "Gather",    "Scatter",   "GatherV",
+                                        "ScatterV",   "ReduceScatter",  "AllReduce", "AllGather", "AlltoAll",
+                                        "AllGatherV", "ReduceScatterV", "AlltoAllV", "Send/Recv"};
 
 // What one rank does otherwise. From FAR_ORDER on, the ranks end up waiting for each other or for nobody's call.
 typedef enum {
-  COUNT,
+  COUNT,     // of a V: of one block
   FAR_COUNT, // of another size class
   ZERO,
   TYPE,
@@ -117,7 +135,7 @@ typedef struct variant {
   form how;
 } variant;
 
-enum { MOST_CASES = 400 };
+enum { MOST_CASES = 800 };
 static mistaken cases[MOST_CASES];
 static int ncases;
 
@@ -134,17 +152,22 @@ static outcome (*outcomes)[MOST_RANKS]; // of each variant; all processes share 
 
 static void add_case(act what, mistake how, act other, size_t count)
 {
+  const char *word = getenv("MISMATCH_WORD");
+  if (word != NULL && strstr(act_names[what], word) == NULL && strstr(act_names[other], word) == NULL) {
+    return;
+  }
   assert_true(ncases < MOST_CASES);
   cases[ncases++] = (mistaken){what, other, how, count};
 }
 
 static void add_cases_of(act what, size_t count)
 {
-  bool sums = what == REDUCE || what == REDUCE_SCATTER || what == ALL_REDUCE, small = count == SMALL;
+  bool small = count == SMALL;
+  bool sums = what == REDUCE || what == REDUCE_SCATTER || what == ALL_REDUCE || what == REDUCE_SCATTER_V;
   for (mistake how = COUNT; how <= COMMUNICATOR; how++) {
     bool one_size = how == FAR_COUNT || how == WIDE_TYPE || how == ZERO || how >= SKIP;
     bool applies = how >= MAX && how <= AVG      ? sums
-                   : how == ROOT                 ? what <= SCATTER
+                   : how == ROOT                 ? what <= SCATTER_V
                    : how == FUNCTION             ? false
                    : how == ORDER                ? false
                    : how >= LESS && how <= CLASS ? false
@@ -210,6 +233,8 @@ typedef struct player {
 typedef struct deed {
   act what;
   size_t count, sent;
+  int block; // the one that has another number of elements, `wrong`; -1: none has
+  size_t wrong;
   ncclDataType_t type;
   ncclRedOp_t op;
   int root, to, from;
@@ -228,6 +253,24 @@ static ncclResult_t exchange(const deed *d, const player *p, ncclComm_t c)
   return res != ncclSuccess ? res : end;
 }
 
+// The collectives whose blocks have lengths of their own.
+static ncclResult_t act_out_blocks(const deed *d, const player *p, ncclComm_t c)
+{
+  size_t counts[MOST_RANKS], right[MOST_RANKS];
+  for (int i = 0; i < MOST_RANKS; i++) {
+    right[i] = d->count;
+    counts[i] = i == d->block ? d->wrong : d->count;
+  }
+  const size_t own = counts[p->rank];
+  switch (d->what) {
+  case GATHER_V: return tuttiGatherV(p->in, own, p->out, counts, NULL, d->type, d->root, c, p->stream);
+  case SCATTER_V: return tuttiScatterV(p->in, counts, NULL, p->out, own, d->type, d->root, c, p->stream);
+  case ALL_GATHER_V: return tuttiAllGatherV(p->in, own, p->out, counts, NULL, d->type, c, p->stream);
+  case REDUCE_SCATTER_V: return tuttiReduceScatterV(p->in, p->out, counts, d->type, d->op, c, p->stream);
+  default: return tuttiAlltoAllV(p->in, right, NULL, p->out, counts, NULL, d->type, c, p->stream);
+  }
+}
+
 static ncclResult_t act_out(const deed *d, const player *p, ncclComm_t c)
 {
   const void *in = p->in;
@@ -242,6 +285,11 @@ static ncclResult_t act_out(const deed *d, const player *p, ncclComm_t c)
   case ALL_REDUCE: return ncclAllReduce(in, out, n, d->type, d->op, c, p->stream);
   case ALL_GATHER: return ncclAllGather(in, out, n, d->type, c, p->stream);
   case ALL_TO_ALL: return ncclAlltoAll(in, out, n, d->type, c, p->stream);
+  case GATHER_V:
+  case SCATTER_V:
+  case ALL_GATHER_V:
+  case REDUCE_SCATTER_V:
+  case ALL_TO_ALL_V: return act_out_blocks(d, p, c);
   default: return exchange(d, p, c);
   }
 }
@@ -253,6 +301,7 @@ static deed right_deed(const player *p)
   return (deed){.what = v->c->what,
                 .count = v->c->count,
                 .sent = v->c->count,
+                .block = -1,
                 .type = ncclFloat,
                 .op = ncclSum,
                 .root = v->root,
@@ -260,14 +309,33 @@ static deed right_deed(const player *p)
                 .from = (p->rank + v->n - 1) % v->n};
 }
 
+static bool has_blocks(act what)
+{
+  return what == GATHER_V || what == SCATTER_V || what == ALL_GATHER_V || what == REDUCE_SCATTER_V ||
+         what == ALL_TO_ALL_V;
+}
+
+// Another number of elements. Where blocks have lengths of their own: of one block, which the odd rank shares with
+// another one.
+static void miscount(const player *p, size_t count, deed *d)
+{
+  bool rooted = d->what == GATHER_V || d->what == SCATTER_V;
+  if (has_blocks(d->what)) {
+    d->block = rooted && p->rank != d->root ? p->rank : (p->rank + 1) % p->v->n;
+    d->wrong = count;
+  } else {
+    d->count = count;
+  }
+}
+
 static deed wrong_deed(const player *p)
 {
   const variant *v = p->v;
   deed d = right_deed(p);
   switch (v->c->how) {
-  case COUNT: d.count++; break;
-  case FAR_COUNT: d.count *= 1000; break;
-  case ZERO: d.count = 0; break;
+  case COUNT: miscount(p, d.count + 1, &d); break;
+  case FAR_COUNT: miscount(p, d.count * 1000, &d); break;
+  case ZERO: miscount(p, 0, &d); break;
   case TYPE: d.type = ncclInt32; break;
   case WIDE_TYPE: d.type = ncclDouble; break;
   case MAX: d.op = ncclMax; break;
@@ -554,6 +622,7 @@ static series chosen(void)
 
 static void play_matrix(bool threads)
 {
+  assert_true(ncases > 0); // MISMATCH_WORD stands in one
   series s = chosen();
   int jobs = number_of("MISMATCH_JOBS", 2), wrong = 0, played = 0, status;
   size_t bytes = (size_t)variants() * sizeof *outcomes;

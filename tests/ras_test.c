@@ -297,13 +297,13 @@ static void all_processes(void **state)
   end_job(&r);
 }
 
-// What bin/tutti-why says of the job, or of nothing. Valid until the next call.
-static const char *ask_why(const char *place)
+// What a program of bin/ says. Valid until the next call.
+static const char *ask_tool(const char *tool, const char *arguments)
 {
   static char text[1 << 14];
   char command[512];
   const char *build = getenv("TUTTI_BUILD");
-  snprintf(command, sizeof command, "%s/bin/tutti-why %s 2>&1", build != NULL ? build : ".", place);
+  snprintf(command, sizeof command, "%s/bin/%s %s 2>&1", build != NULL ? build : ".", tool, arguments);
   FILE *f = popen(command, "r");
   assert_non_null(f);
   text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -325,7 +325,7 @@ static void one_is_late(void **state)
   expect(heard, ": does not wait; last call: operation 3 AllReduce ");
   assert_null(strstr(strstr(heard, "  late: ") + 1, "  late: ")); // two ranks wait for one cause
   snprintf(place, sizeof place, "127.0.0.1:%d", port);
-  expect(ask_why(place), "  late: rank 0 waits in operation 4 AllReduce ");
+  expect(ask_tool("tutti-why", place), "  late: rank 0 waits in operation 4 AllReduce ");
   const char *a = converse("SET FORMAT json\nSTATUS\n");
   expect(a, "\"verdict\": {\"class\": \"late\", \"cause\": 1, \"text\": \"rank 0 waits in operation 4 ");
   expect(a, "\"last_call\": \"operation 3 AllReduce ");
@@ -344,8 +344,9 @@ static void one_is_late(void **state)
   expect(a, "\"record_id\":3");
   end_job(&r);
   snprintf(place, sizeof place, "127.0.0.1:%d", port);
-  expect(ask_why(place), "tutti-why: 127.0.0.1:"); // nobody listens any more
-  expect(ask_why("a:b:c"), "expected HOST:PORT");
+  expect(ask_tool("tutti-why", place), "tutti-why: 127.0.0.1:"); // nobody listens any more
+  expect(ask_tool("tutti-why", "a:b:c"), "expected HOST:PORT");
+  expect(ask_tool("ncclras", "--port 99999"), "--port 99999: it must be a number from 1 to 65535");
 }
 
 // Runs the public readers. False: none of them is installed.

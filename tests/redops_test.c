@@ -117,7 +117,7 @@ static bool is_wanted(const choice *c, const sample *s, uint32_t number)
 {
   bool never = (s->op <= BIT_XOR && formats[s->type].ebits > 0) || (s->in_place && s->func == REDUCE && s->root != 0);
   never |= s->op == ORDERED && c->env != NULL && strcmp(c->env, "NCCL_ALGO=Oneshot") != 0;
-  return !never && (s->count <= 1009 || mix(number + (uint32_t)c->n) % (c->large * SLOWER) == 0);
+  return !never && mix(number + (uint32_t)c->n) % ((s->count <= 1009 ? 1 : c->large) * SLOWER) == 0;
 }
 
 // The next sample after number `*at` that the choice takes; false at the end.
@@ -366,6 +366,113 @@ static void wrong_handles_are_refused(void **state)
   PROCESSES(1, 10, refused_handles_body, NULL);
 }
 
+// --- Freed handles
+
+enum { CYCLES = 3000 / SLOWER };
+
+static ncclRedOp_t new_operation(int i, ncclComm_t comm)
+{
+  float half = 0.5f;
+  ncclRedOp_t op;
+  if (i % 3 > 0) {
+    return new_function(FUNCTION + i % 3 - 1, comm);
+  }
+  OK(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comm));
+  return op;
+}
+
+static void refused_stale(ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+  float x = 1;
+  REFUSED(ncclAllReduce(&x, &x, 1, ncclFloat32, op, comm, stream), ncclInvalidArgument, "live handle");
+  REFUSED(ncclRedOpDestroy(op, comm), ncclInvalidArgument, "live handle");
+}
+
+// A handle of every age is kept, and refused from then on.
+static void stale_body(int rank, void *arg)
+{
+  static ncclRedOp_t stale[CYCLES];
+  world w;
+  (void)rank, (void)arg;
+  world_open(&w, 1);
+  for (int i = 0; i < CYCLES; i++) {
+    stale[i] = new_operation(i, w.comm[0]);
+    OK(ncclRedOpDestroy(stale[i], w.comm[0]));
+    refused_stale(stale[i / 2], w.comm[0], w.stream[0]);
+  }
+  float x = 3;
+  ncclRedOp_t op = new_operation(0, w.comm[0]); // the only one that lives
+  for (int i = 0; i < CYCLES; i++) {
+    refused_stale(stale[i], w.comm[0], w.stream[0]);
+  }
+  OK(ncclAllReduce(&x, &x, 1, ncclFloat32, op, w.comm[0], w.stream[0]));
+  world_wait(&w);
+  CHECK(x == 1.5f, "%g, not 1.5", (double)x);
+  OK(ncclRedOpDestroy(op, w.comm[0]));
+  world_close(&w);
+}
+
+static void freed_handles_are_refused(void **state)
+{
+  (void)state;
+  PROCESSES(1, 60, stale_body, NULL);
+}
+
+// Each thread has a communicator, and sees the handles of the others; one more they use in turn.
+enum { THREADS = 4 };
+typedef struct mill {
+  world w;
+  _Atomic int shown[THREADS]; // the newest handle of each
+  ncclComm_t common;
+  pthread_mutex_t turn; // of `common` and `common_op`
+  ncclRedOp_t common_op;
+} mill;
+
+static void mill_common(mill *m, int i)
+{
+  pthread_mutex_lock(&m->turn);
+  ncclRedOp_t old = m->common_op;
+  OK(ncclRedOpDestroy(old, m->common));
+  m->common_op = new_operation(i, m->common);
+  GIVES(ncclRedOpDestroy(old, m->common), ncclInvalidArgument);
+  pthread_mutex_unlock(&m->turn);
+}
+
+static void mill_body(int rank, void *arg)
+{
+  mill *m = arg;
+  ncclComm_t comm = m->w.comm[rank];
+  static _Thread_local ncclRedOp_t stale[CYCLES];
+  for (int i = 0; i < CYCLES; i++) {
+    ncclRedOp_t op = new_operation(i + rank, comm);
+    m->shown[rank] = (int)op;
+    int foreign = m->shown[(rank + 1 + i % (THREADS - 1)) % THREADS];
+    GIVES(ncclRedOpDestroy((ncclRedOp_t)foreign, comm), ncclInvalidArgument);
+    OK(ncclRedOpDestroy(op, comm));
+    stale[i] = op;
+    refused_stale(stale[i / 3], comm, m->w.stream[rank]);
+    mill_common(m, i);
+  }
+}
+
+static void mill_process(int rank, void *arg)
+{
+  mill m = {.turn = PTHREAD_MUTEX_INITIALIZER};
+  (void)rank, (void)arg;
+  world_open(&m.w, THREADS);
+  OK(ncclCommInitAll(&m.common, 1, NULL));
+  m.common_op = new_operation(0, m.common);
+  run_threads(THREADS, mill_body, &m);
+  OK(ncclCommDestroy(m.common));
+  world_close(&m.w);
+}
+
+static void freed_handles_are_refused_in_threads(void **state)
+{
+  (void)state;
+  PROCESSES(1, 60, mill_process, NULL);
+}
+
 // The ranks' order needs Oneshot.
 static void forbidden_body(int rank, void *arg)
 {
@@ -498,6 +605,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(wrong_calls_are_refused),
       cmocka_unit_test(mismatches_are_named),
       cmocka_unit_test(wrong_handles_are_refused),
+      cmocka_unit_test(freed_handles_are_refused),
+      cmocka_unit_test(freed_handles_are_refused_in_threads),
       cmocka_unit_test(order_that_cannot_be_had_is_refused),
       cmocka_unit_test(graphs_keep_functions),
       cmocka_unit_test(settings_of_a_call_hold),

@@ -5,8 +5,20 @@
 enum { COUNT = 1000, LARGE = 4 << 20, MOST = 64 };
 
 // What the rank that is the cause does instead of its call, in the second operation.
-typedef enum { STOPS, SLEEPS, LOOPS, IS_LATE, FINALIZES, CIRCLE, MIXED_CIRCLE, SEND_CIRCLE, TWO_COMMUNICATORS } trouble;
+typedef enum {
+  STOPS,
+  SLEEPS,
+  LOOPS,
+  IS_LATE,
+  FINALIZES,
+  CIRCLE,
+  MIXED_CIRCLE,
+  SEND_CIRCLE,
+  TWO_COMMUNICATORS,
+  ELSEWHERE
+} trouble;
 
+// With STALL_KEY in `env`: under that encryption key.
 typedef struct trial {
   trouble what;
   int n, cause;
@@ -57,7 +69,9 @@ static void call_all(const trial *t, int rank, ncclComm_t c[2], float *x, cudaSt
     OK(ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, c[rank % 2], s));
     OK(ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, c[1 - rank % 2], s));
   } else {
-    OK(ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, c[0], s));
+    // ELSEWHERE: the cause calls c[1], which has all ranks but rank 0, and nobody else does.
+    bool elsewhere = t->what == ELSEWHERE && rank == t->cause;
+    OK(ncclAllReduce(x, x, COUNT, ncclFloat, ncclSum, c[elsewhere], s));
   }
 }
 
@@ -95,6 +109,12 @@ HARNESS void body(int rank, void *arg)
   if (t->what == MIXED_CIRCLE) { // on two machines
     setenv("NCCL_HOSTID", rank < 2 ? "first" : "second", 1);
   }
+  if (getenv("STALL_KEY") != NULL) {
+    ncclEncryptionConfig_t f = NCCL_ENCRYPTION_CONFIG_INITIALIZER;
+    f.mode = NCCL_ENCRYPTION_MODE_PSK;
+    f.psk = getenv("STALL_KEY");
+    OK(ncclSetEncryption(&f));
+  }
   ncclComm_t c[2] = {join_processes(0, t->n, rank), NULL};
   float *x = calloc((size_t)2 * LARGE, sizeof *x);
   OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
@@ -102,6 +122,8 @@ HARNESS void body(int rank, void *arg)
   OK(tuttiStreamSynchronize(s));
   if (t->what == TWO_COMMUNICATORS) {
     OK(ncclCommSplit(c[0], 0, rank, &c[1], NULL));
+  } else if (t->what == ELSEWHERE) {
+    OK(ncclCommSplit(c[0], rank == 0 ? NCCL_SPLIT_NOCOLOR : 0, rank, &c[1], NULL));
   }
   meet(t->n);
   if (rank == t->cause && t->what == FINALIZES) {

@@ -424,8 +424,19 @@ static void slow_jobs_are_left_alone(void **state)
   assert_int_equal(run_all(number_of("STALL_WELL", SLOWER > 1 ? 1 : 4), true), 0);
 }
 
+// A circle of which each rank is connected with few others: they tell each other of it.
+static void a_long_circle_is_found(void **state)
+{
+  (void)state;
+  double took;
+  matrix_run m = {.what = M_SIGNALS, .how = M_NETWORK, .n = 8, .processes = 8, .seed = 1};
+  expect(&m);
+  assert_true(matrix_try(&m, &took));
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(stalls_are_named), cmocka_unit_test(slow_jobs_are_left_alone)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(stalls_are_named), cmocka_unit_test(slow_jobs_are_left_alone),
+                                     cmocka_unit_test(a_long_circle_is_found)};
   return RUN_TESTS("stall_matrix", tests, argc, argv);
 }

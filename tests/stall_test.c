@@ -71,6 +71,20 @@ static void a_rank_does_something_else(void **state)
       &(trial){LOOPS, 4, 2, 0, SOON, {"; rank 2 has not called it", " computes; 3 ranks of this machine wait"}});
 }
 
+// The rank waits in a communicator that the one which reports it has no part in, for a rank that waits for it here.
+static void a_rank_waits_in_another_communicator(void **state)
+{
+  (void)state;
+  stands_still(
+      &(trial){ELSEWHERE,
+               3,
+               1,
+               0,
+               SOON,
+               {"rank 0 waits in operation 2 AllReduce", "; rank 1 has not called it", "; it waits in communicator 0x",
+                ": rank 0 waits in operation 1 AllReduce", ": rank 2 waits in operation 2 AllReduce"}});
+}
+
 // In a ring each rank waits for the one before: all but one wait for the rank that sleeps, over up to 62 others.
 static void a_chain_is_long(void **state)
 {
@@ -118,11 +132,15 @@ static void a_stall_is_an_error(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_rank_is_stopped),    cmocka_unit_test(a_rank_does_something_else),
-      cmocka_unit_test(a_chain_is_long),      cmocka_unit_test(a_rank_is_late),
-      cmocka_unit_test(nothing_is_said),      cmocka_unit_test(a_stall_is_an_error),
-      cmocka_unit_test(a_rank_has_finalized), cmocka_unit_test(a_tool_looks),
-
+      cmocka_unit_test(a_rank_is_stopped),
+      cmocka_unit_test(a_rank_does_something_else),
+      cmocka_unit_test(a_chain_is_long),
+      cmocka_unit_test(a_rank_is_late),
+      cmocka_unit_test(nothing_is_said),
+      cmocka_unit_test(a_stall_is_an_error),
+      cmocka_unit_test(a_rank_has_finalized),
+      cmocka_unit_test(a_tool_looks),
+      cmocka_unit_test(a_rank_waits_in_another_communicator),
   };
   return RUN_TESTS("stall", tests, argc, argv);
 }

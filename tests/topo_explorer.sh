@@ -141,6 +141,12 @@ bad "explain's formats" 2 'format xml: there are text and json' explain --format
 good "one rank" '^AllReduce of 1 MiB .* on 1 rank: one rank alone copies, nothing is chosen$' explain "$machines/pcie_1gpu_1nic_switch/input.xml"
 report "one rank" "$([ "$(wc -l <"$tmp/out")" = 1 ] || echo " more is said")"
 good "one rank, json" '"choice": null,' explain --format json "$machines/pcie_1gpu_1nic_switch/input.xml"
+for coll in AllGatherV GatherV ScatterV AlltoAllV; do
+  good "explain $coll" "^ *it is a message for each pair of ranks" explain --coll "tutti$coll" "$h100"
+  good "host $coll" "^$coll: no algorithm is chosen for the call" host --coll "$coll"
+done
+good "explain ReduceScatterV" "by Oneshot, or" explain --coll reduce_scatter_v "$h100"
+good "explain ReduceScatterV, json" '"function": "ReduceScatterV", "choice": null, "parts": "Reduce"' explain --format json --coll reducescatterv "$h100"
 good "18 hosts in one domain" '^NVLS' graphs --table --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
 
 # All-to-all: the least that the links allow. One H100 sends 7/8 of a buffer at 370.8 GB/s; of four, 24/32 of it at its card's 48 GB/s.

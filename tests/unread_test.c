@@ -2,7 +2,7 @@
 // whichever rank leaves last, and say nothing of messages that are only late.
 #include "harness.h"
 
-enum { BYTES = 4000, RANKS = 3, TOKEN = 1 }; // word of the board
+enum { BYTES = 4000, RANKS = 3, TOKEN = 1, READY = 2 }; // words of the board
 #define LOST "ranks are in different calls, by number: rank "
 
 typedef enum { RECEIVER_LAST, SENDER_LAST, TOGETHER, RECEIVED } order;
@@ -115,8 +115,57 @@ static void between_threads(void **state)
   }
 }
 
+// Of two ranks, one leaves while the other one sends to it, and then leaves as well.
+typedef struct crossing {
+  ncclComm_t comm[2];
+  double delay; // of the receiver's leaving, seconds
+  bool finalize;
+} crossing;
+
+static void cross(int rank, void *arg)
+{
+  crossing *x = arg;
+  ncclComm_t c = x->comm[rank];
+  char *bytes = calloc(1, BYTES);
+  cudaStream_t s;
+  OK(tuttiStreamCreate(&s, TUTTI_STREAM_NON_BLOCKING));
+  OK(rank == 0 ? ncclSend(bytes, BYTES, ncclChar, 1, c, s) : ncclRecv(bytes, BYTES, ncclChar, 0, c, s));
+  OK(tuttiStreamSynchronize(s));
+  atomic_fetch_add(&the_board->word[READY], 1);
+  while (atomic_load(&the_board->word[READY]) < 2) {
+  }
+  if (rank == 0) {
+    OK(ncclSend(bytes, BYTES, ncclChar, 1, c, s));
+    OK(tuttiStreamSynchronize(s));
+  } else {
+    for (double end = seconds_now() + x->delay; seconds_now() < end;) {
+    }
+  }
+  ncclResult_t res = leave(c, x->finalize);
+  CHECK(res == ncclSuccess || (res == ncclInvalidUsage && strstr(ncclGetLastError(NULL), LOST "0 has sent ") != NULL),
+        "rank %d left with %d: %s", rank, (int)res, ncclGetLastError(NULL));
+  atomic_fetch_add(&the_board->word[TOKEN], res != ncclSuccess);
+  OK(tuttiStreamDestroy(s));
+  free(bytes);
+}
+
+static void crosses_with_leaving(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 800 / SLOWER; i++) {
+    crossing x = {.delay = i % 50 * 100e-9, .finalize = i % 100 < 50};
+    board_open();
+    OK(ncclCommInitAll(x.comm, 2, NULL));
+    run_threads(2, cross, &x);
+    unsigned named = (unsigned)atomic_load(&the_board->word[TOKEN]);
+    CHECK(named > 0, "round %d: the receiver left %g s later, and nobody names the message", i, x.delay);
+    board_close();
+  }
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(between_processes), cmocka_unit_test(between_threads)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(between_processes), cmocka_unit_test(between_threads),
+                                     cmocka_unit_test(crosses_with_leaving)};
   return RUN_TESTS("unread", tests, argc, argv);
 }

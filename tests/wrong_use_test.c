@@ -235,6 +235,14 @@ static void memory_body(int rank, void *arg)
   REFUSED(ncclWinGetUserPtr(w.comm[0], handle, &p), ncclInvalidArgument, "ncclWinGetUserPtr on rank 0", "not a window");
   OK(ncclCommDeregister(w.comm[0], handle));
   REFUSED(ncclCommDeregister(w.comm[0], handle), ncclInvalidArgument, "not a handle", "rank 0");
+  REFUSED(ncclCommRegister(w.comm[0], data, SIZE_MAX, &handle), ncclInvalidArgument, "not fit into memory", "rank 0");
+  REFUSED(ncclCommWindowRegister(w.comm[0], data, SIZE_MAX, &win, 0), ncclInvalidArgument, "not fit into memory");
+  OK(ncclMemAlloc(&p, 8192));
+  REFUSED(ncclCommWindowRegister(w.comm[0], p, 8193, &win, 0), ncclInvalidArgument, "size is 8193", "8192 bytes");
+  REFUSED(ncclCommWindowRegister(w.comm[0], (char *)p + 4096, 4097, &win, 0), ncclInvalidArgument, "4096 bytes");
+  OK(ncclCommWindowRegister(w.comm[0], (char *)p + 4096, 4096, &win, 0));
+  OK(ncclCommWindowDeregister(w.comm[0], win));
+  OK(ncclMemFree(p));
   REFUSED(ncclCommWindowRegister(w.comm[0], NULL, 8, &win, 0), ncclInvalidArgument, "buff", "rank 0");
   REFUSED(ncclCommWindowRegister(w.comm[0], data, 0, &win, 0), ncclInvalidArgument, "size is 0", "rank 0");
   REFUSED(ncclCommWindowRegister(w.comm[0], data, 8, NULL, 0), ncclInvalidArgument, "win", "rank 0");
@@ -293,6 +301,83 @@ static void groups_body(int rank, void *arg)
   world_wait(&w);
   CHECK(data[0][0] == 2, "the next operation");
   world_close(&w);
+}
+
+static void *abort_it(void *comm)
+{
+  OK(ncclCommAbort(comm));
+  return NULL;
+}
+
+static ncclComm_t one_rank(int blocking)
+{
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclResult_t state = ncclInProgress;
+  ncclUniqueId id;
+  ncclComm_t comm;
+  config.blocking = blocking;
+  OK(ncclGetUniqueId(&id));
+  GIVES(ncclCommInitRankConfig(&comm, 1, id, 0, &config), blocking ? ncclSuccess : ncclInProgress);
+  while (state == ncclInProgress) {
+    OK(ncclCommGetAsyncError(comm, &state));
+  }
+  OK(state);
+  return comm;
+}
+
+// What the group's end will do with a communicator keeps it from being freed before, by the same thread; another
+// thread's abort turns it into an error.
+static void ends_in_group_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  for (int blocking = 0; blocking < 2; blocking++) {
+    ncclComm_t comm = one_rank(blocking);
+    OK(ncclGroupStart());
+    OK(ncclCommFinalize(comm));
+    REFUSED(ncclCommDestroy(comm), ncclInvalidUsage, "ncclCommDestroy", "rank 0", "end of the open group");
+    REFUSED(ncclCommAbort(comm), ncclInvalidUsage, "ncclCommAbort", "rank 0", "end of the open group");
+    GIVES(ncclGroupEnd(), blocking ? ncclSuccess : ncclInProgress);
+    OK(ncclCommDestroy(comm));
+    pthread_t other;
+    comm = one_rank(blocking);
+    OK(ncclGroupStart());
+    OK(ncclCommFinalize(comm));
+    CHECK(pthread_create(&other, NULL, abort_it, comm) == 0, "no thread");
+    pthread_join(other, NULL);
+    REFUSED(ncclGroupEnd(), ncclInvalidArgument, "has", "been destroyed");
+  }
+}
+
+static void ends_inside_groups(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, ends_in_group_body, NULL);
+}
+
+// A non-blocking creation that fails tells its own reason, not the thread's last error.
+static void late_error_body(int rank, void *arg)
+{
+  (void)rank, (void)arg;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclResult_t state = ncclInProgress;
+  ncclUniqueId none;
+  ncclComm_t comm;
+  config.blocking = 0;
+  memset(&none, 7, sizeof none);
+  REFUSED(ncclGetVersion(NULL), ncclInvalidArgument, "ncclGetVersion");
+  GIVES(ncclCommInitRankConfig(&comm, 2, none, 0, &config), ncclInProgress);
+  while (state == ncclInProgress) {
+    OK(ncclCommGetAsyncError(comm, &state));
+  }
+  CHECK(state == ncclInvalidArgument, "%d", (int)state);
+  CHECK(strstr(ncclGetLastError(comm), "not an id") != NULL, "it says: %s", ncclGetLastError(comm));
+  OK(ncclCommAbort(comm));
+}
+
+static void creation_that_fails_later(void **state)
+{
+  (void)state;
+  PROCESSES(1, 10, late_error_body, NULL);
 }
 
 static void errors_inside_groups(void **state)
@@ -539,6 +624,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(refuses_bad_operations),
       cmocka_unit_test(refuses_bad_memory),
       cmocka_unit_test(errors_inside_groups),
+      cmocka_unit_test(ends_inside_groups),
+      cmocka_unit_test(creation_that_fails_later),
       cmocka_unit_test(ranks_disagree_in_one_process),
       cmocka_unit_test(ranks_disagree_between_processes),
       cmocka_unit_test(one_of_four_differs),

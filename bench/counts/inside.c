@@ -134,6 +134,7 @@ static void make_networked(int n)
   memset(&comm, 0, sizeof comm);
   comm.nranks = n;
   comm.network.proxy = &none;
+  comm.port.row = &tt_device_host;
   comm.port.links = links;
   comm.wiring = (tt_wiring){.nranks = n, .ranks = endpoints, .port = &comm.port};
   for (int i = 0; i < n; i++) {

@@ -81,8 +81,7 @@ static void offer_collnet(tt_xml *xml)
 // `hosts` hosts of one NVLink domain: the machine several times.
 static void add_hosts(tt_xml *xml, const char *path, int hosts)
 {
-  const long long any[2] = {0, INT32_MAX};
-  long long ranks = 0, rank = 0;
+  int ranks = 0, rank = 0;
   for (tt_xml_node *n = xml->root; n != NULL; n = tt_xml_walk(xml->root, n)) {
     ranks += tt_xml_get(n, "rank") != NULL;
   }
@@ -92,7 +91,7 @@ static void add_hosts(tt_xml *xml, const char *path, int hosts)
     must(tt_xml_read(path, &other));
     for (tt_xml_node *n = other->root; n != NULL; n = tt_xml_walk(other->root, n)) {
       if (tt_xml_get(n, "rank") != NULL) {
-        must(tt_xml_int_or(n, "rank", 0, any, &rank));
+        must(tt_xml_int_or(n, "rank", 0, TT_XML_COUNTS, &rank));
         must(tt_xml_set_int(other, n, "rank", rank + ranks * host));
       }
     }

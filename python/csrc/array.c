@@ -152,13 +152,24 @@ static int describe_array(fast_array *a, PyObject *object, const char *role, boo
   return res;
 }
 
+// An object whose buffer was not to be had, for the reason that is set as an exception.
 static int other_array(fast_array *a, PyObject *object, const char *role, bool writes)
 {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
   int res = describe_array(a, object, role, writes);
+  bool exports = res == 1 && PyObject_HasAttrString(object, "__dlpack__");
+  if (res == 1 && !exports && !PyErr_GivenExceptionMatches(type, PyExc_TypeError)) {
+    PyErr_Restore(type, value, trace); // it has buffers, and gives none now: released, closed
+    return -1;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
   if (res != 1) {
     return res;
   }
-  if (PyObject_HasAttrString(object, "__dlpack__")) {
+  if (exports) {
     return fast_dlpack_get(a, object, role, writes);
   }
   PyErr_Format(PyExc_TypeError,
@@ -175,7 +186,6 @@ int fast_array_get(fast_array *a, PyObject *object, const char *role, bool write
   if (PyObject_GetBuffer(object, &a->view, PyBUF_FULL_RO) == 0) {
     res = take_view(a, object, role, writes);
   } else {
-    PyErr_Clear();
     a->view.obj = NULL;
     res = other_array(a, object, role, writes);
   }
@@ -194,4 +204,40 @@ void fast_array_release(fast_array *a)
   Py_XDECREF(a->capsule);
   a->view.obj = NULL;
   a->keep = a->capsule = NULL;
+}
+
+#define MEMORY_NAME "tutti.memory"
+
+static void free_memory(PyObject *capsule)
+{
+  fast_array *a = PyCapsule_GetPointer(capsule, MEMORY_NAME);
+  fast_array_release(a);
+  PyMem_Free(a);
+}
+
+PyObject *fast_memory(PyObject *module, PyObject *args)
+{
+  (void)module;
+  PyObject *object;
+  const char *role;
+  int writes;
+  if (!PyArg_ParseTuple(args, "Osp", &object, &role, &writes)) {
+    return NULL;
+  }
+  fast_array *a = PyMem_Malloc(sizeof *a);
+  if (a == NULL) {
+    return PyErr_NoMemory();
+  }
+  PyObject *keeper = NULL;
+  if (fast_array_get(a, object, role, writes != 0) == 0) {
+    keeper = PyCapsule_New(a, MEMORY_NAME, free_memory);
+    if (keeper == NULL) {
+      fast_array_release(a);
+    }
+  }
+  if (keeper == NULL) {
+    PyMem_Free(a);
+    return NULL;
+  }
+  return Py_BuildValue("NnN", PyLong_FromVoidPtr(a->data), (Py_ssize_t)a->bytes, keeper);
 }

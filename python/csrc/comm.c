@@ -245,15 +245,30 @@ PyObject *fast_comm_run(fast_comm *c, const fast_call *call, fast_under_way *w, 
   return waits ? wait_on(c, w, res) : request_for(w, wait);
 }
 
-static int parse_call(PyObject *const *args, fast_call *call, bool *wait)
+int fast_read_int(PyObject *number, const char *role, int *value)
 {
-  call->function = (fast_function)PyLong_AsLong(args[0]);
-  call->op = (ncclRedOp_t)PyLong_AsLong(args[3]);
-  call->root = (int)PyLong_AsLong(args[4]);
-  *wait = args[5] == Py_True;
-  if (PyErr_Occurred()) {
+  long read = PyLong_AsLong(number);
+  if (read == -1 && PyErr_Occurred()) {
     return -1;
   }
+  if (read < INT_MIN || read > INT_MAX) {
+    PyErr_Format(PyExc_OverflowError, "%s %ld is no number of 32 bits", role, read);
+    return -1;
+  }
+  *value = (int)read;
+  return 0;
+}
+
+static int parse_call(PyObject *const *args, fast_call *call, bool *wait)
+{
+  int function, op;
+  if (fast_read_int(args[0], "function", &function) != 0 || fast_read_int(args[3], "op", &op) != 0 ||
+      fast_read_int(args[4], "root or peer", &call->root) != 0) {
+    return -1;
+  }
+  call->function = (fast_function)function;
+  call->op = (ncclRedOp_t)op;
+  *wait = args[5] == Py_True;
   if ((unsigned)call->function >= FAST_FUNCTIONS) {
     PyErr_SetString(PyExc_ValueError, "no such operation");
     return -1;
@@ -275,7 +290,7 @@ static PyObject *comm_call(PyObject *self, PyObject *const *args, Py_ssize_t n)
     return NULL;
   }
   const fast_shape *shape = &fast_shapes[call.function];
-  fast_under_way w = {.comm = c->comm, .stream = c->stream, .what = shape->name};
+  fast_under_way w = {.life = c->life, .comm = c->comm, .stream = c->stream, .what = shape->name, .op = args[3]};
   if (fast_comm_check_open(c, shape->name) != 0 || take_arrays(c, shape, &call, args[1], args[2], &w) != 0 ||
       fast_comm_check_types(shape, &call, &w) != 0 || check_counts(c, shape, &w, &call) != 0) {
     drop_arrays(&w);
@@ -292,7 +307,7 @@ static PyObject *comm_queued(PyObject *self, PyObject *args)
   fast_comm *c = (fast_comm *)self;
   PyObject *result;
   int wait;
-  fast_under_way w = {.comm = c->comm, .stream = c->stream};
+  fast_under_way w = {.life = c->life, .comm = c->comm, .stream = c->stream};
   if (!PyArg_ParseTuple(args, "sOp", &w.what, &result, &wait)) {
     return NULL;
   }
@@ -309,11 +324,53 @@ static PyObject *comm_bind(PyObject *self, PyObject *args)
   if (!PyArg_ParseTuple(args, "KKii", &handle, &stream, &rank, &nranks)) {
     return NULL;
   }
-  c->comm = (ncclComm_t)(uintptr_t)handle;
+  if (c->life == NULL && (c->life = PyMem_Calloc(1, sizeof *c->life)) == NULL) {
+    return PyErr_NoMemory();
+  }
+  c->life->users += c->life->users == 0;
+  c->life->comm = c->comm = (ncclComm_t)(uintptr_t)handle;
   c->stream = (cudaStream_t)(uintptr_t)stream;
-  c->rank = rank;
+  c->life->rank = c->rank = rank;
   c->nranks = nranks;
   Py_RETURN_NONE;
+}
+
+// _ends(code, text): the program is about to end what is under way. Requests fail with the communicator's error, or
+// with this one if there is none. If nothing is under way, they keep their results. True: they will fail by this call.
+// Code 0 takes that back.
+static PyObject *comm_ends(PyObject *self, PyObject *args)
+{
+  fast_comm *c = (fast_comm *)self;
+  int code;
+  const char *text;
+  ncclResult_t state = ncclSuccess;
+  if (!PyArg_ParseTuple(args, "is", &code, &text)) {
+    return NULL;
+  }
+  if (c->comm == NULL) { // another thread has been faster
+    Py_RETURN_FALSE;
+  }
+  if (code == ncclSuccess) {
+    c->life->ended = ncclSuccess;
+    Py_RETURN_FALSE;
+  }
+  bool failed =
+      lib.ncclCommGetAsyncError(c->comm, &state) == ncclSuccess && state != ncclSuccess && state != ncclInProgress;
+  if (c->life->ended == ncclSuccess && (failed || lib.tuttiStreamQuery(c->stream) == ncclInProgress)) {
+    const char *known = failed ? lib.ncclGetLastError(c->comm) : NULL;
+    c->life->ended = failed ? state : (ncclResult_t)code;
+    PyOS_snprintf(c->life->why, sizeof c->life->why, "%s", known != NULL && known[0] != 0 ? known : text);
+    Py_RETURN_TRUE;
+  }
+  Py_RETURN_FALSE;
+}
+
+static void comm_dealloc(PyObject *self)
+{
+  PyTypeObject *type = Py_TYPE(self);
+  fast_life_release(((fast_comm *)self)->life);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
 }
 
 static PyMethodDef comm_methods[] = {
@@ -322,6 +379,7 @@ static PyMethodDef comm_methods[] = {
      "_call_v(function, send, recv, op, root, wait, sendcounts, senddispls, recvcounts, recvdispls)"},
     {"_queued", comm_queued, METH_VARARGS, "_queued(what, result, wait)"},
     {"_bind", comm_bind, METH_VARARGS, "_bind(handle, stream, rank, nranks)"},
+    {"_ends", comm_ends, METH_VARARGS, "_ends(code, text): operations under way fail with this error."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -335,6 +393,7 @@ static PyMemberDef comm_members[] = {
 };
 
 static PyType_Slot comm_slots[] = {
+    {Py_tp_dealloc, comm_dealloc},
     {Py_tp_methods, comm_methods},
     {Py_tp_members, comm_members},
     {0, NULL},

@@ -64,6 +64,8 @@ PyObject *fast_load(PyObject *module, PyObject *args);
 
 // Raises the exception of a failed call: fail(code, handle of the communicator, what was called). Returns NULL.
 PyObject *fast_fail(ncclResult_t code, ncclComm_t comm, const char *what);
+// The same with a text that is known: the library is not asked. `rank`: the calling one.
+PyObject *fast_fail_text(ncclResult_t code, int rank, const char *text, const char *what);
 
 // --- array.c
 
@@ -89,6 +91,10 @@ int fast_array_get(fast_array *a, PyObject *object, const char *role, bool write
 // Gives the memory back. Accepts a zeroed array, and the same one twice.
 void fast_array_release(fast_array *a);
 
+// memory(object, role, writes) -> (address, bytes, what keeps the memory there): fast_array_get for calls of ctypes.
+// Python's function.
+PyObject *fast_memory(PyObject *module, PyObject *args);
+
 // set_describe(function): function(object) gives (object with a buffer, data type) for arrays whose types the buffer
 // protocol cannot name, and None for all else. Python's function.
 PyObject *fast_set_describe(PyObject *module, PyObject *describe);
@@ -103,16 +109,30 @@ bool fast_is_contiguous(int ndim, const int64_t *shape, const int64_t *strides, 
 
 // --- request.c
 
+// What requests know of their communicator, also when it has gone. The GIL protects it.
+typedef struct fast_life {
+  size_t users;    // the communicator and its requests
+  ncclComm_t comm; // NULL: closed or aborted
+  int rank;
+  ncclResult_t ended; // an error: operations that were under way then have failed
+  char why[1024];     // the error's text; cut, it may end within a character
+} fast_life;
+
+// Gives back one use; the last one frees it. NULL: nothing happens.
+void fast_life_release(fast_life *life);
+
 // An operation under way, and what must stay until it is complete.
 typedef struct fast_request fast_request;
 
 // What an operation uses: moved into its request.
 typedef struct fast_under_way {
+  fast_life *life; // borrowed
   ncclComm_t comm;
   cudaStream_t stream;
   const char *what; // constant text: the operation's name
   fast_array send, recv;
   PyObject *result; // what a wait returns; borrowed
+  PyObject *op;     // what keeps the operator's function; borrowed; NULL: nothing
   bool awaited;     // the end of its group waits for it
 } fast_under_way;
 
@@ -146,6 +166,7 @@ typedef struct fast_comm {
   cudaStream_t stream;
   int rank, nranks;
   double timeout; // seconds; negative: none
+  fast_life *life;
 } fast_comm;
 
 typedef enum {
@@ -188,6 +209,9 @@ extern const fast_shape fast_shapes[FAST_FUNCTIONS];
 
 // Makes the type Comm and puts it into the module. -1: an exception is set.
 int fast_comm_setup(PyObject *module);
+
+// Reads an int that the library is given; `role` names it. -1: an exception is set, also where the number is larger.
+int fast_read_int(PyObject *number, const char *role, int *value);
 
 // Queues the call and waits for it, or makes a request. Takes the arrays of `w`. NULL: an exception is set.
 PyObject *fast_comm_run(fast_comm *c, const fast_call *call, fast_under_way *w, bool wait);

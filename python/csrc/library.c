@@ -1,6 +1,7 @@
 // library.c: opens libnccl.so.2 and finds its functions. By its path, so that another library of the same name, which
 // the process may have, is left alone.
 #include <dlfcn.h>
+#include <string.h>
 
 #include "fast.h"
 
@@ -60,12 +61,28 @@ PyObject *fast_load(PyObject *module, PyObject *args)
   Py_RETURN_NONE;
 }
 
-PyObject *fast_fail(ncclResult_t code, ncclComm_t comm, const char *what)
+static PyObject *raised(PyObject *res, ncclResult_t code, const char *what)
 {
-  PyObject *res = PyObject_CallFunction(fail_function, "iKs", (int)code, (unsigned long long)(uintptr_t)comm, what);
   if (res != NULL) {
     Py_DECREF(res);
     PyErr_Format(PyExc_SystemError, "%s: error %d was not raised", what, (int)code);
   }
   return NULL;
+}
+
+PyObject *fast_fail(ncclResult_t code, ncclComm_t comm, const char *what)
+{
+  return raised(PyObject_CallFunction(fail_function, "iKs", (int)code, (unsigned long long)(uintptr_t)comm, what), code,
+                what);
+}
+
+PyObject *fast_fail_text(ncclResult_t code, int rank, const char *text, const char *what)
+{
+  PyObject *read = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"); // it may be cut within a character
+  if (read == NULL) {
+    return NULL;
+  }
+  PyObject *res = PyObject_CallFunction(fail_function, "iisiO", (int)code, 0, what, rank, read);
+  Py_DECREF(read);
+  return raised(res, code, what);
 }

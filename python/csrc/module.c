@@ -15,6 +15,7 @@ static PyObject *module_configure(PyObject *module, PyObject *args)
 static PyMethodDef module_methods[] = {
     {"load", fast_load, METH_VARARGS, "load(path, fail): opens the library."},
     {"setup", module_configure, METH_VARARGS, "setup(describe, request)"},
+    {"memory", fast_memory, METH_VARARGS, "memory(array, role, writes): address, bytes, and what keeps the memory."},
     {"group_start", fast_group_start, METH_NOARGS, "Begins a group of the calling thread."},
     {"group_end", fast_group_end, METH_NOARGS, "Ends it: the requests that its end waits for."},
     {NULL, NULL, 0, NULL},

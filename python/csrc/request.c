@@ -5,12 +5,13 @@
 #include "fast.h"
 
 struct fast_request {
-  PyObject_HEAD ncclComm_t comm;
+  PyObject_HEAD fast_life *life;
   cudaStream_t stream;
   tuttiEvent_t event; // NULL: not marked yet
   const char *what;
   PyObject *result; // what wait returns
-  bool over;        // complete: nothing is kept any more
+  bool over;        // reached: nothing is kept any more
+  bool good;        // its success is known
   bool awaited;     // by the end of its group
   struct kept *kept;
 };
@@ -19,11 +20,18 @@ struct fast_request {
 typedef struct kept {
   struct kept *next;
   tuttiEvent_t event;
-  PyObject *result;
+  PyObject *result, *op;
   fast_array send, recv;
 } kept;
 
 static kept *left_behind; // those of dropped requests. The GIL protects it
+
+void fast_life_release(fast_life *life)
+{
+  if (life != NULL && --life->users == 0) {
+    PyMem_Free(life);
+  }
+}
 
 static double now(void)
 {
@@ -37,6 +45,7 @@ static void free_kept(kept *k)
   fast_array_release(&k->send);
   fast_array_release(&k->recv);
   Py_XDECREF(k->result);
+  Py_XDECREF(k->op);
   if (k->event != NULL) {
     lib.tuttiEventDestroy(k->event);
   }
@@ -115,8 +124,11 @@ PyObject *fast_request_new(fast_under_way *w)
   k->recv = w->recv;
   Py_INCREF(w->result);
   k->result = w->result;
+  Py_XINCREF(w->op);
+  k->op = w->op;
   r->kept = k;
-  r->comm = w->comm;
+  r->life = w->life;
+  r->life->users++;
   r->stream = w->stream;
   r->what = w->what;
   r->awaited = w->awaited;
@@ -136,7 +148,7 @@ int fast_request_mark(PyObject *request)
     res = lib.tuttiEventRecord(r->event, r->stream);
   }
   if (res != ncclSuccess) {
-    fast_fail(res, r->comm, r->what);
+    fast_fail(res, r->life->comm, r->what);
     return -1;
   }
   r->kept->event = r->event;
@@ -165,22 +177,30 @@ static void request_dealloc(PyObject *self)
     sweep();
   } // without a mark nothing says when the memory is free: it stays
   Py_XDECREF(r->result);
+  fast_life_release(r->life);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
 
-// After the event: what the communicator says of its operations.
+// After the event: what the communicator says of its operations, or has said before it went.
 static PyObject *request_outcome(fast_request *r)
 {
-  ncclResult_t state = ncclSuccess;
+  const fast_life *life = r->life;
+  ncclResult_t state = life->ended;
   if (!r->over) {
     request_complete(r);
   }
-  ncclResult_t res = lib.ncclCommGetAsyncError(r->comm, &state);
-  res = res != ncclSuccess ? res : state;
-  if (res != ncclSuccess && res != ncclInProgress) {
-    return fast_fail(res, r->comm, r->what);
+  if (!r->good && state != ncclSuccess) {
+    return fast_fail_text(state, life->rank, life->why, r->what);
   }
+  if (!r->good && life->comm != NULL) {
+    ncclResult_t res = lib.ncclCommGetAsyncError(life->comm, &state);
+    res = res != ncclSuccess ? res : state;
+    if (res != ncclSuccess && res != ncclInProgress) {
+      return fast_fail(res, life->comm, r->what);
+    }
+  }
+  r->good = true; // close() has waited for it
   Py_INCREF(r->result);
   return r->result;
 }
@@ -189,6 +209,10 @@ static int needs_mark(const fast_request *r)
 {
   if (r->over || r->event != NULL) {
     return 0;
+  }
+  if (r->what == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "a Request is made by an operation of Communicator.start");
+    return -1;
   }
   PyErr_Format(PyExc_RuntimeError, "%s: its group has not ended: wait after the `with` block", r->what);
   return -1;
@@ -203,16 +227,12 @@ static PyObject *request_wait(PyObject *self, PyObject *args)
   if (!PyArg_ParseTuple(args, "d", &seconds) || needs_mark(r) != 0) {
     return NULL;
   }
-  if (r->over) {
-    Py_INCREF(r->result);
-    return r->result;
-  }
-  ncclResult_t res = wait_slices(NULL, r->event, seconds, &raised);
+  ncclResult_t res = r->over ? ncclSuccess : wait_slices(NULL, r->event, seconds, &raised);
   if (raised) {
     return NULL;
   }
   return res == ncclSuccess ? request_outcome(r)
-                            : fast_fail(res == ncclInProgress ? ncclTimeout : res, r->comm, r->what);
+                            : fast_fail(res == ncclInProgress ? ncclTimeout : res, r->life->comm, r->what);
 }
 
 // test(): is it complete? Raises the operation's error.
@@ -223,17 +243,15 @@ static PyObject *request_test(PyObject *self, PyObject *none)
   if (needs_mark(r) != 0) {
     return NULL;
   }
-  if (!r->over) {
-    ncclResult_t res = lib.tuttiEventQuery(r->event);
-    if (res == ncclInProgress) {
-      Py_RETURN_FALSE;
-    }
-    PyObject *result = res == ncclSuccess ? request_outcome(r) : fast_fail(res, r->comm, r->what);
-    if (result == NULL) {
-      return NULL;
-    }
-    Py_DECREF(result);
+  ncclResult_t res = r->over ? ncclSuccess : lib.tuttiEventQuery(r->event);
+  if (res == ncclInProgress) {
+    Py_RETURN_FALSE;
   }
+  PyObject *result = res == ncclSuccess ? request_outcome(r) : fast_fail(res, r->life->comm, r->what);
+  if (result == NULL) {
+    return NULL;
+  }
+  Py_DECREF(result);
   Py_RETURN_TRUE;
 }
 

@@ -51,12 +51,17 @@ static int read_counts(PyObject *sequence, const char *role, int nranks, size_t 
   for (Py_ssize_t i = 0; counts != NULL && i < n; i++) {
     PyObject *item = PySequence_GetItem(sequence, i);
     PyObject *index = item == NULL ? NULL : PyNumber_Index(item);
-    counts[i] = index == NULL ? 0 : PyLong_AsSize_t(index) * values;
+    size_t number = index == NULL ? 0 : PyLong_AsSize_t(index);
     Py_XDECREF(index);
     Py_XDECREF(item);
     if (PyErr_Occurred()) {
       return -1;
     }
+    if (number > (size_t)PY_SSIZE_T_MAX / values) { // no array has as many
+      PyErr_Format(PyExc_OverflowError, "%s: %zu elements of rank %zd are too many", role, number, i);
+      return -1;
+    }
+    counts[i] = number * values;
   }
   return counts != NULL ? 0 : (PyErr_NoMemory(), -1);
 }
@@ -90,7 +95,7 @@ static int check_own(const fast_array *a, const char *role, const size_t *counts
 }
 
 typedef struct v_args {
-  PyObject *send, *recv, *counts[4]; // sendcounts, senddispls, recvcounts, recvdispls
+  PyObject *send, *recv, *op, *root, *counts[4]; // sendcounts, senddispls, recvcounts, recvdispls
 } v_args;
 
 static int v_arrays(const fast_comm *c, const fast_shape *shape, const fast_call *call, const v_args *a,
@@ -138,7 +143,7 @@ static int v_check(const fast_comm *c, const fast_shape *shape, const fast_under
 
 static PyObject *v_run(fast_comm *c, const fast_shape *shape, const v_args *a, fast_call *call, bool wait)
 {
-  fast_under_way w = {.comm = c->comm, .stream = c->stream, .what = shape->name_v};
+  fast_under_way w = {.life = c->life, .comm = c->comm, .stream = c->stream, .what = shape->name_v, .op = a->op};
   if (fast_comm_check_open(c, shape->name_v) == 0 && v_arrays(c, shape, call, a, &w) == 0 &&
       fast_comm_check_types(shape, call, &w) == 0 && v_counts(c, a, &w, call) == 0 &&
       v_check(c, shape, &w, call) == 0) {
@@ -154,8 +159,9 @@ PyObject *fast_comm_call_v(PyObject *self, PyObject *args)
   fast_call call = {0};
   v_args a;
   int function, op, wait;
-  if (!PyArg_ParseTuple(args, "iOOiipOOOO", &function, &a.send, &a.recv, &op, &call.root, &wait, &a.counts[0],
-                        &a.counts[1], &a.counts[2], &a.counts[3])) {
+  if (!PyArg_ParseTuple(args, "iOOOOpOOOO", &function, &a.send, &a.recv, &a.op, &a.root, &wait, &a.counts[0],
+                        &a.counts[1], &a.counts[2], &a.counts[3]) ||
+      fast_read_int(a.op, "op", &op) != 0 || fast_read_int(a.root, "root", &call.root) != 0) {
     return NULL;
   }
   if ((unsigned)function >= FAST_FUNCTIONS || fast_shapes[function].name_v == NULL) {

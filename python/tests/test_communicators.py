@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,61 @@ def test_windows() -> None:
             comm.window(b"constant")
 
     on_threads(3, work)
+
+
+def _exchanged(comm: tutti.Communicator, array: Any) -> None:
+    """Each rank puts its element 0 behind its right neighbour's; `array` has that many and more."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    with comm.window(array) as window:
+        array[:] = comm.rank + 1
+        comm.barrier()
+        size = len(window.memory) // len(array)
+        assert window.memory.format == "B" and len(window.memory) == size * len(array)
+        window.put(array[:1], right, offset=size)
+        window.wait(left)
+        assert array[1] == left + 1 and array[0] == comm.rank + 1 == array[2]
+        assert bytes(window.memory[size : 2 * size]) != bytes(window.memory[:size])
+        comm.barrier()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_windows_of_types_without_a_format(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    on_threads(2, lambda comm: _exchanged(comm, np.zeros(5, getattr(ml_dtypes, name))))
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int64"])
+def test_windows_of_tensors(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    on_threads(2, lambda comm: _exchanged(comm, torch.zeros(5, dtype=getattr(torch, name))))
+
+
+def test_windows_of_arrays_that_do_not_fit() -> None:
+    with tutti.Communicator.from_env() as comm, comm.window(16) as window:
+        with pytest.raises(BufferError, match=r"window: .* is not contiguous"):
+            comm.window(np.zeros((4, 4))[:, 1])
+        with pytest.raises(TypeError, match=r"window: .* is no array"):
+            comm.window([1, 2])
+        with pytest.raises(BufferError, match=r"put: .* is not contiguous"):
+            window.put(window.memory[::2], 0)
+        window.put(window.memory[:4].toreadonly(), 0, offset=8)
+        window.wait(0)
+
+
+def test_a_window_keeps_its_memory() -> None:
+    def work(comm: tutti.Communicator) -> None:
+        dropped = bytearray(64)
+        comm.window(dropped)
+        gc.collect()
+        with pytest.raises(BufferError):  # peers may still write
+            dropped.append(0)
+        own = bytearray(64)
+        comm.window(own).close()
+        own.append(0)
+        comm.close()
+        dropped.append(0)
+
+    on_threads(2, work)
 
 
 def test_memory_that_peers_map() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import pickle
+import re
+import shutil
 import signal
 import threading
 import time
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ import pytest
 from ranks import finish, on_threads, start_processes
 
 import tutti
+from tutti import _launch
 
 
 @pytest.fixture()
@@ -69,6 +74,57 @@ def test_codes_of_the_library(comm: tutti.Communicator) -> None:
         tutti.Communicator.from_id(b"abc", 0, 1)
 
 
+def test_numbers_are_not_cut(comm: tutti.Communicator) -> None:
+    x, far = np.ones(1, "f4"), 2**32
+    zero: Any = np.int64(0)
+    for use in (
+        lambda: comm.broadcast(x, root=far),
+        lambda: comm.all_reduce(x, op=far),
+        lambda: comm.reduce_scatter_v(x, x, [1], op=far),
+        lambda: comm.all_gather_v(np.ones(1, "c16"), np.ones(1, "c16"), [2**63]),
+        lambda: comm.split(far),
+        lambda: comm.split(0, key=far),
+        lambda: comm.shrink([far]),
+        lambda: comm.grow(far + 2),
+        lambda: comm.premul_sum(300, "int8"),
+        lambda: tutti.Communicator.from_id(tutti.unique_id(), far, 1),
+        lambda: tutti.Communicator.from_id(tutti.unique_id(), 0, 1, minCTAs=far + 1),
+        lambda: tutti.Communicator.threads(far + 1),
+        lambda: tutti.alloc(2**64 + 1),
+    ):
+        with pytest.raises(OverflowError):
+            use()
+    with comm.window(np.int64(64)) as window:
+        with pytest.raises(OverflowError, match="put: peer 4294967296 is no number of 32 bits"):
+            window.put(window.memory[:1], far)
+        with pytest.raises(OverflowError):
+            window.wait(0, far + 1)
+        for offset in (-1, 2**64):
+            with pytest.raises(ValueError, match=f"offset {offset}"):
+                window.put(window.memory[:1], 0, offset)
+        window.put(window.memory[:1], zero, zero)
+        window.wait(zero)
+
+
+def test_arguments_of_another_kind(comm: tutti.Communicator) -> None:
+    with pytest.raises(TypeError, match="commName=5: must be a text"):
+        tutti.Communicator.from_id(tutti.unique_id(), 0, 1, commName=5)
+    with pytest.raises(ValueError, match="join: an id has 128 bytes, this one 129"):
+        tutti.Communicator.join(tutti.unique_id() + b"x", 1, 2)
+    with pytest.raises(RuntimeError, match="Request"):
+        tutti.Request().wait()
+    with pytest.raises(TypeError, match="user_op: 5 cannot be called"):
+        comm.user_op(5)  # type: ignore[arg-type]
+    with comm.window(8) as window:
+        window.close()
+        with pytest.raises(RuntimeError, match="put: the window is closed"):
+            window.put(window.memory, 0)
+    released = memoryview(bytearray(4))
+    released.release()
+    with pytest.raises(ValueError, match="released"):
+        comm.all_reduce(released)
+
+
 def test_mismatch_is_named() -> None:
     def work(comm: tutti.Communicator) -> str:
         with pytest.raises(tutti.TuttiUsageError) as caught:
@@ -95,6 +151,32 @@ def test_not_closed_is_a_warning() -> None:
     with pytest.warns(ResourceWarning, match="was not closed"):
         del lost
         gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_not_closed_is_aborted_where_warnings_are_errors() -> None:
+    lost, other = tutti.Communicator.threads(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del lost
+        gc.collect()
+    other.timeout = 10
+    with pytest.raises(tutti.TuttiRemoteError, match="rank 0"):
+        other.barrier()
+        other.barrier()
+    other.abort()
+
+
+def test_end_of_a_program_with_operations_under_way() -> None:
+    code = """
+        import numpy as np, tutti
+        comms = tutti.Communicator.threads(2)
+        arrays = [np.frombuffer(tutti.alloc(64 << 20), "f4") for _ in comms]
+        with tutti.group():
+            requests = [comm.start.all_reduce(x) for comm, x in zip(comms, arrays)]
+    """
+    ends = finish(start_processes(1, code))
+    assert ends[0][0] == 0, ends
 
 
 def test_time_limit_leaves_the_operation() -> None:
@@ -211,3 +293,38 @@ def test_missing_library() -> None:
     assert ends[0][0] != 0 and "TUTTI_LIBRARY names no file" in ends[0][2]
     ends = finish(start_processes(1, "import tutti", TUTTI_LIBRARY="/proc/self/exe"))
     assert ends[0][0] != 0 and "ImportError" in ends[0][2]
+
+
+def test_incomplete_package(tmp_path: pathlib.Path) -> None:
+    package = pathlib.Path(tutti.__file__).parent
+    (tmp_path / "tutti").mkdir()
+    for file in package.glob("*.py"):
+        shutil.copy(file, tmp_path / "tutti")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import tutti"
+    ends = finish(start_processes(1, code))
+    assert ends[0][0] != 0 and "no compiled extension" in ends[0][2] and "pip install python/" in ends[0][2]
+    shutil.copy(package / "_fast.abi3.so", tmp_path / "tutti")
+    ends = finish(start_processes(1, code))
+    assert ends[0][0] != 0 and "the package has no library. Install the wheel" in ends[0][2]
+
+
+def test_missing_variables() -> None:
+    for variables, text in [
+        ({"RANK": "0"}, "torchrun has set its rank, but not WORLD_SIZE: set it"),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE='two' is no number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is no rank of 2 (WORLD_SIZE)"),
+        ({"PMI_RANK": "0"}, "MPICH has set its rank, but not PMI_SIZE"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": ""},
+            "MASTER_PORT='' is no number",
+        ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "65536"},
+            "MASTER_PORT=65536 is no port",
+        ),
+    ]:
+        with pytest.raises(RuntimeError, match=re.escape(text)):
+            _launch.find_job(variables)
+    job = _launch.find_job({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"})
+    with pytest.raises(RuntimeError, match=r"no place to meet: set MASTER_ADDR .* and MASTER_PORT"):
+        _launch.exchange_id(job, 1)

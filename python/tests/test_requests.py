@@ -13,6 +13,7 @@ import pytest
 from ranks import on_threads
 
 import tutti
+from tutti import _library
 
 
 def test_wait_and_test() -> None:
@@ -66,6 +67,110 @@ def test_dropped_requests_keep_their_arrays() -> None:
     assert alive() is None
     a.close()
     b.close()
+
+
+def test_results_after_close() -> None:
+    a, b = tutti.Communicator.threads(2)
+    x = [np.full(3, 1.0), np.full(3, 2.0)]
+    requests = [a.start.all_reduce(x[0]), b.start.all_reduce(x[1])]
+    a.close()
+    b.close()
+    a, b = tutti.Communicator.threads(2)  # may have the same place in memory
+    b.abort()
+    with pytest.raises(tutti.TuttiRemoteError):
+        a.all_reduce(np.ones(1))
+    assert requests[0].wait() is x[0] and (x[0] == 3).all()
+    assert requests[1].test() and requests[1].wait(0) is x[1] and (x[1] == 3).all()
+    a.abort()
+
+
+def test_errors_after_abort() -> None:
+    a, b = tutti.Communicator.threads(2)
+    before = a.start.all_reduce(np.ones(1))
+    b.all_reduce(np.ones(1))
+    assert before.wait(30) == [2]
+    request = a.start.all_reduce(np.ones(1))
+    a.abort()
+    for call in (request.wait, request.test, request.wait):  # every time, not only the first
+        with pytest.raises(
+            tutti.TuttiError, match=r"all_reduce on rank 0: .*was aborted while the operation"
+        ) as caught:
+            call()
+        assert caught.value.rank == 0 and caught.value.operation == "all_reduce"
+    assert before.wait() == [2]
+    b.abort()
+
+
+def test_abort_of_an_idle_communicator_ends_nothing() -> None:
+    a, b = tutti.Communicator.threads(2)
+    requests = [a.start.all_reduce(np.ones(1)), b.start.all_reduce(np.ones(1))]
+    a.barrier_request = a.start.broadcast(np.ones(1))  # type: ignore[attr-defined]
+    b.broadcast(np.ones(1))
+    a.barrier_request.wait(30)  # type: ignore[attr-defined]
+    a.abort()
+    b.abort()
+    assert [request.wait() for request in requests] == [[2], [2]]
+
+
+def test_abort_while_another_thread_waits() -> None:
+    a, b = tutti.Communicator.threads(2)
+    request = a.start.all_reduce(np.ones(1))
+    threading.Timer(0.1, a.abort).start()
+    with pytest.raises(tutti.TuttiError, match="abort"):
+        request.wait(30)
+    b.abort()
+
+
+def test_revoke() -> None:
+    a, b = tutti.Communicator.threads(2)
+    request = a.start.all_reduce(np.ones(1))
+    a.revoke()
+    with pytest.raises(tutti.TuttiUsageError, match=r"all_reduce on rank 0: .*was revoked while the operation"):
+        request.wait(30)
+    a.close()  # no failure: the program has revoked it
+    with pytest.raises(tutti.TuttiUsageError, match="was revoked"):
+        request.wait()
+    b.abort()
+
+
+def test_a_revocation_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = tutti.Communicator.threads(2)
+    request = a.start.all_reduce(np.ones(1))
+
+    def refuse(*_: object) -> None:
+        raise tutti.TuttiUsageError(5, 0, "refused", "revoke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_library, "call", refuse)
+        with pytest.raises(tutti.TuttiUsageError, match="refused"):
+            a.revoke()
+    b.all_reduce(np.ones(1))
+    assert request.wait(30) == [2]
+    a.close()
+    b.close()
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_an_error_that_is_cut_within_a_character(before: int) -> None:
+    a, b = tutti.Communicator.threads(2)
+    request = a.start.all_reduce(np.ones(1))
+    assert a._ends(5, "x" * before + "\N{EURO SIGN}" * 1000)
+    a.abort()
+    with pytest.raises(tutti.TuttiUsageError, match="\N{EURO SIGN}" * 300):
+        request.wait(30)
+    b.abort()
+
+
+def test_the_error_outlives_the_communicator() -> None:
+    a, b = tutti.Communicator.threads(2)
+    b.abort()
+    with pytest.raises(tutti.TuttiRemoteError) as first:
+        request = a.start.all_reduce(np.ones(1))
+        request.wait(30)
+    a.abort()
+    with pytest.raises(tutti.TuttiRemoteError) as second:
+        request.wait()
+    assert second.value.text == first.value.text
 
 
 def test_resize_is_refused_while_under_way() -> None:

@@ -1,15 +1,12 @@
-"""The programs of the package, and its distributions in clean virtual environments."""
+"""The programs of the package."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
-import tarfile
-import venv
-import zipfile
+from typing import Any
 
 import pytest
 from ranks import on_processes
@@ -45,47 +42,39 @@ def test_bench(tmp_path: pathlib.Path) -> None:
         *(sys.executable, "-m", "tutti.bench", "-l", "tutti", "-o", "all_reduce", "broadcast", "-e", "8192"),
         *("--picture", picture),
     )
-    assert "| all_reduce, us | 8 B | 256 B | 8 KiB | mean ratio |" in page
+    assert "| all_reduce, us | ranks | 8 B | 256 B | 8 KiB | mean ratio |" in page
     assert picture.read_text().count("<polyline") == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--limit", "nan"], "--limit: needs a number of seconds above 0"),
+        (["--limit", "-1"], "--limit: needs a number of seconds above 0"),
+        (["--picture", "/nowhere/times.svg"], "--picture: no file can be made in /nowhere"),
+        (["-n", "0"], "needs ranks >= 1"),
+    ],
+)
+def test_wrong_options_of_bench(options: list[str], text: str, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", *options])
+    with pytest.raises(SystemExit, match="2"):
+        bench.main()
+    assert text in capsys.readouterr().err
+
+
 def test_table_and_means() -> None:
-    rows = [("tutti", "all_reduce", 8, 1.0), ("gloo", "all_reduce", 8, 4.0), ("gloo", "all_reduce", 64, 9.0)]
-    text = bench.table([*rows, ("tutti", "all_reduce", 64, 1.0)], ["tutti", "gloo"])
-    assert "| gloo | 4 | 9 | 6.00 |" in text
-    assert bench.picture(rows).startswith("<svg")
-
-
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    for module in ("build", "scikit_build_core"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    if os.environ.get("TUTTI_TEST_INSTALL") != "1":
-        pytest.skip("builds the library anew, which takes minutes: TUTTI_TEST_INSTALL=1 runs it")
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, HERE, limit=900)  # the wheel from the sdist
-    return out
-
-
-def test_sdist_has_the_sources(dist: pathlib.Path) -> None:
-    (path,) = dist.glob("*.tar.gz")
-    with tarfile.open(path) as archive:
-        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {"native/include/nccl.h", "native/src/api/coll.c", "csrc/comm.c", "tutti/py.typed"} <= names
-
-
-def test_wheel_is_complete(dist: pathlib.Path) -> None:
-    (path,) = dist.glob("*.whl")
-    assert "-cp310-abi3-linux_" in path.name
-    names = zipfile.ZipFile(path).namelist()
-    assert {"tutti/libnccl.so.2", "tutti/_fast.abi3.so", "tutti/py.typed", "tutti/_fast.pyi"} <= set(names)
-
-
-def test_wheel_works_in_a_clean_environment(dist: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    (path,) = dist.glob("*.whl")
-    venv.create(tmp_path / "clean", with_pip=True)
-    python = tmp_path / "clean" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--no-index", "--no-deps", path, PYTHONPATH="")
-    page = run(python, "-m", "tutti.demo", PYTHONPATH="", PATH="/nonexistent")  # no compiler, no tools
-    assert "2 processes" in page
+    rows = [
+        *(("tutti", ranks, "all_reduce", size, 1.0) for ranks in (2, 4) for size in (8, 64)),
+        *(("gloo", 2, "all_reduce", 8, 4.0), ("gloo", 2, "all_reduce", 64, 9.0), ("gloo", 4, "all_reduce", 8, 2.0)),
+    ]
+    text = bench.table(rows, ["tutti", "gloo"])
+    assert "| gloo | 2 | 4 | 9 | 6.00 |" in text
+    assert "| gloo | 4 | 2 |  | 2.00 |" in text
+    long = bench.table(
+        [("tutti", 2, "broadcast", size, took) for size, took in ((8, 0.1234), (64, 98765.4))], ["tutti"]
+    )
+    assert "| tutti | 2 | 0.123 | 98800 | 1.00 |" in long
+    means = bench.summary(rows, ["tutti", "gloo"])
+    assert "| time over tutti's | 2 ranks | 4 ranks | all |" in means
+    assert "| gloo | 6.00 | 2.00 | 4.16 |" in means  # of three: the cube root of 72
+    assert bench.picture(rows).count("<polyline") == 4

@@ -13,13 +13,22 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import tutti.torch
 
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
 torch.set_num_threads(1)
 tutti.torch.build()  # not in the tests' time
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Mark a test of a function that PyTorch's back ends have not had from the beginning."""
+    there = hasattr(torch._C._distributed_c10d.Backend, name)
+    return pytest.mark.skipif(not there, reason=f"the back ends of PyTorch {torch.__version__} have no {name}")
 
 
 @contextmanager
@@ -59,9 +68,10 @@ def run(size: int, function: Callable[..., Any], *args: Any, seconds: float = 90
         end = time.monotonic() + seconds
         while len(results) < size and time.monotonic() < end and not errors:
             for pipe in wait([p for r, p in enumerate(pipes) if r not in results], timeout=1):
-                rank = pipes.index(pipe)  # type: ignore[arg-type]
+                assert isinstance(pipe, Connection)
+                rank = pipes.index(pipe)
                 try:
-                    good, results[rank] = pipe.recv()  # type: ignore[union-attr]
+                    good, results[rank] = pipe.recv()
                 except EOFError:
                     good, results[rank] = rank == may_die, f"rank {rank} has died"
                 if not good:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -306,3 +307,57 @@ def _asynchronous(rank: int, size: int, path: str) -> None:
 
 def test_asynchronous() -> None:
     run(3, _asynchronous)
+
+
+def _synchronous(rank: int, size: int, path: str) -> None:
+    with group(rank, size, path):
+        pg = dist.distributed_c10d._get_default_group()
+        options = dist.AllreduceOptions()
+        options.asyncOp = False
+        for profiled in (False, True):
+            for n in (2, 1 << 20):  # at once, and not
+                columns = torch.full((n, 2), float(rank))[:, 1]
+                with torch.profiler.profile() if profiled else contextlib.nullcontext():
+                    assert pg.allreduce([columns], options) is None  # complete: PyTorch waits for nothing
+                assert columns.eq(sum(range(size))).all()
+        late = torch.ones(1 << 20)
+        work = pg.allreduce([late])
+        one = torch.ones(1)
+        assert pg.allreduce([one], options) is None and one == size  # behind the asynchronous one
+        assert late.eq(size).all() and work.is_completed()
+
+
+def test_synchronous() -> None:
+    run(3, _synchronous)
+
+
+def _lists(rank: int, size: int, path: str) -> None:
+    with group(rank, size, path):
+        backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        inputs = [torch.full((2,), float(2 * rank + i)) for i in range(2)]
+        outputs = [[torch.empty(2) for _ in range(2 * size)] for _ in range(2)]
+        value = backend.allgather(outputs, inputs).get_future().wait()
+        assert [[int(t[0]) for t in part] for part in value] == [list(range(2 * size))] * 2
+        same = torch.full((3,), float(rank + 1))
+        backend.allreduce_coalesced([same, same]).wait()  # named twice, reduced once
+        assert same.eq(size * (size + 1) / 2).all()
+
+
+def test_lists() -> None:
+    run(3, _lists)
+
+
+def _profile(rank: int, size: int, path: str) -> None:
+    with group(rank, size, path):
+        with torch.autograd.profiler.profile(record_shapes=True) as profile:
+            dist.all_reduce(torch.ones(5, 7))
+            dist.all_gather_into_tensor(torch.empty(size * 3), torch.ones(3))
+            dist.send(torch.ones(2), 1) if rank == 0 else dist.recv(torch.ones(2))
+        shapes = {event.name: event.input_shapes for event in profile.function_events}
+        assert shapes["tutti:all_reduce"] == [[5, 7]]
+        assert shapes["tutti:all_gather_into_tensor"] == [[3]]
+        assert shapes["tutti:send" if rank == 0 else "tutti:recvAnySource"] == [[2]]
+
+
+def test_profile() -> None:
+    run(2, _profile)

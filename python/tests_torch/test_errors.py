@@ -16,6 +16,8 @@ import torch.distributed as dist
 import torch.utils.cpp_extension
 from ranks import group, run
 
+from tutti.torch import _build
+
 
 def _killed(rank: int, size: int, path: str, what: str) -> float:
     with group(rank, size, path):
@@ -108,11 +110,29 @@ def test_no_library(tmp_path: Path) -> None:
     assert "TUTTI_LIBRARY names no file" in done.stderr
 
 
-def test_no_compiler(tmp_path: Path) -> None:
-    done = _alone("b.build()", CXX="/nowhere/c++", TUTTI_CACHE=str(tmp_path), TUTTI_LIBRARY=os.environ["TUTTI_LIBRARY"])
-    assert "there is no C++ compiler" in done.stderr and "apt-get install g++" in done.stderr
+def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    monkeypatch.setenv("TUTTI_CACHE", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"there is no C\+\+ compiler.*apt-get install g\+\+"):
+        _build.build()
 
 
 def test_wrong_library() -> None:
     done = _alone("b.build()", TUTTI_LIBRARY=torch.utils.cpp_extension.library_paths()[0] + "/libc10.so")
     assert "it is another NCCL, or an older Tutti" in done.stderr, done.stderr
+
+
+def test_wrong_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho 'extension.cpp: no such member' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("TUTTI_CACHE", str(tmp_path))
+    advice = ". It is tested with PyTorch 2.13: install that one (pip install 'torch==2.13.*')"
+    for version in ("2.99.0+cpu", "2.13.0+cpu"):
+        monkeypatch.setattr(torch, "__version__", version)
+        with pytest.raises(RuntimeError, match="no such member") as failure:
+            _build.build()
+        expected = f"does not compile for PyTorch {version}{'' if version.startswith('2.13.') else advice}:"
+        assert expected in str(failure.value)
+    assert not list(tmp_path.glob("torch-*/*.so"))

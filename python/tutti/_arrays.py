@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 import weakref
 from typing import Any
@@ -34,7 +35,7 @@ def describe(array: object) -> tuple[Any, int, int] | None:
         return None
     if not array.flags.c_contiguous:
         raise BufferError("the array is not contiguous in C order: pass numpy.ascontiguousarray(x)")
-    number, _ = TYPES.get(array.dtype.name, (-1, 0))
+    number, _ = TYPES.get(array.dtype.name, (-1, 0)) if array.dtype.isnative else (-1, 0)
     size = array.dtype.itemsize
     return array.reshape(-1).view(f"V{size}" if number < 0 else "u1"), number, size
 
@@ -48,23 +49,21 @@ def alloc(size: int) -> memoryview:
     >>> memory.nbytes, bytes(memory[:2])
     (16, b'\\x00\\x00')
     """
+    size = operator.index(size)
     if size <= 0:
         raise ValueError(f"alloc: {size} bytes: must be at least 1")
+    kind = ctypes.c_ubyte * size  # raises where no address space is as large
     pointer = ctypes.c_void_p()
     _library.call("ncclMemAlloc", 0, "alloc", ctypes.byref(pointer), ctypes.c_size_t(size))
     address = pointer.value or 0
-    block = (ctypes.c_ubyte * size).from_address(address)
-    weakref.finalize(block, _library.function("ncclMemFree"), ctypes.c_void_p(address))
+    block = kind.from_address(address)
+    freed = weakref.finalize(block, _library.function("ncclMemFree"), ctypes.c_void_p(address))
+    freed.atexit = False  # operations that were not waited for may still use it
     return memoryview(block).cast("B")
 
 
-def address(array: Any) -> tuple[int, int, Any]:
-    """Address and bytes of a writable contiguous buffer, and what keeps it."""
-    view = memoryview(array)
-    if not view.c_contiguous:
-        raise BufferError("the array is not contiguous in C order: pass a contiguous copy")
-    if view.readonly:
-        raise BufferError("the array is read-only, and peers write to a window")
-    flat = view.cast("B")
-    held = (ctypes.c_char * flat.nbytes).from_buffer(flat)
-    return ctypes.addressof(held), flat.nbytes, held
+def view(address: int, size: int, held: Any) -> memoryview:
+    """The bytes at an address. They keep `held`, and so their memory."""
+    block = (ctypes.c_ubyte * size).from_address(address)
+    block.__dict__["held"] = held
+    return memoryview(block).cast("B")

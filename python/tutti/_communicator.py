@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from . import _arrays, _fast, _launch, _library
+from ._errors import TuttiUsageError
 from ._operators import PremulSum, UserFunction, UserOp
 from ._request import Request
 from ._window import Window
@@ -58,6 +59,7 @@ class _Function(enum.IntEnum):
 _ALL_REDUCE, _REDUCE, _BROADCAST, _ALL_GATHER, _REDUCE_SCATTER = range(5)
 _GATHER, _SCATTER, _ALL_TO_ALL, _SEND, _RECV = range(5, 10)
 _SUM, _MAX = int(Op.SUM), int(Op.MAX)
+_INTERNAL_ERROR, _INVALID_USAGE = 3, 5
 
 
 class Operations(Generic[R]):
@@ -275,6 +277,7 @@ class Communicator(_fast.Comm, Operations[Any]):
     """
 
     _owner = True
+    _revoked = False
 
     def __init__(self, handle: int) -> None:
         rank, size = ctypes.c_int(), ctypes.c_int()
@@ -283,6 +286,7 @@ class Communicator(_fast.Comm, Operations[Any]):
         _library.call("ncclCommCount", handle, "communicator", pointer, ctypes.byref(size))
         self._bind(handle, _library.new_stream(_library.device_of(handle)), rank.value, size.value)
         self._timeout = -1.0
+        self._windows: dict[int, Any] = {}  # their memory, until they are closed: peers write into it
 
     # ---- Creation ----
 
@@ -296,10 +300,9 @@ class Communicator(_fast.Comm, Operations[Any]):
         >>> import tutti
         >>> tutti.Communicator.from_id(tutti.unique_id(), 0, 1, commName="example").close()
         """
-        if len(id) != 128:
-            raise ValueError(f"from_id: an id has 128 bytes, this one {len(id)}: pass what unique_id() has returned")
         options = _library.make_config(config)
-        by_value = _library.UniqueIdBytes.from_buffer_copy(id)
+        by_value = _library.read_id(id, "from_id: pass what unique_id() has returned")
+        rank, size = _library.as_int(rank, "from_id: rank"), _library.as_int(size, "from_id: size")
         begin = _library.function("ncclCommInitRankConfig")
         return cls(
             _library.create(
@@ -332,7 +335,7 @@ class Communicator(_fast.Comm, Operations[Any]):
         (3, 3)
         >>> for comm in comms: comm.close()
         """
-        if size < 1:
+        if _library.as_int(size, "threads: size") < 1:
             raise ValueError(f"threads: {size} ranks: must be at least 1")
         handles = (ctypes.c_void_p * size)()
         _library.call("ncclCommInitAll", 0, "threads", handles, size, None)
@@ -343,7 +346,8 @@ class Communicator(_fast.Comm, Operations[Any]):
         cls, id: bytes, rank: int, size: int, *, timeout: float | None = None, **config: int | str | None
     ) -> Communicator:
         """A new rank of a communicator that grows to `size` ranks: the other side of `grow`, with its `grow_id`."""
-        by_value = _library.UniqueIdBytes.from_buffer_copy(id)
+        by_value = _library.read_id(id, "join: pass what grow_id() has returned")
+        rank, size = _library.as_int(rank, "join: rank"), _library.as_int(size, "join: size")
         options = _library.make_config(config)
         begin = _library.function("ncclCommGrow")
         return cls(
@@ -376,8 +380,9 @@ class Communicator(_fast.Comm, Operations[Any]):
         ...     half.close()
         """
         options = _library.make_config(config)
-        chosen = -1 if color is None else color
-        if color is not None and color < 0:
+        chosen = -1 if color is None else _library.as_int(color, "split: color")
+        key = _library.as_int(key, "split: key")
+        if color is not None and chosen < 0:
             raise ValueError(f"split: color {color}: must be 0 or more; None: this rank is in no part")
         return self._child("split", timeout, "ncclCommSplit", chosen, key, ..., ctypes.byref(options))
 
@@ -391,7 +396,7 @@ class Communicator(_fast.Comm, Operations[Any]):
     ) -> Communicator:
         """A communicator without the ranks `exclude`; only the others call it. after_failure: the excluded ranks have
         died, or operations hang: they are ended first."""
-        ranks = list(exclude)
+        ranks = [_library.as_int(rank, "shrink: rank") for rank in exclude]
         options = _library.make_config(config)
         listed = (ctypes.c_int * max(1, len(ranks)))(*ranks)
         arguments = (listed, len(ranks), ..., ctypes.byref(options), int(after_failure))
@@ -409,6 +414,7 @@ class Communicator(_fast.Comm, Operations[Any]):
     def grow(self, size: int, *, timeout: float | None = None, **config: int | str | None) -> Communicator:
         """A communicator of `size` ranks: the old ones, which all call this, and new ones, which `join`."""
         options = _library.make_config(config)
+        size = _library.as_int(size, "grow: size")
         child = self._child("grow", timeout, "ncclCommGrow", size, None, -1, ..., ctypes.byref(options))
         assert child is not None
         return child
@@ -489,8 +495,8 @@ class Communicator(_fast.Comm, Operations[Any]):
         return UserOp(self, function, commutes)
 
     def window(self, memory: Any) -> Window:
-        """Memory of this rank that other ranks write into: a writable contiguous array, or a number of bytes for new
-        memory that peers can map. All ranks make their windows in the same order.
+        """Memory of this rank that other ranks write into: a writable contiguous array, of any kind that operations
+        take, or a number of bytes for new memory that peers can map. All ranks make their windows in the same order.
 
         >>> import tutti
         >>> with tutti.Communicator.from_env() as comm, comm.window(64) as window:
@@ -505,22 +511,38 @@ class Communicator(_fast.Comm, Operations[Any]):
     # ---- End ----
 
     def close(self) -> None:
-        """Waits for what this rank has started, and frees the communicator. Closed before: nothing happens."""
+        """Waits for what this rank has started, and frees the communicator. Requests keep their results. Closed
+        before: nothing happens."""
         if self._handle:
-            self._queued("close", None, True)
+            try:
+                self._queued("close", None, True)
+            except TuttiUsageError as error:
+                if not self._revoked or "was revoked" not in error.text:  # that `revoke` has ended it is no failure
+                    raise
             handle = self._release()
             _library.call("ncclCommDestroy", handle, "close", ctypes.c_void_p(handle))
+            self._windows.clear()
 
     def abort(self) -> None:
-        """Ends all operations at once, also those that other threads wait for, and frees the communicator. The other
-        ranks get TuttiRemoteError."""
+        """Ends all operations at once, also those that other threads wait for, and frees the communicator. Requests
+        that were under way raise TuttiError; the other ranks get TuttiRemoteError."""
         if self._handle:
+            self._ends(_INTERNAL_ERROR, "the communicator was aborted while the operation was under way")
             _library.abort(self._release())
+            self._windows.clear()
 
     def revoke(self) -> None:
-        """Ends all operations of this rank. The communicator can be split, shrunk and closed afterwards."""
+        """Ends all operations of this rank: requests that were under way raise TuttiUsageError. The communicator can
+        be split, shrunk and closed afterwards."""
         handle = self._open("revoke")
-        _library.call("ncclCommRevoke", handle, "revoke", ctypes.c_void_p(handle), 0)
+        marked = self._ends(_INVALID_USAGE, "the communicator was revoked while the operation was under way")
+        try:
+            _library.call("ncclCommRevoke", handle, "revoke", ctypes.c_void_p(handle), 0)
+        except BaseException:
+            if marked:  # nothing was ended
+                self._ends(0, "")
+            raise
+        self._revoked = True
 
     def check(self) -> None:
         """Raises the communicator's error, if another rank or the network has failed; waits for nothing."""
@@ -574,11 +596,13 @@ class Communicator(_fast.Comm, Operations[Any]):
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
             return
-        if self._handle:
-            warnings.warn(f"{self!r} was not closed: it is aborted", ResourceWarning, source=self, stacklevel=2)
+        try:
+            if self._handle:
+                warnings.warn(f"{self!r} was not closed: it is aborted", ResourceWarning, source=self, stacklevel=2)
+        finally:  # also where warnings are errors
             self.abort()
-        if self._stream:
-            _library.destroy_stream(self._stream)
+            if self._stream:
+                _library.destroy_stream(self._stream)
 
     def __repr__(self) -> str:
         return f"<tutti.Communicator rank {self._rank} of {self._size}{'' if self._handle else ', closed'}>"

@@ -79,7 +79,10 @@ def _slurm_place(env: Mapping[str, str]) -> tuple[str | None, int | None]:
 
 def _place(env: Mapping[str, str], launcher: str) -> tuple[str | None, int | None]:
     if "MASTER_ADDR" in env and "MASTER_PORT" in env:
-        return env["MASTER_ADDR"], _number(env, "MASTER_PORT", launcher)
+        port = _number(env, "MASTER_PORT", launcher)
+        if not 0 < port < 65536:
+            raise RuntimeError(f"from_env: MASTER_PORT={port} is no port: must be 1 to 65535")
+        return env["MASTER_ADDR"], port
     return _slurm_place(env) if launcher == "Slurm" else (None, None)
 
 

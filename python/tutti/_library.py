@@ -4,14 +4,22 @@ through the extension ``_fast``."""
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
 
-from . import _fast
 from ._errors import IN_PROGRESS, SUCCESS, error
+
+try:
+    from . import _fast
+except ImportError as reason:
+    raise ImportError(
+        f"tutti: {pathlib.Path(__file__).parent} has no compiled extension for this Python ({reason}). Install the "
+        "wheel of tutti (pip install python/ in a checkout), or make the package in a build tree with python/develop"
+    ) from None
 
 _UNSET_INT = -(2**31)
 _MAGIC = 0xCAFEBEEF
@@ -46,6 +54,30 @@ class SignalWait(ctypes.Structure):
     _fields_ = [("count", ctypes.c_int), ("peer", ctypes.c_int), ("signal", ctypes.c_int), ("context", ctypes.c_int)]
 
 
+def as_int(value: int, what: str) -> int:
+    """A number for an `int` of the library: ctypes would cut off what is larger."""
+    number = operator.index(value)
+    if not -(2**31) <= number < 2**31:
+        raise OverflowError(f"{what} {number} is no number of 32 bits")
+    return number
+
+
+def _option(name: str, value: int | str) -> int | bytes:
+    if name not in _CONFIG_TEXTS:
+        return as_int(value, name)  # type: ignore[arg-type]
+    if not isinstance(value, str):
+        raise TypeError(f"{name}={value!r}: must be a text")
+    return value.encode()
+
+
+def read_id(id: bytes, what: str) -> UniqueIdBytes:
+    """An id of the program, for a call. what: begins and ends the error's text where it is none."""
+    if len(id) != ctypes.sizeof(UniqueIdBytes):
+        call, advice = what.split(": ")
+        raise ValueError(f"{call}: an id has 128 bytes, this one {len(id)}: {advice}")
+    return UniqueIdBytes.from_buffer_copy(id)
+
+
 def make_config(options: dict[str, int | str | None]) -> Config:
     """The configuration of a communicator: what is None or not named is the library's choice."""
     config = Config(size=ctypes.sizeof(Config), magic=_MAGIC, version=23203)
@@ -56,7 +88,7 @@ def make_config(options: dict[str, int | str | None]) -> Config:
         if name not in _CONFIG_INTS or name == "blocking":
             raise TypeError(f"no option {name!r} of communicators: there are {', '.join(_CONFIG_INTS[1:])}")
         if value is not None:
-            setattr(config, name, value.encode() if isinstance(value, str) else value)
+            setattr(config, name, _option(name, value))
     config.blocking = 0  # creation is polled, so that Ctrl-C and time limits end it
     return config
 
@@ -74,13 +106,14 @@ def find_library() -> str:
 _PATH = find_library()
 
 
-def _raise_failure(code: int, handle: int, what: str) -> None:
-    """Called by the extension when a call has failed."""
-    raise failure(code, handle, what)
+def _raise_failure(code: int, handle: int, what: str, rank: int | None = None, text: str = "") -> None:
+    """Called by the extension when a call has failed. text: known already."""
+    raise error(code, rank, text, what) if text else failure(code, handle, what)
 
 
 _fast.load(_PATH, _raise_failure)
 _lib = ctypes.CDLL(_PATH)
+_lib.tuttiGetDevice(ctypes.byref(ctypes.c_int()))  # arrays are host memory, also on a machine with GPUs
 _lib.ncclGetLastError.restype = ctypes.c_char_p
 _lib.ncclGetErrorString.restype = ctypes.c_char_p
 

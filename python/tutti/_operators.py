@@ -70,6 +70,8 @@ class UserOp(Operator):
     _state: list[BaseException]
 
     def __new__(cls, comm: Communicator, function: UserFunction, commutes: bool) -> UserOp:
+        if not callable(function):
+            raise TypeError(f"user_op: {function!r} cannot be called")
         handle, made = comm._open("user_op"), ctypes.c_int()
         state: list[BaseException] = []
         callback = _CALLBACK(_guarded(function, state))
@@ -119,7 +121,10 @@ _SCALARS: dict[str, type[Any]] = {
 
 def _scalar(value: float, dtype: str) -> Any:
     if dtype in _SCALARS:
-        return _SCALARS[dtype](value)
+        scalar = _SCALARS[dtype](value)
+        if "int" in dtype and scalar.value != value:
+            raise OverflowError(f"premul_sum: {value} is no {dtype}")
+        return scalar
     import numpy  # the narrow types are NumPy's and ml_dtypes'
 
     if dtype != "float16":

@@ -15,9 +15,9 @@ static ncclResult_t check_made(const struct ncclComm *comm, const char *what)
   if (atomic_load(&comm->async) == ncclInProgress) {
     return tt_fail(ncclInvalidArgument, "%s: the communicator's previous call is still in progress", what);
   }
-  return state == TT_COMM_READY ? ncclSuccess
-                                : tt_fail(ncclInvalidArgument, "%s on rank %d: the communicator %s", what, comm->rank,
-                                          state == TT_COMM_FINALIZED ? "has been finalized" : "was never initialised");
+  return tt_comm_stands(state) ? ncclSuccess
+                               : tt_fail(ncclInvalidArgument, "%s on rank %d: the communicator %s", what, comm->rank,
+                                         state == TT_COMM_FINALIZED ? "has been finalized" : "was never initialised");
 }
 
 // May it have children? A revoked one may; with `stopped` one that has failed, too.
@@ -56,6 +56,24 @@ TT_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclCo
   return tt_create_noted(res);
 }
 
+// The turn of a call that stops the communicator (tt_comm_take_end). On an error it has none.
+static ncclResult_t begin_stop(struct ncclComm *comm, const char *what)
+{
+  TT_TRY(tt_comm_check(comm, what, false));
+  TT_TRY(tt_create_check_caller(comm, what));
+  if (!tt_comm_take_end(comm, TT_ENDING_STOP)) {
+    return tt_fail(ncclInvalidArgument,
+                   "%s on rank %d: another thread is destroying or aborting the communicator (ncclCommAbort ends a "
+                   "destruction that waits)",
+                   what, comm->rank);
+  }
+  ncclResult_t res = tt_comm_lives(comm) ? check_made(comm, what) : tt_comm_dead(comm, what);
+  if (res != ncclSuccess) {
+    tt_comm_give_end(comm);
+  }
+  return res;
+}
+
 // Marks who survives; writes their list, which has room for all. Returns how many, or -1 after an error.
 static int list_survivors(const struct ncclComm *comm, const int *out, int n, int *members)
 {
@@ -85,52 +103,67 @@ static int list_survivors(const struct ncclComm *comm, const int *out, int n, in
   return count;
 }
 
-static ncclResult_t check_shrink(const struct ncclComm *comm, const int *out, int n, const ncclComm_t *newcomm)
+// What ncclCommShrink is given, and what becomes of it: *args, with members to free, also after an error.
+typedef struct shrink_call {
+  const int *out;
+  int n;
+  ncclComm_t *newcomm;
+  const ncclConfig_t *config;
+  bool stops;
+  tt_init_args args;
+} shrink_call;
+
+// The communicator is not freed meanwhile.
+static ncclResult_t read_shrink(struct ncclComm *comm, shrink_call *c)
 {
-  TT_TRY(tt_comm_check(comm, "ncclCommShrink", false));
-  if (newcomm == NULL || out == NULL || n <= 0) {
+  int *members;
+  if (c->newcomm == NULL || c->out == NULL || c->n <= 0) {
     return tt_fail(
         ncclInvalidArgument,
         "ncclCommShrink on rank %d: %d ranks to exclude at %p, newcomm is %p: both pointers and at least one "
         "rank are needed",
-        comm->rank, n, (const void *)out, (const void *)newcomm);
+        comm->rank, c->n, (const void *)c->out, (const void *)c->newcomm);
   }
-  return ncclSuccess;
+  TT_TRY(TT_NEW(members, comm->nranks, "ncclCommShrink on rank %d: no memory for %d ranks", comm->rank, comm->nranks));
+  int n = list_survivors(comm, c->out, c->n, members);
+  c->args = (tt_init_args){.origin = TT_BY_SHRINK, .parent = comm, .members = members, .nmembers = n};
+  return n < 0 ? ncclInvalidArgument : ncclSuccess;
 }
 
 // `comm` has been entered.
-static ncclResult_t comm_shrink(struct ncclComm *comm, const tt_init_args *args, ncclComm_t *newcomm,
-                                const ncclConfig_t *config, bool stopped)
+static ncclResult_t comm_shrink(struct ncclComm *comm, shrink_call *c)
 {
   tt_config cfg;
+  TT_TRY(c->args.members == NULL ? read_shrink(comm, c) : ncclSuccess);
   ncclResult_t status = tt_port_status(&comm->port);
-  if (status != ncclSuccess && !stopped && !atomic_load(&comm->revoked)) {
+  if (status != ncclSuccess && !c->stops && !atomic_load(&comm->revoked)) {
     return tt_fail(status,
                    "ncclCommShrink on rank %d: the communicator has failed before: %s. Pass NCCL_SHRINK_ABORT, which "
                    "shrinks it all the same",
                    comm->rank, tt_port_error(&comm->port));
   }
-  TT_TRY(check_parent(comm, "ncclCommShrink", stopped));
-  TT_TRY(tt_config_read(config, comm, &cfg));
-  return tt_create_submit(newcomm, args, &cfg);
+  TT_TRY(check_parent(comm, "ncclCommShrink", c->stops));
+  TT_TRY(tt_config_read(c->config, comm, &cfg));
+  return tt_create_submit(c->newcomm, &c->args, &cfg);
 }
 
-static ncclResult_t stop_parent(struct ncclComm *comm)
+static ncclResult_t stop_parent(struct ncclComm *comm, shrink_call *c)
 {
-  TT_TRY(check_made(comm, "ncclCommShrink"));
-  TT_TRY(tt_create_check_caller(comm, "ncclCommShrink"));
-  tt_last_error_set("the communicator's operations were ended by ncclCommShrink (NCCL_SHRINK_ABORT)");
-  tt_comm_stop(comm, ncclInternalError, 1);
-  return ncclSuccess;
+  TT_TRY(begin_stop(comm, "ncclCommShrink"));
+  ncclResult_t res = read_shrink(comm, c);
+  if (res == ncclSuccess) {
+    tt_last_error_set("the communicator's operations were ended by ncclCommShrink (NCCL_SHRINK_ABORT)");
+    tt_comm_stop(comm, ncclInternalError, 1);
+  }
+  tt_comm_give_end(comm);
+  return res;
 }
 
-// With the list of survivors.
-static ncclResult_t shrink_to(struct ncclComm *comm, const tt_init_args *args, ncclComm_t *newcomm,
-                              const ncclConfig_t *config, bool stops)
+static ncclResult_t shrink(struct ncclComm *comm, shrink_call *c)
 {
-  TT_TRY(stops ? stop_parent(comm) : ncclSuccess);
+  TT_TRY(c->stops ? stop_parent(comm, c) : ncclSuccess);
   TT_TRY(tt_comm_begin(comm, "ncclCommShrink", false));
-  ncclResult_t res = comm_shrink(comm, args, newcomm, config, stops);
+  ncclResult_t res = comm_shrink(comm, c);
   tt_comm_leave(comm);
   return res;
 }
@@ -139,19 +172,13 @@ TT_TWIN(ncclCommShrink);
 TT_EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
                                       ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags)
 {
-  int *members;
-  ncclResult_t res = check_shrink(comm, excludeRanksList, excludeRanksCount, newcomm);
-  if (res != ncclSuccess) {
-    return tt_create_noted(res);
-  }
-  res = TT_NEW(members, comm->nranks, "ncclCommShrink on rank %d: no memory for %d ranks", comm->rank, comm->nranks);
-  if (res != ncclSuccess) {
-    return tt_create_noted(res);
-  }
-  int n = list_survivors(comm, excludeRanksList, excludeRanksCount, members);
-  tt_init_args args = {.origin = TT_BY_SHRINK, .parent = comm, .members = members, .nmembers = n};
-  res = n < 0 ? ncclInvalidArgument : shrink_to(comm, &args, newcomm, config, (shrinkFlags & NCCL_SHRINK_ABORT) != 0);
-  tt_free(members);
+  shrink_call c = {.out = excludeRanksList,
+                   .n = excludeRanksCount,
+                   .newcomm = newcomm,
+                   .config = config,
+                   .stops = (shrinkFlags & NCCL_SHRINK_ABORT) != 0};
+  ncclResult_t res = shrink(comm, &c);
+  tt_free((void *)(uintptr_t)c.args.members);
   return tt_create_noted(res);
 }
 
@@ -250,25 +277,19 @@ TT_EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
   if (comm == NULL) {
     return ncclSuccess;
   }
-  TT_TRY(tt_comm_check(comm, "ncclCommRevoke", false));
   if (revokeFlags != 0) {
+    TT_TRY(tt_comm_check(comm, "ncclCommRevoke", false));
     return tt_fail(ncclInvalidArgument, "ncclCommRevoke on rank %d: the flags are %d; only 0 is allowed", comm->rank,
                    revokeFlags);
   }
-  TT_TRY(check_made(comm, "ncclCommRevoke"));
-  TT_TRY(tt_create_check_caller(comm, "ncclCommRevoke"));
-  if (atomic_load(&comm->ending)) {
-    return tt_fail(
-        ncclInvalidArgument,
-        "ncclCommRevoke on rank %d: another thread is destroying or aborting the communicator (ncclCommAbort "
-        "ends a destruction that waits)",
-        comm->rank);
+  TT_TRY(begin_stop(comm, "ncclCommRevoke"));
+  bool before = atomic_exchange(&comm->revoked, true);
+  if (!before) {
+    tt_last_error_set("the communicator was revoked by ncclCommRevoke");
+    tt_comm_stop(comm, ncclInvalidUsage, TT_REVOKED);
   }
-  if (atomic_exchange(&comm->revoked, true)) {
-    return tt_fail(ncclInvalidArgument, "ncclCommRevoke on rank %d: the communicator has been revoked before",
-                   comm->rank);
-  }
-  tt_last_error_set("the communicator was revoked by ncclCommRevoke");
-  tt_comm_stop(comm, ncclInvalidUsage, TT_REVOKED);
-  return ncclSuccess;
+  tt_comm_give_end(comm);
+  return before ? tt_fail(ncclInvalidArgument, "ncclCommRevoke on rank %d: the communicator has been revoked before",
+                          comm->rank)
+                : ncclSuccess;
 }

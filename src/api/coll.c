@@ -104,8 +104,8 @@ ncclResult_t tt_coll_enqueue(const char *what, tt_task *t)
   tt_comm_enter(comm);
   tt_coll_begin(t);
   bool buffers = (t->in != NULL || t->func == TT_FUNC_RECV) && (t->out != NULL || t->func == TT_FUNC_SEND);
-  bool checked = tt_opcode_of(t->op) != TT_OP_SCALED; // user-defined operations come and go
-  if (TT_LIKELY(tt_comm_usable(comm))) {              // else an abort may be freeing the decisions
+  bool checked = tt_kind_opcode(t->kind) != TT_OP_SCALED; // user-defined operations come and go
+  if (TT_LIKELY(tt_comm_usable(comm))) {                  // else an abort may be freeing the decisions
     tt_comm_recall(comm, t);
   }
   checked = checked && t->decision != NULL && t->decision->made && buffers;

@@ -1,5 +1,6 @@
 // coll_v.c: the five collectives whose blocks have lengths of their own.
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "api/api_priv.h"
 #include "api/coll_priv.h"
@@ -65,6 +66,68 @@ static ncclResult_t read_blocks(tt_task *t, const char *what, const block_list *
   return ncclSuccess;
 }
 
+// A block among others.
+typedef struct placed_block {
+  tt_block block;
+  int rank;
+} placed_block;
+
+static int compare_placed(const void *a, const void *b)
+{
+  size_t x = ((const placed_block *)a)->block.at, y = ((const placed_block *)b)->block.at;
+  return (x > y) - (x < y);
+}
+
+// Do the blocks lie one behind the other, in the order of the ranks? Nearly always they do. Empty ones lie nowhere.
+static bool lie_in_order(const tt_block *b, int n)
+{
+  size_t end = 0;
+  for (int i = 0; i < n; i++) {
+    if (b[i].count > 0 && b[i].at < end) {
+      return false;
+    }
+    end = b[i].count > 0 ? b[i].at + b[i].count : end;
+  }
+  return true;
+}
+
+// Sorts the blocks by place and looks at neighbours.
+static ncclResult_t check_neighbours(const tt_task *t, const char *what, const block_list *l, const tt_block *b,
+                                     placed_block *sorted)
+{
+  int n = 0;
+  for (int i = 0; i < t->comm->nranks; i++) {
+    if (b[i].count > 0) {
+      sorted[n++] = (placed_block){b[i], i};
+    }
+  }
+  qsort(sorted, (size_t)n, sizeof *sorted, compare_placed);
+  for (int i = 1; i < n; i++) {
+    const placed_block *x = &sorted[i - 1], *y = &sorted[i];
+    if (y->block.at < x->block.at + x->block.count) {
+      return tt_fail(ncclInvalidArgument,
+                     "%s on rank %d: in %s the block of rank %d, elements %zu to %zu, and that of rank %d, elements "
+                     "%zu to %zu, overlap",
+                     what, t->comm->rank, l->buffer_name, x->rank, x->block.at, x->block.at + x->block.count - 1,
+                     y->rank, y->block.at, y->block.at + y->block.count - 1);
+    }
+  }
+  return ncclSuccess;
+}
+
+// Blocks that are written may not overlap: which of them wins would be chance. Those that are read may.
+static ncclResult_t check_overlap(const tt_task *t, const char *what, const block_list *l, const tt_block *b)
+{
+  if (l->displs == NULL || lie_in_order(b, t->comm->nranks)) {
+    return ncclSuccess;
+  }
+  placed_block *sorted;
+  TT_TRY(TT_NEW(sorted, t->comm->nranks, "%s on rank %d: no memory to compare the blocks", what, t->comm->rank));
+  ncclResult_t res = check_neighbours(t, what, l, b, sorted);
+  tt_free(sorted);
+  return res;
+}
+
 // A rank's own block has one length.
 static ncclResult_t check_own(const tt_task *t, const char *what, const block_list *send, const block_list *recv)
 {
@@ -93,6 +156,7 @@ static ncclResult_t fill_blocks(tt_task *t, const char *what, const block_list *
   }
   if (recv != NULL) {
     TT_TRY(read_blocks(t, what, recv, recv->alone ? &b->out[t->root] : b->out));
+    TT_TRY(check_overlap(t, what, recv, b->out));
   }
   for (int i = 0; i < n && t->func == TT_FUNC_ALLGATHERV; i++) {
     b->in[i] = b->in[t->root];

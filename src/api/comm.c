@@ -108,24 +108,35 @@ TT_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *de
   return init_all(comm, ndev, devlist);
 }
 
+// Says that the rank has left, then looks for messages that nobody receives: of two ranks that leave at once, at least
+// one sees that the other has.
+static ncclResult_t leave_job(struct ncclComm *comm)
+{
+  tt_comm_announce_gone(comm); // so that peers that still call do not wait for ever
+  return tt_call_unread(&comm->port);
+}
+
+// Non-blocking: an abort waits for the job.
 static ncclResult_t run_finalize(void *arg)
 {
   struct ncclComm *comm = arg;
-  bool blocking = comm->config.blocking != 0; // else the abort waits for the job
-  if (blocking) {
-    TT_TRY(tt_comm_begin(comm, "ncclCommFinalize", true));
-  }
   ncclResult_t res = tt_comm_flush(comm);
   if (res == ncclSuccess && (res = tt_call_unread(&comm->port)) != ncclSuccess) {
-    tt_port_stop(&comm->port, res);
+    tt_port_stop(&comm->port, res); // the peers see why
   }
   if (res == ncclSuccess) {
     atomic_store(&comm->state, TT_COMM_FINALIZED);
-    tt_comm_announce_gone(comm); // so that peers that still call do not wait for ever
+    res = leave_job(comm);
   }
-  if (blocking) {
-    tt_comm_leave(comm);
-  }
+  return res;
+}
+
+static ncclResult_t run_finalize_inside(void *arg)
+{
+  struct ncclComm *comm = arg;
+  TT_TRY(tt_comm_begin(comm, "ncclCommFinalize", true)); // another thread may have ended it since the group was opened
+  ncclResult_t res = run_finalize(comm);
+  tt_comm_leave(comm);
   return res;
 }
 
@@ -136,7 +147,9 @@ TT_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
   if (res != ncclSuccess) {
     return tt_create_noted(res);
   }
-  tt_job_desc d = {.fn = run_finalize, .arg = comm, .comm = comm, .nonblocking = !comm->config.blocking};
+  bool blocking = comm->config.blocking != 0;
+  tt_job_desc d = {
+      .fn = blocking ? run_finalize_inside : run_finalize, .arg = comm, .comm = comm, .nonblocking = !blocking};
   res = tt_job_submit(&d);
   tt_comm_leave(comm);
   return tt_create_noted(res);
@@ -147,9 +160,9 @@ static ncclResult_t begin_end(struct ncclComm *comm, const char *what, bool *fir
 {
   TT_TRY(tt_comm_check(comm, what, false));
   TT_TRY(tt_create_check_caller(comm, what));
-  *first = !atomic_exchange(&comm->ending, true);
+  *first = tt_comm_take_end(comm, TT_ENDING_FREE);
   if (*first && !tt_comm_lives(comm)) { // it was ended after the check
-    atomic_store(&comm->ending, false);
+    atomic_store(&comm->ending, TT_ENDING_NOT);
     return tt_comm_dead(comm, what);
   }
   return ncclSuccess;
@@ -177,7 +190,7 @@ TT_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
   tt_job_join(comm);
   bool ready = atomic_load(&comm->state) == TT_COMM_READY;
   if (!ready || tt_comm_flush(comm) == ncclSuccess) {
-    ncclResult_t res = ready ? tt_call_unread(&comm->port) : ncclSuccess; // else ncclCommFinalize has looked
+    ncclResult_t res = ready ? leave_job(comm) : ncclSuccess; // else ncclCommFinalize has looked
     tt_comm_free(comm);
     return res;
   }
@@ -197,13 +210,13 @@ static void abort_destruction(struct ncclComm *comm)
     int state = atomic_load(&comm->state);
     __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
     tt_turns_abort(&comm->splits.turns);
-    if (state == TT_COMM_READY || state == TT_COMM_FINALIZED) {
+    if (tt_comm_stands(state) || state == TT_COMM_FINALIZED) {
       stop_for_abort(comm);
       tt_family_stop(comm);
     }
   }
   atomic_fetch_sub(&comm->lookers, 1);
-  while (atomic_load(&comm->ending)) {
+  while (atomic_load(&comm->ending) != TT_ENDING_NOT) {
     tt_sleep_ns(ENDING_LOOK_NS);
   }
 }
@@ -222,8 +235,8 @@ TT_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
   }
   __atomic_store_n(&comm->port.abort_flag, 1, __ATOMIC_RELEASE);
   tt_turns_abort(&comm->splits.turns);
-  tt_turns_drain(&comm->splits.turns);
   tt_job_join(comm);
+  tt_turns_drain(&comm->splits.turns);
   if (comm->port.page != NULL) {
     stop_for_abort(comm);
     tt_family_stop(comm);
@@ -248,16 +261,20 @@ static bool is_settled(void *comm)
 TT_TWIN(ncclCommGetAsyncError);
 TT_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
-  TT_TRY(tt_comm_check(comm, "ncclCommGetAsyncError", false));
-  if (asyncError == NULL) {
-    return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
+  TT_TRY(tt_comm_look(comm, "ncclCommGetAsyncError"));
+  ncclResult_t res = ncclSuccess;
+  if (asyncError != NULL) {
+    tt_comm_watch(comm);
+    comm->port.row->poll(is_settled, comm);
+    *asyncError = async_error(comm);
+  } else {
+    res = tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
   }
-  tt_comm_watch(comm);
-  comm->port.row->poll(is_settled, comm);
-  *asyncError = async_error(comm);
-  return ncclSuccess;
+  tt_comm_look_away(comm);
+  return res;
 }
 
+// What the functions read behind it stays as it is, also where another thread ends the communicator.
 #define QUERY(what, out)                                                                                \
   TT_TRY(tt_comm_check(comm, what, false));                                                             \
   if ((out) == NULL) {                                                                                  \
@@ -287,10 +304,8 @@ static tuttiProxyState_t public_state(const tt_proxy_op_state *s, int rank)
                              .startedNs = s->started_ns};
 }
 
-__attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states,
-                                                                         int max, int *count)
+static ncclResult_t read_proxy_states(ncclComm_t comm, tuttiProxyState_t *states, int max, int *count)
 {
-  QUERY("tuttiCommProxyStates", count);
   if (max < 0 || (max > 0 && states == NULL)) {
     return tt_fail(ncclInvalidArgument, "tuttiCommProxyStates on rank %d: no room is given for %d states", comm->rank,
                    max);
@@ -307,6 +322,16 @@ __attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclCom
   tt_free(all);
   *count = room < max ? TT_MIN(n, room) : n; // some may have begun since they were counted
   return ncclSuccess;
+}
+
+__attribute__((visibility("default"))) ncclResult_t tuttiCommProxyStates(ncclComm_t comm, tuttiProxyState_t *states,
+                                                                         int max, int *count)
+{
+  QUERY("tuttiCommProxyStates", count);
+  TT_TRY(tt_comm_look(comm, "tuttiCommProxyStates"));
+  ncclResult_t res = read_proxy_states(comm, states, max, count);
+  tt_comm_look_away(comm);
+  return res;
 }
 
 TT_TWIN(ncclCommCount);

@@ -162,11 +162,11 @@ ncclResult_t tt_create_noted(ncclResult_t res)
 
 ncclResult_t tt_create_check_caller(const struct ncclComm *comm, const char *what)
 {
-  if (tt_turns_busy(&comm->splits.turns) && tt_group_open()) {
-    return tt_fail(ncclInvalidUsage, "%s on rank %d: a split of the communicator waits for the end of the open group",
-                   what, comm->rank);
+  if ((tt_turns_busy(&comm->splits.turns) && tt_group_open()) || tt_group_has_job(comm)) {
+    return tt_fail(ncclInvalidUsage, "%s on rank %d: %s of the communicator waits for the end of the open group", what,
+                   comm->rank, tt_group_has_job(comm) ? "a call" : "a split");
   }
-  if (comm->port.row->awaiting() || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer()) {
+  if (comm->port.row->awaiting() || tt_comm_is_inside(comm)) {
     return tt_fail(ncclInvalidUsage,
                    "%s on rank %d: the calling thread is inside another call, which a signal handler or a plugin "
                    "cannot end; call it from another "

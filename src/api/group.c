@@ -56,6 +56,10 @@ TT_EXPORT const char *ncclGetLastError(ncclComm_t comm)
   if (alive && tt_port_status(&comm->port) != ncclSuccess) {
     return tt_port_error(&comm->port);
   }
+  int async = alive ? atomic_load_explicit(&comm->async, memory_order_acquire) : ncclSuccess;
+  if (async != ncclSuccess && async != ncclInProgress && comm->job_error[0] != '\0') {
+    return comm->job_error;
+  }
   return tt_last_error_explained();
 }
 

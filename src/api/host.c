@@ -44,8 +44,16 @@ ncclResult_t tt_api_push(const char *what, cudaStream_t stream, tt_work *w)
   return res != ncclSuccess ? res : tt_api_push_to(what, s, w);
 }
 
+TUTTI_API tuttiGetDeviceKind(tuttiDeviceKind_t *kind)
+{
+  TT_TRY(tt_api_needs("tuttiGetDeviceKind", kind != NULL));
+  *kind = tt_device_row() == &tt_device_host ? tuttiDeviceHost : tuttiDeviceCuda;
+  return ncclSuccess;
+}
+
 TUTTI_API tuttiGetDeviceCount(int *count)
 {
+  tt_device_want_host();
   TT_TRY(tt_api_needs("tuttiGetDeviceCount", count != NULL));
   *count = tt_host_device_count();
   return ncclSuccess;
@@ -53,6 +61,7 @@ TUTTI_API tuttiGetDeviceCount(int *count)
 
 TUTTI_API tuttiGetUsualDeviceCount(int *count)
 {
+  tt_device_want_host();
   TT_TRY(tt_api_needs("tuttiGetUsualDeviceCount", count != NULL));
   *count = tt_host_device_usual_count();
   return ncclSuccess;
@@ -60,11 +69,13 @@ TUTTI_API tuttiGetUsualDeviceCount(int *count)
 
 TUTTI_API tuttiSetDevice(int device)
 {
+  tt_device_want_host();
   return tt_host_device_set(device);
 }
 
 TUTTI_API tuttiGetDevice(int *device)
 {
+  tt_device_want_host();
   TT_TRY(tt_api_needs("tuttiGetDevice", device != NULL));
   *device = tt_host_device();
   return ncclSuccess;
@@ -72,6 +83,7 @@ TUTTI_API tuttiGetDevice(int *device)
 
 TUTTI_API tuttiStreamCreate(cudaStream_t *stream, unsigned flags)
 {
+  tt_device_want_host();
   tt_stream *s;
   TT_TRY(tt_api_needs("tuttiStreamCreate", stream != NULL));
   if (flags > TUTTI_STREAM_NON_BLOCKING) {
@@ -203,6 +215,7 @@ TUTTI_API tuttiEventCreate(tuttiEvent_t *event)
 
 TUTTI_API tuttiEventCreateWithFlags(tuttiEvent_t *event, unsigned flags)
 {
+  tt_device_want_host();
   return create_event("tuttiEventCreateWithFlags", event, flags);
 }
 

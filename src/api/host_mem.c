@@ -10,12 +10,14 @@
 
 TUTTI_API tuttiMalloc(void **ptr, size_t size)
 {
+  tt_device_want_host();
   TT_TRY(tt_api_needs("tuttiMalloc", ptr != NULL));
   return tt_heap_alloc(size, tuttiMemoryDevice, tt_host_device(), 0, ptr);
 }
 
 TUTTI_API tuttiMallocKind(void **ptr, size_t size, tuttiMemory_t kind, unsigned flags)
 {
+  tt_device_want_host();
   TT_TRY(tt_api_needs("tuttiMallocKind", ptr != NULL));
   if (kind != tuttiMemoryHost && kind != tuttiMemoryDevice && kind != tuttiMemoryManaged) {
     return tt_fail(ncclInvalidArgument, "tuttiMallocKind: kind is %d; known are %d, %d and %d", (int)kind,
@@ -44,6 +46,7 @@ TUTTI_API tuttiFreeAsync(void *ptr, cudaStream_t stream)
 
 TUTTI_API tuttiHostRegister(void *ptr, size_t size, unsigned flags)
 {
+  tt_device_want_host();
   if (ptr == NULL || size == 0 || size > UINTPTR_MAX - (uintptr_t)ptr) {
     return tt_fail(ncclInvalidArgument, "tuttiHostRegister: ptr is %p, size is %zu", ptr, size);
   }
@@ -66,6 +69,7 @@ TUTTI_API tuttiHostUnregister(void *ptr)
 
 TUTTI_API tuttiPointerGetAttributes(tuttiPointerAttributes_t *attributes, const void *ptr)
 {
+  tt_device_want_host();
   tt_block b;
   TT_TRY(tt_api_needs("tuttiPointerGetAttributes", attributes != NULL));
   *attributes = (tuttiPointerAttributes_t){.device = -1};
@@ -99,6 +103,7 @@ TUTTI_API tuttiIpcCloseMemHandle(void *ptr)
 
 TUTTI_API tuttiMemGetInfo(size_t *available, size_t *total)
 {
+  tt_device_want_host();
   TT_TRY(tt_api_needs("tuttiMemGetInfo", available != NULL && total != NULL));
   tt_map_memory(available, total);
   return ncclSuccess;

@@ -32,20 +32,27 @@ static ncclResult_t take_buffer(struct ncclComm *comm, void *buff, size_t size, 
 }
 
 // A window in memory of ncclMemAlloc, or in other device memory, begins a multiple of 4096 bytes behind the
-// allocation's start, as NCCL demands. Of other memory the allocation is not known.
-static ncclResult_t check_window_start(const struct ncclComm *comm, const char *buff)
+// allocation's start, as NCCL demands, and ends in it. Of other memory the allocation is not known.
+static ncclResult_t check_window_memory(const struct ncclComm *comm, const char *buff, size_t size)
 {
   void *base;
   size_t bytes;
-  if (!tt_device_row()->allocation(buff, &base, &bytes) ||
-      (size_t)(buff - (char *)base) % NCCL_WIN_REQUIRED_ALIGNMENT == 0) {
+  if (!tt_device_row()->allocation(buff, &base, &bytes)) {
     return ncclSuccess;
   }
-  return tt_fail(
-      ncclInvalidArgument,
-      "ncclCommWindowRegister on rank %d: buff lies %zu bytes behind the start of its allocation; it must be "
-      "a multiple of %d",
-      comm->rank, (size_t)(buff - (char *)base), NCCL_WIN_REQUIRED_ALIGNMENT);
+  size_t offset = (size_t)(buff - (char *)base);
+  if (offset % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+    return tt_fail(
+        ncclInvalidArgument,
+        "ncclCommWindowRegister on rank %d: buff lies %zu bytes behind the start of its allocation; it must be "
+        "a multiple of %d",
+        comm->rank, offset, NCCL_WIN_REQUIRED_ALIGNMENT);
+  }
+  return size <= bytes - offset
+             ? ncclSuccess
+             : tt_fail(ncclInvalidArgument,
+                       "ncclCommWindowRegister on rank %d: size is %zu, but behind buff its allocation has %zu bytes",
+                       comm->rank, size, bytes - offset);
 }
 
 static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, ncclWindow_t *win, int winFlags)
@@ -62,7 +69,7 @@ static ncclResult_t take_window(struct ncclComm *comm, void *buff, size_t size, 
     return tt_fail(ncclInvalidArgument, "ncclCommWindowRegister on rank %d: winFlags are %#x; known are %#x",
                    comm->rank, (unsigned)winFlags, (unsigned)(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING));
   }
-  TT_TRY(check_window_start(comm, buff));
+  TT_TRY(check_window_memory(comm, buff, size));
   return tt_comm_register(comm, buff, size, true, (void **)win);
 }
 

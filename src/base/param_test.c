@@ -293,7 +293,9 @@ static bool is_free(const tt_param_row *row)
       "TUTTI_COMM_ID_SECRET_FILE",
       "NCCL_HOST_FIGURES",
       "NCCL_FLIGHT_RECORDER_FILE",
-      "NCCL_TOPO_FILE", // files
+      "NCCL_TOPO_FILE",
+      "TUTTI_CUDA_DRIVER",
+      "TUTTI_NVML", // files
       "NCCL_TOPO_DUMP_FILE",
       "NCCL_GRAPH_FILE",
       "NCCL_GRAPH_DUMP_FILE",

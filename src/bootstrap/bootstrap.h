@@ -68,6 +68,9 @@ ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size);
 // Returns when every rank has called it.
 ncclResult_t tt_bootstrap_barrier(tt_bootstrap *b);
 
+// While the calling thread waits for a bootstrap it watches `ring` (tt_ring_open) too: a thread that sets an abort flag
+// rings it. -1: none; then the flags are looked at every 100 ms.
+void tt_bootstrap_listen(int ring);
 // From now on ncclCommAbort of another communicator ends the waits of `b` as well: `also` is its flag, and `what` (a
 // literal) names the call in messages. NULL and NULL: no more. The thread that uses `b`.
 void tt_bootstrap_watch(tt_bootstrap *b, const volatile uint32_t *also, const char *what);

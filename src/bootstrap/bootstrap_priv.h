@@ -10,6 +10,9 @@
 #include "bootstrap/greet.h"
 #include "os/events.h"
 
+// A rank that the root has heard, and whose connection has ended before the answer, comes again so soon.
+#define TT_AGAIN_NS (50 * TT_NS_PER_MS)
+
 // ---- id.c
 
 enum {
@@ -96,6 +99,8 @@ tt_root *tt_root_new(const tt_root_shared *shared, const tt_key *key, uint64_t e
 void tt_root_take(tt_root *r, const tt_hello *h, int fd);
 // A rank has been refused at the door, because it has another encryption key: the others hear that.
 void tt_root_refuse(tt_root *r, const tt_hello *h);
+// The connection of a rank that had proved itself has ended at once. Unless it comes again soon, it has died.
+void tt_root_miss(tt_root *r, const tt_hello *h);
 // Takes a bounded part of what has come on one connection. `line`: an owner that the set has told. Returns the `id` of
 // its root.
 void *tt_root_hear(void *line);
@@ -275,6 +280,9 @@ ncclResult_t tt_ring_error(const tt_bootstrap *b);
 ncclResult_t tt_ring_hear(tt_bootstrap *b);
 // The ring has ended before the connection to a neighbour stood, and now it does: it hears which rank was the cause.
 void tt_ring_tell(tt_bootstrap *b, int fd);
+// The same where the predecessor has not come yet: waits for it for half a second, unless it is the cause or this rank
+// is aborted. It would find this rank gone, and take it for the cause, or wait until its patience ends.
+void tt_ring_tell_late_prev(tt_bootstrap *b);
 // Tells a connection that has knocked at the door of `b` that it comes to nothing, and closes it.
 void tt_ring_refuse(int fd, int cause, ncclResult_t code, tt_stop_reason reason);
 // The rank leaves in order.

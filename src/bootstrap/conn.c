@@ -72,6 +72,7 @@ int tt_conn_accept(tt_conn *c, const tt_welcome *welcome, const char **why)
   int e = tt_sock_pass(c->fd, &c->hello, sizeof(c->hello), &c->at, false);
   const char *wrong = judge_hello(c, welcome, &key);
   if (wrong == NULL && e == 1) {
+    c->proven = true;
     c->proof = tt_proof_make(&c->hello, &key, &c->greeting);
   }
   // A complete hello is answered even when it is wrong: a proof of zeros says at once that it is no use to try again.

@@ -33,6 +33,7 @@ typedef struct tt_conn {
   size_t at; // bytes of the message under way
   tt_greeting greeting;
   tt_hello hello; // connecting side: sealed once it may speak
+  bool proven;    // accepting side: the hello was accepted. Stays true if the connection ends
   tt_seal proof;
   // Once it is open.
   bool accepted;

@@ -413,6 +413,41 @@ static void test_strangers(void **state)
   free(p);
 }
 
+// Says the hello of a rank, and leaves as soon as the root has answered.
+static void say_hello_and_go(const ncclUniqueId *to, int rank, int n)
+{
+  tt_id id;
+  tt_dial *d;
+  tt_addr at;
+  int fd = -1, e;
+  assert_int_equal(tt_bootstrap_id_parse(to, &id), ncclSuccess);
+  const tt_hello h = {.kind = TT_HELLO_JOIN, .rank = rank, .to = -1, .nranks = n, .tag = tt_key_name(&id.key)};
+  assert_int_equal(tt_dial_start(&id.root, &id.key, &h, 0, &d), 0);
+  while ((e = tt_dial_step(d, &fd, &at)) == 0) {
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  assert_int_equal(e, 1);
+  tt_sock_close(&fd);
+  tt_dial_cancel(d);
+}
+
+// A rank whose connection ends before its card comes again, several times, and joins: the root waits for that.
+static void test_a_rank_comes_again(void **state)
+{
+  (void)state;
+  player *p = cast(3, whole_life);
+  start_players(p, 2);
+  for (int i = 0; i < 3; i++) {
+    say_hello_and_go(&p[0].ids[0], 2, 3);
+    tt_sleep_ns(50 * TT_NS_PER_MS);
+  }
+  start_players(p + 2, 1);
+  finish_players(p, 3);
+  expect_success(p, 3);
+  await_no_roots();
+  free(p);
+}
+
 // A rank listens as long as its ring lives, and nobody serves a stranger meanwhile; then it listens no more.
 static void test_door_closes(void **state)
 {
@@ -639,6 +674,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_death_in_init),
       cmocka_unit_test(test_sizes_differ),
       cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_a_rank_comes_again),
       cmocka_unit_test(test_door_closes),
       cmocka_unit_test(test_no_descriptors),
       cmocka_unit_test(test_root_with_few_files),

@@ -23,6 +23,19 @@ int tt_greeter_open(tt_greeter *g, const tt_addrs *at, const tt_key *key, unsign
   return g->addrs.n > 0 ? 0 : first;
 }
 
+void tt_greeter_add(tt_greeter *g, const tt_addr *at, int fd)
+{
+  if (g->addrs.n == TT_ADDRS_MAX) {
+    tt_sock_kill(g->fds[0]);
+    tt_sock_close(&g->fds[0]);
+    g->addrs.n--;
+    memmove(g->fds, g->fds + 1, g->addrs.n * sizeof g->fds[0]);
+    memmove(g->addrs.a, g->addrs.a + 1, g->addrs.n * sizeof g->addrs.a[0]);
+  }
+  g->addrs.a[g->addrs.n] = *at;
+  g->fds[g->addrs.n++] = fd;
+}
+
 // When there is no room, newcomers wait in the kernel's queue until the oldest pending connection has had its time. 0:
 // now.
 static uint64_t greet_admits_from(const tt_greeter *g)
@@ -40,11 +53,10 @@ size_t tt_greeter_poll(const tt_greeter *g, struct pollfd *fds, uint64_t *wake_n
   }
   for (int i = 0; i < g->npending; i++) {
     fds[n++] = (struct pollfd){.fd = g->pending[i].conn.fd, .events = POLLIN};
+    tt_wake_by(wake_ns, g->pending[i].heard_ns + TT_GREET_NS);
   }
   if (!admits) {
     tt_wake_by(wake_ns, from);
-  } else if (g->npending > 0) {
-    tt_wake_by(wake_ns, g->pending[0].came_ns + TT_GREET_NS);
   }
   return n;
 }
@@ -111,7 +123,7 @@ static bool greet_admit(tt_greeter *g, int listener, uint64_t now)
     return false;
   }
   tt_pending *p = &g->pending[g->npending++];
-  *p = (tt_pending){.from = from, .came_ns = now};
+  *p = (tt_pending){.from = from, .came_ns = now, .heard_ns = now};
   if (tt_conn_greet(&p->conn, fd) != 0) {
     g->strangers++;
     g->npending--;
@@ -141,7 +153,7 @@ static void greet_admit_some(tt_greeter *g, uint64_t now)
 
 // Reads what pending connections have sent, the newest first, and drops those whose time is over. True: that at *at has
 // proved itself.
-static bool greet_hear(tt_greeter *g, uint64_t now, int *at, tt_hello *differing)
+static bool greet_hear(tt_greeter *g, uint64_t now, int *at, tt_hello *lost)
 {
   struct pollfd fds[TT_GREET_MAX];
   tt_until at_once = {.deadline_ns = 1};
@@ -156,11 +168,13 @@ static bool greet_hear(tt_greeter *g, uint64_t now, int *at, tt_hello *differing
       *at = i;
       return true;
     }
-    if (e < 0 || now >= g->pending[i].came_ns + TT_GREET_NS) {
-      *differing = g->pending[i].conn.hello;
+    bool tells = g->tells && (e == -ENOKEY || (e < 0 && g->pending[i].conn.proven));
+    g->pending[i].heard_ns = fds[i].revents != 0 ? now : g->pending[i].heard_ns;
+    if (e < 0 || now >= g->pending[i].heard_ns + TT_GREET_NS) {
+      *lost = g->pending[i].conn.hello;
       greet_drop(g, i, why, e < 0 && g->pending[i].conn.at == 0);
     }
-    if (e == -ENOKEY && g->tells_differing) {
+    if (tells) {
       return true;
     }
   }
@@ -171,10 +185,10 @@ bool tt_greeter_next(tt_greeter *g, tt_hello *hello, int *fd)
 {
   uint64_t now = tt_now_ns();
   int at = -1;
-  tt_hello differing;
-  if (g->npending > 0 && greet_hear(g, now, &at, &differing)) {
+  tt_hello lost;
+  if (g->npending > 0 && greet_hear(g, now, &at, &lost)) {
     if (at < 0) {
-      *hello = differing;
+      *hello = lost;
       *fd = -1;
       return true;
     }

@@ -11,10 +11,10 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/netif.h"
 
-#define REFUSED_NS (2 * TT_NS_PER_S) // how long to believe that a root which is gone comes back
-#define DIAL_NS (20 * TT_NS_PER_S)   // for one attempt: when an address is silent, what another one has said counts
-#define SPARE_NS (10 * TT_NS_PER_S)  // the root is the one that gives up first, and says why
-#define LAST_NS (2 * TT_NS_PER_S)    // for telling another root what went wrong
+#define REFUSED_NS (500 * TT_NS_PER_MS) // how long to believe that a root which is gone comes back
+#define DIAL_NS (20 * TT_NS_PER_S)      // for one attempt: when an address is silent, what another one has said counts
+#define SPARE_NS (10 * TT_NS_PER_S)     // the root is the one that gives up first, and says why
+#define LAST_NS (2 * TT_NS_PER_S)       // for telling another root what went wrong
 
 // The connection to one root.
 typedef struct {
@@ -22,6 +22,7 @@ typedef struct {
   int share;        // whose root it is
   tt_dial *dial;    // while connecting
   tt_conn conn;     // then; open until the root's last word is here
+  bool heard;       // the root has had the hello of this connection
   bool joined;      // the root has said so
   bool done;        // its last word is here
   int dials;        // that have failed, or whose connection was lost before the root had said anything
@@ -90,7 +91,8 @@ static ncclResult_t unreachable(const talk *t, const join_line *l, int e)
                  is_fixed(l) ? ", and that rank 0 runs where NCCL_COMM_ID says" : " (NCCL_SOCKET_IFNAME on rank 0)");
 }
 
-// After a failed dial: rests before the next one, as NCCL does longer each time, or gives up.
+// After a failed dial: rests before the next one, as NCCL does longer each time, or gives up. A root that has heard the
+// rank does not wait for so long.
 static ncclResult_t rest_line(const talk *t, join_line *l, int e)
 {
   const tt_params *p = tt_params_get();
@@ -98,7 +100,8 @@ static ncclResult_t rest_line(const talk *t, join_line *l, int e)
   uint64_t end = is_gone(l, e) ? t->began_ns + REFUSED_NS : t->deadline_ns;
   bool final = e == -EMFILE || e == -ENFILE || e == -EAFNOSUPPORT || e == -EPROTONOSUPPORT || e == -EKEYREJECTED ||
                e == -ENOKEY || (e == -EACCES && is_fixed(l));
-  l->rest_ns = now + pause;
+  l->rest_ns = now + (l->heard ? TT_MIN(pause, TT_AGAIN_NS) : pause);
+  l->heard = false;
   return final || l->dials > p->socket_retry_cnt || l->rest_ns > end ? unreachable(t, l, e) : ncclSuccess;
 }
 
@@ -142,6 +145,7 @@ static void end_dial(join_line *l)
 static ncclResult_t send_card(const talk *t, join_line *l, int fd)
 {
   (void)tt_sock_local(fd, &l->way.own);
+  l->heard = true;
   int e = tt_conn_open(&l->conn, fd, &l->id->key, tt_dial_hello(l->dial), false);
   if (e != 0) {
     tt_sock_close(&fd);

@@ -190,8 +190,10 @@ static void let_ranks_in(lobby *l)
     if (e != NULL) {
       if (fd >= 0) {
         tt_root_take(e->root, &h, fd);
-      } else {
+      } else if ((h.kind & TT_HELLO_DIFFERS) != 0) {
         tt_root_refuse(e->root, &h);
+      } else {
+        tt_root_miss(e->root, &h);
       }
       settle_id(l, e);
     } else {
@@ -291,7 +293,7 @@ static int listen_patiently(lobby *l, const tt_id *in)
     int e = tt_greeter_open(&l->door, &in->root, &unknown_key, TT_HELLO_JOIN, -1);
     l->door.welcome.find = key_of_hello;
     l->door.welcome.arg = l;
-    l->door.tells_differing = true;
+    l->door.tells = true;
     if (e != -EADDRINUSE || (in->flags & TT_ID_FIXED) == 0 || tt_now_ns() > give_up) {
       return e;
     }

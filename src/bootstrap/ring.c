@@ -347,5 +347,8 @@ ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
   if (res != ncclSuccess && b->broken == ncclSuccess) {
     end_ring(b, NULL, b->rank, TT_STOP_GONE);
   }
+  if (res != ncclSuccess && b->shrinks == NULL) { // a shrink does more before
+    tt_ring_tell_late_prev(b);
+  }
   return res;
 }

@@ -14,6 +14,7 @@
 #include "bootstrap/bootstrap_priv.h"
 
 enum { PEEK = 8192 };
+#define TELL_PREV_NS (TT_NS_PER_S / 2) // for the predecessor to come: as long as a root waits for a lost rank
 
 // Why a rank is the cause, beside ncclRemoteError. Sent as it is.
 static const struct {
@@ -64,6 +65,20 @@ void tt_ring_tell(tt_bootstrap *b, int fd)
 {
   (void)tt_sock_send(fd, &b->last_stop, sizeof(b->last_stop));
   tt_sock_finish(fd);
+}
+
+void tt_ring_tell_late_prev(tt_bootstrap *b)
+{
+  uint64_t end_ns = tt_now_ns() + TELL_PREV_NS;
+  struct pollfd none = {.fd = -1};
+  if (b->prev >= 0 || (int)b->last_stop.number == b->predecessor || tt_aborted(b->abort_flag)) {
+    return;
+  }
+  while (b->prev < 0 && tt_now_ns() < end_ns && tt_bs_wait(b, &none, 1, end_ns) == ncclSuccess) {
+  }
+  if (b->prev >= 0) {
+    tt_ring_tell(b, b->prev);
+  }
 }
 
 void tt_ring_refuse(int fd, int cause, ncclResult_t code, tt_stop_reason reason)

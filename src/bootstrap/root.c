@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/result.h"
@@ -19,6 +20,7 @@
 #define ANSWER_NS (5 * TT_NS_PER_S)    // for ranks to take their answers
 #define TELL_NS (2 * TT_NS_PER_S)      // for telling late ranks what went wrong
 #define CARD_NS (5 * TT_NS_PER_S)      // between a rank's hello and its card
+#define BACK_NS (10 * TT_AGAIN_NS)     // for a rank that has lost its connection before its card to come again
 #define LATE_NS (5 * TT_NS_PER_S)      // a root that has all its ranks leaves it to the others to give up first
 #define HELD_UP_NS (50 * TT_NS_PER_MS) // a thread that wakes up so late was held up (a stopped process, a busy machine)
 #define PUT_OFF_NS (5 * TT_NS_PER_S)   // and then puts an end off by as long as it was away, but at most by this
@@ -29,8 +31,11 @@ enum { NOTES_AT_ONCE = 8 }; // that one step takes from one rank: a rank that ne
 typedef struct tt_root_line {
   tt_root *root;
   tt_conn conn;
-  int seat;          // -1: its card has not come
-  tt_span due;       // until then: in root.arrivals, at the time when it must have come
+  int seat;    // -1: its card has not come
+  bool lost;   // the connection has ended without a card; in root.lost
+  bool spared; // the rank has got the time to come again once more
+  struct tt_root_line *next_lost;
+  tt_span due;       // without a seat: in root.arrivals, at the time when the card, or the rank, must have come
   tt_addr from;      // the other end. This and the card: of those with a seat
   tt_join_card card; // what it has said
 } tt_root_line;
@@ -41,6 +46,7 @@ struct tt_root {
   void *id; // the lobby's
   int nlines;
   tt_span *arrivals;   // lines without a seat
+  tt_root_line *lost;  // those whose ranks may come again
   bool over, answered; // the time of the current state is; every rank has its answer, and the lines are about to end
   // As the first rank says.
   struct {
@@ -146,22 +152,29 @@ static void send_shares(tt_root *r)
   (void)tt_note_send(&r->seats.lines[r->seats.own]->conn, TT_NOTE_READY, &n, sizeof(n));
 }
 
+static void answer_seat(tt_root *r, int i)
+{
+  tt_root_line *l = r->seats.lines[i];
+  if (root_failed(r)) {
+    send_failure(r, l);
+  } else if (i < r->seats.own) {
+    const tt_addrs *next = &r->seats.lines[(i + 1) % r->seats.n]->card.peer;
+    (void)tt_note_send(&l->conn, TT_NOTE_NEXT, next, sizeof(*next));
+  } else {
+    send_shares(r);
+  }
+}
+
 // Tells all that have joined where the successor is, or the failure. A rank that cannot be told has gone, and its
-// successor will notice.
+// successor will notice. Ranks of this process last: it may end as soon as they know, and this thread with it.
 static void answer_joined(tt_root *r)
 {
-  for (int i = 0; i < r->seats.n; i++) {
-    tt_root_line *l = r->seats.lines[i];
-    if (l == NULL) {
-      continue;
-    }
-    if (root_failed(r)) {
-      send_failure(r, l);
-    } else if (i < r->seats.own) {
-      const tt_addrs *next = &r->seats.lines[(i + 1) % r->seats.n]->card.peer;
-      (void)tt_note_send(&l->conn, TT_NOTE_NEXT, next, sizeof(*next));
-    } else {
-      send_shares(r);
+  uint32_t pid = (uint32_t)getpid();
+  for (int here = 0; here < 2; here++) {
+    for (int i = 0; i < r->seats.n; i++) {
+      if (r->seats.lines[i] != NULL && (r->seats.lines[i]->card.pid == pid) == here) {
+        answer_seat(r, i);
+      }
     }
   }
 }
@@ -298,17 +311,51 @@ static bool check_rank(tt_root *r, const tt_root_line *l)
 // ---- Lines
 
 // A forked child may have a copy of the descriptor, so the set is told first.
+static void close_line(tt_root_line *l)
+{
+  if (l->conn.fd >= 0) {
+    tt_events_remove(l->root->shared->events, l->conn.fd);
+    tt_conn_close(&l->conn);
+  }
+}
+
 static void end_line(tt_root_line *l)
 {
   tt_root *r = l->root;
+  if (l->lost) {
+    tt_root_line **at = &r->lost;
+    while (*at != l) {
+      at = &(*at)->next_lost;
+    }
+    *at = l->next_lost;
+  }
   tt_timer_set(&r->arrivals, &l->due, 0);
   if (l->seat >= 0) {
     r->seats.lines[l->seat] = NULL;
   }
   r->nlines--;
-  tt_events_remove(r->shared->events, l->conn.fd);
-  tt_conn_close(&l->conn);
+  close_line(l);
   tt_free(l);
+}
+
+// A line of a rank whose card is to come, or which is to come again, by a time.
+static void begin_line(tt_root *r, tt_root_line *l, uint64_t due_ns)
+{
+  l->root = r;
+  l->seat = -1;
+  tt_timer_set(&r->arrivals, &l->due, due_ns);
+  r->nlines++;
+}
+
+// The rank has come again.
+static void forgive_lost(tt_root *r, int rank)
+{
+  for (tt_root_line *l = r->lost, *next; l != NULL; l = next) {
+    next = l->next_lost;
+    if (l->conn.hello.rank == rank) {
+      end_line(l);
+    }
+  }
 }
 
 void tt_root_take(tt_root *r, const tt_hello *h, int fd)
@@ -319,23 +366,64 @@ void tt_root_take(tt_root *r, const tt_hello *h, int fd)
     tt_sock_close(&fd); // it will try again
     return;
   }
-  l->root = r;
-  l->seat = -1;
-  tt_timer_set(&r->arrivals, &l->due, tt_now_ns() + CARD_NS);
-  r->nlines++;
+  begin_line(r, l, tt_now_ns() + CARD_NS);
+  forgive_lost(r, h->rank);
   if (tt_events_watch(r->shared->events, fd, TT_EVENTS_IN, l) != 0) {
     end_line(l);
   }
 }
 
+// Of a rank that gets no answer, and may be the first one that comes: so many others do.
+static void expect_others(tt_root *r, const tt_hello *h)
+{
+  r->failure.to_send = TT_CLAMP(h->nranks, 1, TT_BOOTSTRAP_MAX_RANKS) - 1;
+}
+
 void tt_root_refuse(tt_root *r, const tt_hello *h)
 {
   if (!root_failed(r) && !r->answered) {
-    r->failure.to_send = TT_CLAMP(h->nranks, 1, TT_BOOTSTRAP_MAX_RANKS) - 1; // it may be the first one that comes
+    expect_others(r, h);
     fail_root(r, ncclInvalidUsage,
               "rank %d has not the encryption key of the process that made the unique id: call ncclSetEncryption with "
               "one key on every rank, before ncclGetUniqueId",
               h->rank);
+  }
+}
+
+// The connection has ended, most likely because the rank has died; it has a moment to come again.
+static void lose_line(tt_root *r, tt_root_line *l)
+{
+  tt_hello h = l->conn.hello;
+  close_line(l);
+  l->conn.hello = h;
+  l->lost = true;
+  l->next_lost = r->lost;
+  r->lost = l;
+  tt_timer_set(&r->arrivals, &l->due, tt_now_ns() + BACK_NS);
+}
+
+void tt_root_miss(tt_root *r, const tt_hello *h)
+{
+  tt_root_line *l = root_failed(r) || r->answered ? NULL : tt_calloc(1, sizeof(*l));
+  if (l != NULL) {
+    l->conn = (tt_conn){.fd = -1, .hello = *h};
+    begin_line(r, l, 0);
+    lose_line(r, l);
+  }
+}
+
+// The time of a lost line is over.
+static void judge_lost(tt_root *r, tt_root_line *l)
+{
+  tt_hello h = l->conn.hello;
+  int seat = r->job.nranks > 0 ? root_seat_of(r, h.rank) : -1;
+  bool sits = seat >= 0 && r->seats.lines[seat] != NULL;
+  end_line(l);
+  if (!sits && !root_failed(r) && !r->answered) {
+    expect_others(r, &h);
+    fail_root(r, ncclRemoteError,
+              "rank %d went away while it joined: its connection to the root has ended, and it has not come again",
+              h.rank);
   }
 }
 
@@ -375,7 +463,7 @@ static void take_rank(tt_root *r, tt_root_line *l)
   (void)tt_sock_peer(l->conn.fd, &l->from);
   // Without this note a rank whose connection ends knows that it may try again.
   if (tt_note_send(&l->conn, TT_NOTE_JOINED, NULL, 0) != 0) {
-    end_line(l);
+    lose_line(r, l);
   } else if (root_failed(r) || !check_rank(r, l)) {
     send_failure(r, l);
     end_line(l);
@@ -392,6 +480,8 @@ static void hear_card(tt_root *r, tt_root_line *l, bool late)
   if (e == 1 && note.frame.kind == TT_NOTE_JOIN && note.frame.size == sizeof(l->card)) {
     memcpy(&l->card, note.body, sizeof(l->card));
     take_rank(r, l);
+  } else if (e == -ECONNRESET) {
+    lose_line(r, l);
   } else if (e != 0 || late) {
     end_line(l);
   }
@@ -510,15 +600,22 @@ static void time_out(tt_root *r)
   }
 }
 
-// Is the time over? A thread that was held up has not heard the ranks that came meanwhile: the end is put off for as
-// long as it was away, once.
+// Has this thread been away beyond the time for which it had slept? Then it has not heard the ranks that came
+// meanwhile.
+static bool held_up(uint64_t wake_ns)
+{
+  uint64_t now = tt_now_ns();
+  return now > wake_ns && now - wake_ns >= HELD_UP_NS;
+}
+
+// Is the time over? Where this thread was held up, the end is put off for as long as it was away, once.
 static bool root_is_over(tt_root *r, uint64_t wake_ns)
 {
   uint64_t now = tt_now_ns();
   if (r->time.end_ns == 0 || now < r->time.end_ns) {
     return false;
   }
-  if (now - wake_ns < HELD_UP_NS || r->time.spared) {
+  if (!held_up(wake_ns) || r->time.spared) {
     return true;
   }
   r->time.end_ns = now + TT_MIN(now - wake_ns, PUT_OFF_NS);
@@ -551,7 +648,15 @@ void tt_root_step(tt_root *r, uint64_t wake_ns)
     }
   }
   for (tt_span *s; (s = tt_timer_first(r->arrivals)) != NULL && tt_now_ns() >= s->start;) {
-    hear_card(r, TT_SPAN_OWNER(s, tt_root_line, due), true);
+    tt_root_line *l = TT_SPAN_OWNER(s, tt_root_line, due);
+    if (l->lost && held_up(wake_ns) && !l->spared) {
+      l->spared = true;
+      tt_timer_set(&r->arrivals, &l->due, tt_now_ns() + BACK_NS);
+    } else if (l->lost) {
+      judge_lost(r, l);
+    } else {
+      hear_card(r, l, true);
+    }
   }
   if (r->time.tick_ns != 0 && tt_now_ns() >= r->time.tick_ns) {
     name_missing(r);

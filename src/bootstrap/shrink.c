@@ -12,9 +12,6 @@
 #include "bootstrap/bootstrap_priv.h"
 #include "os/random.h"
 
-// How long a rank whose shrink has failed waits for its predecessor, which would wait in vain otherwise.
-#define TELL_NS (TT_NS_PER_S / 2)
-
 int tt_shrink_name(const tt_bootstrap *b, int rank)
 {
   return b->shrinks != NULL && rank >= 0 && rank < b->nranks ? b->shrinks->members[rank] : rank;
@@ -106,18 +103,6 @@ ncclResult_t tt_shrink_judge(tt_bootstrap *b, const tt_hello *h, int fd)
                  h->rank, me);
 }
 
-// The ring has ended before the predecessor has come: it would wait for this rank until its patience ends.
-static void tell_late_prev(tt_bootstrap *b)
-{
-  uint64_t end_ns = tt_now_ns() + TELL_NS;
-  struct pollfd none = {.fd = -1};
-  while (b->prev < 0 && tt_now_ns() < end_ns && tt_bs_wait(b, &none, 1, end_ns) == ncclSuccess) {
-  }
-  if (b->prev >= 0) {
-    tt_ring_tell(b, b->prev);
-  }
-}
-
 // That another rank has ended the shrink.
 static void remember(tt_bootstrap *parent, const tt_bootstrap *b)
 {
@@ -143,8 +128,8 @@ static ncclResult_t form_through(tt_bootstrap *parent, tt_bootstrap *b)
     tt_bootstrap_stop(b);
     remember(parent, b);
   }
-  if (res != ncclSuccess && b->prev < 0 && (int)b->last_stop.number != b->predecessor && !tt_aborted(b->abort_flag)) {
-    tell_late_prev(b);
+  if (res != ncclSuccess) {
+    tt_ring_tell_late_prev(b);
   }
   tt_greeter_rest(&b->door);
   return res;

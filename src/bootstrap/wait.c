@@ -15,6 +15,13 @@
 #define LINE_NS (30 * TT_NS_PER_S)    // between two lines that say what is waited for; earlier where patience is short
 #define SLICE_NS (100 * TT_NS_PER_MS) // the longest sleep between two looks at the abort flags
 
+static _Thread_local int wait_ring = -1; // tt_bootstrap_listen
+
+void tt_bootstrap_listen(int ring)
+{
+  wait_ring = ring;
+}
+
 uint64_t tt_bs_patience_ns(void)
 {
   return tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
@@ -155,7 +162,7 @@ static void say_line(tt_bootstrap *b)
 
 ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint64_t wake_ns)
 {
-  struct pollfd fds[TT_BS_WANTS + TT_GREET_POLL];
+  struct pollfd fds[TT_BS_WANTS + TT_GREET_POLL + 1];
   bool watched = b->abort_flag != NULL || b->abort_also != NULL || b->look != NULL;
   if (bs_aborted(b)) {
     return ncclInternalError;
@@ -166,7 +173,11 @@ ncclResult_t tt_bs_wait(tt_bootstrap *b, struct pollfd *want, size_t nwant, uint
   memcpy(fds, want, nwant * sizeof(*want));
   bool served = b->prev < 0; // later ones are for a shrink
   size_t n = nwant + (served ? tt_greeter_poll(&b->door, fds + nwant, &until.deadline_ns) : 0);
-  (void)tt_sock_poll(fds, n, &until);
+  fds[n] = (struct pollfd){.fd = wait_ring, .events = POLLIN};
+  (void)tt_sock_poll(fds, n + (wait_ring >= 0), &until);
+  if (fds[n].revents != 0) {
+    tt_ring_clear(wait_ring);
+  }
   memcpy(want, fds, nwant * sizeof(*want));
   bool others = served && b->door.npending > 0;
   for (size_t i = nwant; i < n; i++) {

@@ -9,9 +9,6 @@
 #include "comm/ranks.h"
 #include "os/clock.h"
 
-#define NEWS_NS (300 * TT_NS_PER_MS) // how long the cause of a failed split is waited for,
-#define NEWS_NAP_NS TT_NS_PER_MS     // between two looks
-
 const char *tt_child_call(tt_origin origin)
 {
   static const char *const names[] = {[TT_BY_ID] = "creating the communicator",
@@ -52,9 +49,9 @@ static bool parent_judge(struct ncclComm *parent, int *rank)
 static int await_cause(struct ncclComm *parent, bool may)
 {
   int rank = -1;
-  uint64_t end_ns = tt_now_ns() + NEWS_NS;
+  uint64_t end_ns = tt_now_ns() + TT_NEWS_NS;
   while (!parent_judge(parent, &rank) && may && tt_now_ns() < end_ns) {
-    tt_sleep_ns(NEWS_NAP_NS);
+    tt_sleep_ns(TT_NEWS_NAP_NS);
   }
   return rank;
 }

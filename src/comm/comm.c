@@ -13,6 +13,7 @@
 #define DROP_TRIES 1000  // looks at the streams before plans that have not begun are left to them
 #define EXPEL_YIELDS 100 // looks at a call that another thread is in, before sleeping in between
 #define EXPEL_SLEEP_NS 50000ull
+#define END_LOOK_NS 200000ull // between two looks whether another thread has stopped a communicator
 
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool usable)
 {
@@ -20,7 +21,7 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
     return tt_fail(ncclInvalidArgument, "%s: the communicator is NULL", what);
   }
   if (((uintptr_t)comm & (TT_CACHE_LINE - 1)) != 0 ||
-      atomic_load_explicit(&comm->magic, memory_order_acquire) != TT_COMM_MAGIC) {
+      atomic_load(&comm->magic) != TT_COMM_MAGIC) { // not before what tt_comm_look has stored
     return tt_fail(ncclInvalidArgument, "%s: %p is not a communicator, or has been destroyed", what,
                    (const void *)comm);
   }
@@ -79,16 +80,61 @@ ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable)
   return res;
 }
 
+static _Thread_local const struct ncclComm *looked_at; // by the calling thread; NULL: none
+
+bool tt_comm_is_inside(const struct ncclComm *comm)
+{
+  return looked_at == comm || atomic_load(&comm->launcher) == (uintptr_t)__builtin_thread_pointer();
+}
+
+ncclResult_t tt_comm_look(struct ncclComm *comm, const char *what)
+{
+  if (TT_UNLIKELY(!tt_comm_lives(comm))) {
+    return tt_comm_dead(comm, what);
+  }
+  looked_at = comm;
+  atomic_fetch_add(&comm->lookers, 1);
+  ncclResult_t res = tt_comm_check(comm, what, false); // those that free it make the handle a dead one first
+  if (TT_UNLIKELY(res != ncclSuccess)) {
+    tt_comm_look_away(comm);
+  }
+  return res;
+}
+
+void tt_comm_look_away(struct ncclComm *comm)
+{
+  atomic_fetch_sub(&comm->lookers, 1);
+  looked_at = NULL;
+}
+
+bool tt_comm_take_end(struct ncclComm *comm, int how)
+{
+  int now = TT_ENDING_NOT;
+  looked_at = how == TT_ENDING_STOP ? comm : looked_at; // first: a signal handler must not wait for this thread
+  while (!atomic_compare_exchange_strong(&comm->ending, &now, how)) {
+    if (now == TT_ENDING_FREE) {
+      looked_at = NULL;
+      return false;
+    }
+    now = TT_ENDING_NOT;
+    tt_sleep_ns(END_LOOK_NS);
+  }
+  return true;
+}
+
+void tt_comm_give_end(struct ncclComm *comm)
+{
+  atomic_store(&comm->ending, TT_ENDING_NOT);
+  looked_at = NULL;
+}
+
 void tt_comm_watch(struct ncclComm *comm)
 {
   uint64_t every_ns = (uint64_t)TT_CLAMP(tt_params_get()->peer_check_ms, 1, 3600000) * TT_NS_PER_MS;
-  atomic_fetch_add(&comm->lookers, 1);
-  // Those that free it make the handle a dead one first.
-  if (atomic_load(&comm->magic) == TT_COMM_MAGIC && atomic_load(&comm->async) == ncclSuccess &&
-      atomic_load(&comm->state) == TT_COMM_READY && tt_port_status(&comm->port) == ncclSuccess) {
+  if (atomic_load(&comm->async) == ncclSuccess && tt_comm_stands(atomic_load(&comm->state)) &&
+      tt_port_status(&comm->port) == ncclSuccess) {
     tt_port_watch_idle(&comm->port, every_ns);
   }
-  atomic_fetch_sub(&comm->lookers, 1);
 }
 
 void tt_comm_await_lookers(struct ncclComm *comm)
@@ -251,8 +297,8 @@ void tt_comm_log_memory(const struct ncclComm *comm)
 {
   const tt_geometry *g = &comm->peers[0].geometry;
   size_t n = (size_t)comm->nranks, local = (size_t)comm->machine.local_ranks, remote = n - local;
-  size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local);
-  // Header, pages rounded up, windows.
+  size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local) + sizeof(tt_mail);
+  // Header, pages rounded up, windows with mails.
   size_t shared =
       local > 1 ? 8192 + local * (sizeof(tt_rank_page) + tt_board_bytes((int)local)) + local * local * window : 0;
   size_t own = sizeof *comm +

@@ -44,6 +44,12 @@ typedef struct tt_config {
 
 enum { TT_COMM_STARTING, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_BROKEN, TT_COMM_SUSPENDED };
 
+// Has a communicator in this state its page and its links, and looks whether its peers live?
+static inline bool tt_comm_stands(int state)
+{
+  return state == TT_COMM_READY || state == TT_COMM_SUSPENDED;
+}
+
 // What a communicator holds, by its user. The parts are members by value, so that the struct stays one allocation.
 
 // The profilers' contexts. Opened and closed by the init steps; not changed in between.
@@ -110,7 +116,7 @@ typedef struct tt_comm_decisions {
 typedef struct tt_comm_attempts {
   uint32_t failed; // in a row
   uint32_t skip;   // so many more calls do not wait
-  uint64_t now;    // tt_shortcut_ops.free_at, of the last call that was to be run at once
+  uint64_t now;    // tt_shortcut_ops.free_at, of the last attempt of this launch; 0: none, or the stream was not free
 } tt_comm_attempts;
 
 // Plans of the communicator. The launching thread's, but for the two atomics.
@@ -155,9 +161,10 @@ typedef struct tt_comm_splits {
 
 // User-defined operations (redop.c). The launching thread's; freed with the communicator.
 typedef struct tt_comm_userops {
-  struct tt_userop *ops;
-  uint64_t made;           // so far
-  int n, room, first_free; // first_free: the first of them that is free again, plus one; 0: none
+  struct tt_userop *ops; // [room]; NULL: there has been none yet
+  int room;              // a power of two, at least twice `live`
+  int live;
+  int next; // the number of the next one's handle
 } tt_comm_userops;
 
 // Registered buffers and their handles (register.c). The launching thread's; freed with the communicator.
@@ -182,7 +189,7 @@ struct ncclComm {
   int rank, nranks, device;
   uint64_t hash;              // names the communicator in logs; the same on all ranks
   _Atomic uintptr_t launcher; // the thread that is in a call just now (tt_comm_enter); 0: none
-  _Atomic int lookers;        // threads that look after the peers just now (tt_comm_watch)
+  _Atomic int lookers;        // threads that look at it just now (tt_comm_look)
   // What the init steps make, in this order; each step's undo frees its own. Not changed in between, except the port
   // (rules: device/link.h).
   tt_config config;
@@ -216,9 +223,12 @@ struct ncclComm {
   tt_comm_growth growth;
   tt_comm_family family;
   _Atomic bool revoked; // by ncclCommRevoke: its port is stopped. Any thread
-  _Atomic bool ending;  // a thread is in ncclCommDestroy or ncclCommAbort: it frees, others wait for it. Any thread
-  struct tt_job *job;   // a non-blocking job that is still running; joined by the next one
-  tt_deferred grave;    // while an aborted communicator waits to be freed: the worker's
+  _Atomic int ending;   // TT_ENDING_…: which thread stops or frees it, others wait for that. By tt_comm_take_end
+  // A non-blocking job, put here by the launching thread. The next job, or the end, takes it out and joins it. Any
+  // thread.
+  _Atomic(struct tt_job *) job;
+  char job_error[512]; // why the last one failed: written before `async` says so
+  tt_deferred grave;   // while an aborted communicator waits to be freed: the worker's
 };
 
 #define TT_FLUSHING (1ull << 63)
@@ -299,10 +309,26 @@ static inline void tt_comm_leave(struct ncclComm *c)
 ncclResult_t tt_comm_dead(const struct ncclComm *comm, const char *what);
 // Checks the handle and enters: the caller leaves. On an error it has not entered.
 ncclResult_t tt_comm_begin(struct ncclComm *comm, const char *what, bool usable);
-// Has a rank died? Looks each NCCL_PEER_CHECK_MS at most, and then stops the port. For queries, which may come from any
-// thread.
+// A query of another thread than the communicator's stands between look and look_away: nothing is freed meanwhile, so
+// it waits for nothing. Errors: those of tt_comm_check; then it does not look.
+ncclResult_t tt_comm_look(struct ncclComm *comm, const char *what);
+void tt_comm_look_away(struct ncclComm *comm);
+// Is the calling thread inside (tt_comm_enter), or does it look? Then it cannot end the communicator: that would wait
+// for it. So it is in a signal handler, or in a plugin, that is called meanwhile.
+bool tt_comm_is_inside(const struct ncclComm *comm);
+enum {
+  TT_ENDING_NOT,
+  TT_ENDING_STOP, // a thread stops it, for a revocation or a shrink: about a second at most
+  TT_ENDING_FREE, // a thread is in ncclCommDestroy or ncclCommAbort
+};
+// Takes the turn to stop or to free the communicator; waits while another thread stops it. False: another one frees it.
+// With STOP the calling thread is inside (tt_comm_is_inside) until tt_comm_give_end; with FREE, freeing it ends the
+// turn.
+bool tt_comm_take_end(struct ncclComm *comm, int how);
+void tt_comm_give_end(struct ncclComm *comm);
+// Has a rank died? Looks each NCCL_PEER_CHECK_MS at most, and then stops the port. Between look and look_away.
 void tt_comm_watch(struct ncclComm *comm);
-// Waits until no thread is in there; the handle is dead. Takes microseconds.
+// Waits until no thread is in there; the handle is dead. Takes as long as a query, which waits for no peer.
 void tt_comm_await_lookers(struct ncclComm *comm);
 // For the abort, when the handle is dead and the port stopped: waits until no thread is inside.
 void tt_comm_expel(struct ncclComm *comm);

@@ -66,7 +66,7 @@ static void retire_program(struct ncclComm *comm, tt_program *p)
   }
 }
 
-// Compiles what has been decided, if it is small and simple.
+// Compiles what has been decided, if its steps are few.
 static void compile(struct ncclComm *comm, const tt_task *t, tt_decision *d)
 {
   tt_call c = {.in = NULL};

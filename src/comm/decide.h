@@ -41,10 +41,11 @@ static inline void tt_comm_recall(const struct ncclComm *c, tt_task *t)
   }
 }
 
-// The task's program; NULL: it has none, or is still to be decided.
+// The task's program that the calling thread may run; NULL: it has none, or is still to be decided.
 static inline tt_program *tt_task_program(const tt_task *t)
 {
-  return tt_task_is_decided(t) ? t->decision->program : NULL;
+  tt_program *p = tt_task_is_decided(t) ? t->decision->program : NULL;
+  return p != NULL && !p->queued ? p : NULL;
 }
 
 // Finds the task's decision, `known`: that of the last task like it, or a new one, which is chosen, compiled, and has

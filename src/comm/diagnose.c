@@ -11,7 +11,7 @@
 
 static const char *diagnose_state(const struct ncclComm *c)
 {
-  static const char *const states[] = {"starting", "ready", "finalized", "broken"};
+  static const char *const states[] = {"starting", "ready", "finalized", "broken", "suspended"};
   int state = atomic_load_explicit(&c->state, memory_order_acquire);
   return tt_port_status(&c->port) != ncclSuccess ? "failed" : (unsigned)state < TT_COUNT(states) ? states[state] : "?";
 }
@@ -124,7 +124,7 @@ ncclResult_t tt_comm_diagnose(const struct ncclComm *comm, char **text, size_t *
   tt_values_put_text(&v, "state", "%s", diagnose_state(comm));
   tt_values_put_text(&v, "error", "%s", tt_port_status(&comm->port) != ncclSuccess ? tt_port_error(&comm->port) : "");
   int state = atomic_load_explicit(&comm->state, memory_order_acquire);
-  if (state == TT_COMM_READY || state == TT_COMM_FINALIZED) {
+  if (tt_comm_stands(state) || state == TT_COMM_FINALIZED) {
     diagnose_put_ranks(&v, comm);
     diagnose_put_verdict(&v, comm);
     diagnose_put_operations(&v, comm);

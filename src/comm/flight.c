@@ -371,7 +371,8 @@ static ncclResult_t flight_put_file(const char *path, const char *text, size_t l
 {
   char part[PATH_MOST + 32];
   snprintf(part, sizeof part, "%s.%d", path, (int)getpid());
-  int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  (void)unlink(part); // what a dead process has left; another user's file, or a pipe, is not written to
+  int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   bool good = fd >= 0 && tt_write_all(fd, text, length);
   int e = errno;
   if (fd >= 0 && close(fd) != 0 && good) {

@@ -18,20 +18,23 @@
 #include "comm/one_sided.h"
 #include "comm/profile.h"
 #include "comm/task.h"
+#include "os/events.h"
 #include "os/library.h"
+#include "os/shm.h"
 #include "os/thread.h"
 
 struct tt_job {
   tt_job_desc d;
   ncclResult_t result;
   tt_thread thread;
+  int ring;              // that the thread of a non-blocking job listens to; -1: none
   struct tt_job *next;   // of the group
   struct tt_job *serial; // next one with the same serial, run by the same thread
   tt_span by_serial;     // see chain_jobs
   bool chained, unstarted;
   bool over;           // under the set's lock
   struct job_set *set; // NULL: does not run beside others
-  char error[512];
+  char error[sizeof((struct ncclComm *)NULL)->job_error];
 };
 
 // The blocking jobs of a group. They wait for one another, so when one fails the others are stopped.
@@ -253,6 +256,7 @@ static void drop_job(tt_job *j, bool ran)
   if (j->d.release != NULL) {
     j->d.release(j->d.arg, ran);
   }
+  tt_fd_close(j->ring);
   tt_free(j);
 }
 
@@ -303,7 +307,9 @@ static void *run_nonblocking(void *arg)
 {
   tt_job *j = arg;
   struct ncclComm *comm = j->d.comm;
+  tt_bootstrap_listen(j->ring);
   run_job(j);
+  memcpy(comm->job_error, j->error, sizeof comm->job_error);
   atomic_store_explicit(&comm->async, j->result, memory_order_release);
   return NULL;
 }
@@ -318,15 +324,17 @@ static void *run_detached(void *arg)
 
 void tt_job_join(struct ncclComm *comm)
 {
-  tt_job *j = comm->job;
+  tt_job *j = atomic_exchange(&comm->job, NULL);
   if (j != NULL) {
-    comm->job = NULL;
+    if (j->ring >= 0) {
+      tt_ring(j->ring);
+    }
     tt_thread_join(&j->thread);
     drop_job(j, true);
   }
 }
 
-// Starts a job that the caller does not wait for.
+// Starts a job that the caller does not wait for. Its communicator, if others know of it, has been entered.
 static ncclResult_t start_nonblocking(tt_job *j)
 {
   struct ncclComm *comm = j->d.comm;
@@ -339,15 +347,33 @@ static ncclResult_t start_nonblocking(tt_job *j)
   }
   tt_job_join(comm); // the previous one is done: handles are checked for that
   atomic_store_explicit(&comm->async, ncclInProgress, memory_order_release);
-  comm->job = j;
+  (void)tt_ring_open(&j->ring);
   ncclResult_t res = tt_thread_start(&j->thread, "tutti job", run_nonblocking, j);
   if (res != ncclSuccess) {
-    comm->job = NULL;
+    snprintf(comm->job_error, sizeof comm->job_error, "%s", tt_last_error());
     atomic_store_explicit(&comm->async, res, memory_order_release);
     drop_job(j, false);
     return res;
   }
+  atomic_store(&comm->job, j);
   return ncclInProgress;
+}
+
+// The same at the group's end. Another thread may have ended the communicator since the group was opened.
+static ncclResult_t start_entered(tt_job *j)
+{
+  struct ncclComm *comm = j->d.comm;
+  if (j->d.detached) {
+    return start_nonblocking(j);
+  }
+  ncclResult_t res = tt_comm_begin(comm, "ncclGroupEnd", false);
+  if (res != ncclSuccess) {
+    drop_job(j, false);
+    return res;
+  }
+  res = start_nonblocking(j);
+  tt_comm_leave(comm);
+  return res;
 }
 
 ncclResult_t tt_job_submit(const tt_job_desc *d)
@@ -368,6 +394,7 @@ ncclResult_t tt_job_submit(const tt_job_desc *d)
     return tt_fail(ncclSystemError, "no memory for a job");
   }
   j->d = *d;
+  j->ring = -1;
   if (g->depth == 0) {
     return start_nonblocking(j);
   }
@@ -377,6 +404,15 @@ ncclResult_t tt_job_submit(const tt_job_desc *d)
   *g->jobs_end = j;
   g->jobs_end = &j->next;
   return ncclSuccess;
+}
+
+bool tt_group_has_job(const struct ncclComm *comm)
+{
+  const tt_job *j = my_group()->jobs;
+  while (j != NULL && j->d.comm != comm) {
+    j = j->next;
+  }
+  return j != NULL;
 }
 
 // Puts jobs with the same serial behind one another. A set has the last job of each serial so far.
@@ -446,7 +482,7 @@ static ncclResult_t run_jobs(tt_job *jobs)
     next = j->next;
     j->next = NULL;
     if (j->d.nonblocking) {
-      ncclResult_t r = start_nonblocking(j);
+      ncclResult_t r = start_entered(j);
       res = res == ncclSuccess || r != ncclInProgress ? r : res;
     } else {
       *end = j;
@@ -558,6 +594,10 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
   if (!over) {
     group_tasks_by_comm(tasks, n, &last);
   }
+  const tt_device_ops *row = tasks->comm->port.row; // a process has one
+  if (row->hold != NULL) {
+    row->hold();
+  }
   for (size_t done = 0, mine; done < n && !over; done += mine) {
     struct ncclComm *comm = tasks[done].comm;
     mine = comm->group.tasks;
@@ -565,8 +605,9 @@ static __attribute__((noinline)) ncclResult_t launch_several(tt_task *tasks, siz
     ncclResult_t r = tt_comm_launch(comm, tasks + done, mine, looks);
     res = res == ncclSuccess ? r : res;
   }
+  ncclResult_t held = row->hold != NULL ? row->unhold() : ncclSuccess;
   group_leave_comms(tasks, n);
-  return res;
+  return res == ncclSuccess ? held : res;
 }
 
 // Launches those of one communicator.

@@ -51,5 +51,8 @@ typedef struct tt_job_desc {
   bool detached; // with nonblocking: no thread joins it, nothing shows its progress
 } tt_job_desc;
 ncclResult_t tt_job_submit(const tt_job_desc *d);
-// Waits for the communicator's non-blocking job, if any.
+// Does the end of the calling thread's open group start a job of the communicator?
+bool tt_group_has_job(const struct ncclComm *comm);
+// Waits for the communicator's non-blocking job, if any. That looks at once whether it shall end (abort_flag). Any
+// thread.
 void tt_job_join(struct ncclComm *comm);

@@ -89,16 +89,16 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
   me->probe = c->port.row->probe();
 }
 
-// Kinds of devices have no way to work together yet.
+// Ranks on the host and on GPUs work together by messages.
 static ncclResult_t compare_devices(const struct ncclComm *c)
 {
   const tt_device_id *a = &c->peers[0].where;
   for (int i = 1; i < c->nranks; i++) {
     const tt_device_id *b = &c->peers[i].where;
-    if (strncmp(a->kind, b->kind, sizeof a->kind) != 0) {
+    if (strncmp(a->kind, b->kind, sizeof a->kind) != 0 && !(tt_device_mixes(a) && tt_device_mixes(b))) {
       return tt_fail(ncclInvalidUsage,
-                     "rank 0 is on a device of kind '%.8s', rank %d on one of kind '%.8s': all ranks of a communicator "
-                     "must be on devices of one kind",
+                     "rank 0 is on a device of kind '%.8s', rank %d on one of kind '%.8s': ranks of such kinds cannot "
+                     "work together",
                      a->kind, i, b->kind);
     }
   }
@@ -165,11 +165,6 @@ static ncclResult_t peers_step(init *in)
   return ncclSuccess;
 }
 
-static bool init_same_process(const tt_peer *a, const tt_peer *b)
-{
-  return a->at.host == b->at.host && a->at.proc.pid == b->at.proc.pid && a->at.proc.cookie == b->at.proc.cookie;
-}
-
 // Processes that will share memory belong to one user, and find each other's mailboxes. Every rank finds the same
 // culprits.
 static ncclResult_t compare_neighbours(const struct ncclComm *c)
@@ -202,15 +197,6 @@ static ncclResult_t layout_step(init *in)
   return compare_neighbours(c);
 }
 
-// From which size on results bypass the caches: two ranks read and write four times as much, then half of the
-// last-level cache.
-static size_t stream_bytes(void)
-{
-  enum { LEAST = 1 << 20, UNKNOWN = 4 << 20 };
-  size_t cache = tt_proc_cache();
-  return cache == 0 ? UNKNOWN : TT_MAX(cache / 8, (size_t)LEAST);
-}
-
 // What follows from where the ranks are.
 static ncclResult_t init_survey(struct ncclComm *c)
 {
@@ -222,9 +208,10 @@ static ncclResult_t init_survey(struct ncclComm *c)
   c->machine.per_core = c->machine.ranks_on_cores > cores ? c->machine.ranks_on_cores / TT_MAX(cores, 1) : 0;
   c->machine.all_local = !tt_transport_p2p_off();
   for (int i = 1; i < c->nranks; i++) {
-    c->machine.all_local &= init_same_process(&c->peers[i], &c->peers[0]);
+    c->machine.all_local &= tt_peers_share_process(&c->peers[i], &c->peers[0]);
   }
-  c->machine.stream_bytes = stream_bytes();
+  c->machine.all_local = c->machine.all_local && tt_ranks_join(c->peers, c->nranks, c->port.row);
+  c->machine.stream_bytes = tt_ranks_stream_bytes();
   c->reuse.cache = tt_proc_cache() / (size_t)c->machine.local_ranks;
   return ncclSuccess;
 }
@@ -252,8 +239,8 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
     procs[who->n] = p->at.proc;
     boxes[who->n] = p->mailbox;
     who->me = i == c->rank ? who->n : who->me;
-    who->leader = who->leader < 0 && init_same_process(p, me) ? who->n : who->leader;
-    who->one_process &= init_same_process(p, me);
+    who->leader = who->leader < 0 && tt_peers_share_process(p, me) ? who->n : who->leader;
+    who->one_process &= tt_peers_share_process(p, me);
     who->n++;
   }
   who->pulls = tt_proc_may_open(procs[0].pid, c->peers[ranks[0]].pid_space);
@@ -268,6 +255,25 @@ static bool any_pushed(const struct ncclComm *c, const tt_segment_note *notes)
   return i < c->nranks;
 }
 
+// A rank is gone from which this one was to take memory. It may have left because another one has died: the ring tells
+// that a moment later. Returns ncclRemoteError, or `res` as it was.
+static ncclResult_t await_ring_news(struct ncclComm *c, ncclResult_t res)
+{
+  int cause = c->rank;
+  tt_ring_end end = TT_RING_STANDS;
+  uint64_t end_ns = tt_now_ns() + TT_NEWS_NS;
+  while (res == ncclRemoteError &&
+         ((end = tt_bootstrap_look(c->boot, &cause)) == TT_RING_STANDS || end == TT_RING_BUSY) &&
+         tt_now_ns() < end_ns) {
+    tt_sleep_ns(TT_NEWS_NAP_NS);
+  }
+  bool died = end == TT_RING_DIED || end == TT_RING_LOST || end == TT_RING_EXITED;
+  return died && cause != c->rank
+             ? tt_fail(ncclRemoteError, "rank %d has gone while rank %d was about to share memory with others", cause,
+                       c->rank)
+             : res;
+}
+
 // A rank that cannot open its share, or pass it on, leaves the ring, so that no rank waits for it. A rank that is alone
 // on its machine waits with the others.
 static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
@@ -278,10 +284,10 @@ static ncclResult_t open_segment(struct ncclComm *c, const tt_local *who)
   TT_TRY(alone ? ncclSuccess : tt_segment_open(who, &c->segment, &mine));
   TT_TRY(tt_comm_exchange(c, &mine, sizeof mine, &notes));
   if (any_pushed(c, notes)) {
-    TT_TRY_GOTO(alone ? ncclSuccess : tt_segment_push(c->segment, who, notes), res);
+    TT_TRY_GOTO(alone ? ncclSuccess : await_ring_news(c, tt_segment_push(c->segment, who, notes)), res);
     TT_TRY_GOTO(tt_bootstrap_barrier(c->boot), res);
   }
-  res = alone ? ncclSuccess : tt_segment_join(c->segment, who, notes, &c->port.abort_flag);
+  res = alone ? ncclSuccess : await_ring_news(c, tt_segment_join(c->segment, who, notes, &c->port.abort_flag));
 fail:
   tt_free(notes);
   return res;
@@ -327,6 +333,7 @@ static tt_endpoint *endpoints_of(const struct ncclComm *c)
 static tt_neighbor *neighbors_of(const struct ncclComm *c)
 {
   tt_neighbor *all = tt_calloc((size_t)c->nranks, sizeof *all);
+  const int me = c->segment != NULL ? tt_segment_place(c->segment, c->rank) : -1;
   for (int i = 0; all != NULL && i < c->nranks; i++) {
     tt_peer *peer = &c->peers[i];
     int place = c->segment != NULL ? tt_segment_place(c->segment, i) : -1;
@@ -337,6 +344,10 @@ static tt_neighbor *neighbors_of(const struct ncclComm *c)
                            .number = peer->at.proc.pid,
                            .cookie = peer->at.proc.cookie,
                            .host = peer->host};
+    if (place >= 0) {
+      all[i].to = tt_segment_mail(c->segment, me, place);
+      all[i].from = tt_segment_mail(c->segment, place, me);
+    }
   }
   return all;
 }
@@ -508,10 +519,12 @@ static ncclResult_t network_step(init *in)
 
 static void network_undo(struct ncclComm *c)
 {
-  tt_comm_announce_gone(c); // while there is still somebody who can tell the others
-  tt_proxy_destroy(c->network.proxy);
-  c->port.mover = NULL;
-  c->wiring.proxy = c->network.proxy = NULL;
+  tt_comm_announce_gone(c);       // while there is still somebody who can tell the others
+  if (c->network.proxy != NULL) { // else a device may still look at the port
+    tt_proxy_destroy(c->network.proxy);
+    c->port.mover = NULL;
+    c->wiring.proxy = c->network.proxy = NULL;
+  }
 }
 
 static void port_undo(struct ncclComm *c)
@@ -531,23 +544,6 @@ static void port_undo(struct ncclComm *c)
   p->links = NULL;
   c->plans.flows = NULL;
   p->page = NULL;
-}
-
-// Can this process read and write another one's memory? Tried on the next local rank of another process.
-static bool probe_copy(const struct ncclComm *c)
-{
-  const tt_peer *me = &c->peers[c->rank];
-  if (!tt_params_get()->cma_enable) {
-    return false;
-  }
-  for (int k = 1; k < c->nranks; k++) {
-    int i = (c->rank + k) % c->nranks;
-    const tt_peer *p = &c->peers[i];
-    if (c->layout->node_of[i] == c->layout->node_of[c->rank] && !init_same_process(p, me)) {
-      return c->port.row->reaches(&p->at.proc, p->probe);
-    }
-  }
-  return true;
 }
 
 // Ranks choose algorithms each for itself: with the same tuner plugin, or all without.
@@ -577,7 +573,7 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = true;
     return ncclSuccess;
   }
-  const report mine = {.can_copy = probe_copy(c),
+  const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .eager = !tt_params_get()->runtime_connect,
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
@@ -699,7 +695,10 @@ static const init_step steps[] = {
 
 static void undo(struct ncclComm *comm, int from)
 {
-  tt_comm_ras_leave(comm); // it reads what the steps have made
+  tt_comm_ras_leave(comm); // it reads what the steps have made, and so may a thread of the device's
+  if (comm->port.row->leave != NULL) {
+    comm->port.row->leave(&comm->port);
+  }
   for (int i = from; i >= 0; i--) {
     if (steps[i].undo != NULL) {
       steps[i].undo(comm);
@@ -715,10 +714,28 @@ void tt_comm_name(struct ncclComm *comm, const tt_init_args *args)
   __atomic_store_n(&comm->rank, args->rank, __ATOMIC_RELAXED); // a call that comes too early may name it
 }
 
+// Init has failed because a rank is gone. Others of this machine may have come through, and would take this rank for
+// the cause when it leaves: its page says which rank has died. A process that ends closes its connections before it is
+// known to be dead.
+static void show_death(struct ncclComm *c)
+{
+  uint64_t end_ns = tt_now_ns() + TT_NEWS_NS;
+  bool stands = c->port.page != NULL;
+  while (stands && tt_now_ns() < end_ns) {
+    for (int i = 0; stands && i < c->nranks; i += TT_PORT_LOOKS) {
+      stands = tt_port_watch(&c->port);
+    }
+    if (stands) {
+      tt_sleep_ns(TT_NEWS_NAP_NS);
+    }
+  }
+}
+
 ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
 {
   init in = {.comm = comm, .args = args};
   uint64_t start = tt_now_ns();
+  bool sees = false;       // the port stands: pages of ranks of this machine can be read
   if (comm->nranks == 0) { // a split has just learnt its rank; others know it from the start
     tt_comm_name(comm, args);
   } else if (args->rank == 0) { // what a job says once, at whatever level
@@ -729,9 +746,13 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
     ncclResult_t res = steps[i].run(&in);
     if (res != ncclSuccess) {
       tt_info(TT_INIT, "rank %d: init failed in step '%s'", args->rank, steps[i].name);
+      if (res == ncclRemoteError && sees) {
+        show_death(comm);
+      }
       undo(comm, i);
       return res;
     }
+    sees |= steps[i].run == port_step;
   }
   // The first line is in NCCL's form: the handle, the device under each of its names, and what is the same on all
   // ranks.

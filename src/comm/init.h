@@ -4,6 +4,11 @@
 #include "device/device.h"
 #include "nccl.h"
 
+// Where a call fails because a rank is gone: how long to wait for the news of who has died, and between two looks. Each
+// rank that the news passes may have to wait for its turn on a core.
+#define TT_NEWS_NS (300 * TT_NS_PER_MS)
+#define TT_NEWS_NAP_NS TT_NS_PER_MS
+
 // Makes a zeroed communicator of a rank on such a device, at an address that was never used for one, state
 // TT_COMM_STARTING. Errors: ncclSystemError.
 ncclResult_t tt_comm_new(const tt_device_ops *row, struct ncclComm **out);

@@ -16,7 +16,7 @@
 // Is nothing of the communicator or the stream under way?
 static inline bool nothing_queued(struct ncclComm *comm, cudaStream_t stream)
 {
-  comm->attempts.now = comm->port.shortcut->free_at(stream, comm->device);
+  comm->attempts.now = comm->port.shortcut->free_at(stream, comm->device, tt_flight_on(&comm->port.flight));
   return comm->attempts.now != 0 && atomic_load_explicit(&comm->port.done, memory_order_acquire) == comm->plans.issued;
 }
 

@@ -43,7 +43,7 @@ static void plan_free(tt_plan *p)
 {
   tt_free(p->calls);
   tt_free(p->lanes);
-  p->port->row->scratch_free(p->scratch);
+  p->port->row->scratch_free(p->port->device, p->scratch);
   tt_free(p);
 }
 
@@ -72,8 +72,8 @@ static bool plan_reserve(tt_plan *p, int calls, int lanes, size_t scratch)
     p->max_lanes = p->lanes == NULL ? 0 : lanes;
   }
   if (scratch > p->scratch_size) {
-    p->port->row->scratch_free(p->scratch);
-    p->scratch = p->port->row->scratch_alloc(scratch);
+    p->port->row->scratch_free(p->port->device, p->scratch);
+    p->scratch = p->port->row->scratch_alloc(p->port->device, scratch);
     p->scratch_size = p->scratch == NULL ? 0 : scratch;
   }
   return p->max_calls >= calls && p->max_lanes >= lanes && p->scratch_size >= scratch;
@@ -135,12 +135,16 @@ static void plan_drop(struct ncclComm *comm, tt_plan *p, ncclResult_t why)
   plan_free(p);
 }
 
-static void plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
+// While this thread is inside the communicator, the plan's memory stays, even if another thread has completed the plan.
+static ncclResult_t plan_push(struct ncclComm *comm, tt_plan *p, tt_stream *stream)
 {
-  comm->port.row->submit(p, stream);
+  atomic_store_explicit(&p->submitter, (uintptr_t)__builtin_thread_pointer(), memory_order_relaxed);
+  ncclResult_t res = comm->port.row->submit(p, stream);
+  atomic_store_explicit(&p->submitter, 0, memory_order_relaxed);
   if (comm->port.mover != NULL) {
     comm->port.mover->kick(comm->port.mover_self, true); // should nobody wait for the stream
   }
+  return res;
 }
 
 // --- calls and lanes
@@ -211,9 +215,9 @@ static ncclResult_t post_traffic(struct ncclComm *comm, const tt_cached *cached,
 }
 
 // What the network may do with the call's buffers: the flags of the steps that may lend from them and place in them.
-static unsigned zerocopy_flags(const tt_cached *cached, tt_proto proto, const tt_call *c)
+static unsigned zerocopy_flags(const struct ncclComm *comm, const tt_cached *cached, tt_proto proto, const tt_call *c)
 {
-  if (TT_LIKELY(cached->ntraffic == 0) || proto != TT_SIMPLE) {
+  if (TT_LIKELY(cached->ntraffic == 0) || proto != TT_SIMPLE || comm->port.row->pins) {
     return 0;
   }
   switch (tt_zerocopy_buffers(cached->sched, c->in, c->out, c->count * c->esize)) {
@@ -241,6 +245,7 @@ static inline void launch_add_lane(tt_plan *p, tt_lane *l, tt_lane **flow)
   if (TT_LIKELY(!l->done)) {
     tt_plan_add(p, l, flow != NULL ? *flow : NULL);
     if (flow != NULL) {
+      l->turn = *flow != NULL ? (*flow)->turn + 1 : l->turn;
       *flow = l;
     }
   }
@@ -253,7 +258,7 @@ static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct
 {
   const tt_cached *cached = part->cached;
   const tt_schedule *s = cached->sched;
-  unsigned zerocopy = zerocopy_flags(cached, part->proto, c);
+  unsigned zerocopy = zerocopy_flags(comm, cached, part->proto, c);
   for (int i = 0; i < s->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
     tt_lane_init(l, s, i, c, part->chunk, part->proto);
@@ -262,6 +267,9 @@ static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct
       l->nafter = part->nafter;
     }
     l->after = part->after;
+    l->turn = !part->whole                                ? (uint32_t)part->channel
+              : tt_func_is_message((tt_func)cached->func) ? 0
+                                                          : (uint32_t)p->ncalls;
     l->lends = zerocopy & (TT_STEP_LEND | TT_STEP_LEND_IN_PLACE);
     l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
     launch_add_lane(p, l, part->flow);
@@ -314,7 +322,7 @@ static void prepare_call(struct ncclComm *comm, const tt_plan *p, const tt_task 
   }
 }
 
-// Adds the lanes of an operation without a program: they resolve their steps themselves.
+// Adds the lanes of an operation without a program that serves it: they resolve their steps themselves.
 static __attribute__((noinline)) ncclResult_t add_resolving(struct ncclComm *comm, tt_plan *p, tt_call *c,
                                                             const tt_task *t, tt_lane **flow)
 {
@@ -322,7 +330,6 @@ static __attribute__((noinline)) ncclResult_t add_resolving(struct ncclComm *com
   if (TT_UNLIKELY(t->begun)) { // another one's decision took its place, and there was no memory for its program
     return tt_fail(ncclSystemError, "rank %d: no memory for an operation that is under way", comm->rank);
   }
-  prepare_call(comm, p, t, c);
   if (TT_UNLIKELY(d->choice.channels > 1)) {
     return add_channels(comm, p, c, d);
   }
@@ -336,13 +343,16 @@ static __attribute__((noinline)) ncclResult_t add_resolving(struct ncclComm *com
   return launch_add_part(comm, p, c, &part);
 }
 
-// Adds the lanes of an operation that has been decided: they run what is left of its program, if it has one. Those of
-// one `flow` (NULL: no message) run one after the other.
+// Adds the lanes of an operation that has been decided: they run what is left of its program, if it has one. A queued
+// one is for results that may stay in the caches. Those of one `flow` (NULL: no message) run one after the other.
 static inline ncclResult_t add_lanes(struct ncclComm *comm, tt_plan *p, tt_call *c, const tt_task *t, tt_lane **flow)
 {
   const tt_program *q = t->decision->program;
-  if (q == NULL) {
-    return add_resolving(comm, p, c, t, flow);
+  if (q == NULL || q->queued) {
+    prepare_call(comm, p, t, c);
+    if (q == NULL || c->stream_put) {
+      return add_resolving(comm, p, c, t, flow);
+    }
   }
   for (int i = 0; i < q->nstrands; i++) {
     tt_lane *l = &p->lanes[p->nlanes++];
@@ -358,6 +368,12 @@ size_t tt_task_bytes(const tt_task *t)
   bool one = f == TT_FUNC_BROADCAST || f == TT_FUNC_REDUCE || f == TT_FUNC_ALLREDUCE || f == TT_FUNC_SEND ||
              f == TT_FUNC_RECV || t->blocks != NULL;
   return t->count * tt_type_size(t->type) * (one ? 1 : (size_t)t->comm->nranks);
+}
+
+// The time for the flight recorder of operations that could not be run at once: of the attempt, if there was one.
+static inline uint64_t launch_time(const struct ncclComm *comm)
+{
+  return comm->attempts.now != 0 ? comm->attempts.now : tt_flight_now(&comm->port.flight);
 }
 
 // The flight recorder has the operation from now on, as one of the plan's.
@@ -394,13 +410,12 @@ static ncclResult_t end_plan(struct ncclComm *comm, tt_plan *p, tt_launch_events
     return res;
   }
   if (TT_LIKELY(l == NULL)) {
-    plan_push(comm, p, stream);
-    return ncclSuccess;
+    return plan_push(comm, p, stream);
   }
   tt_profile_push_start(l, handle);
-  plan_push(comm, p, stream);
+  res = plan_push(comm, p, stream);
   tt_profile_push_stop(l);
-  return ncclSuccess;
+  return res;
 }
 
 // What the call's options say of its plan.
@@ -427,7 +442,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   tt_stream *stream;
   tt_plan *p;
   // A wrong one is found before anything is sent.
-  TT_TRY(comm->port.row->get(t->stream, comm->device, tt_func_name(t->func), &stream));
+  TT_TRY(comm->port.row->get(t->stream, &comm->port, tt_func_name(t->func), &stream));
   TT_TRY(launch_decide(comm, t, ops));
   if ((!decided || comm->tuned) && tt_comm_run(t, looks)) {
     return ncclSuccess;
@@ -448,7 +463,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
     p->stage_bytes = tt_task_bytes(t);
     c->in = p->scratch;
   }
-  launch_record(comm, p, t, tt_task_program(t) != NULL && comm->attempts.now != 0 ? comm->attempts.now : tt_ticks());
+  launch_record(comm, p, t, launch_time(comm));
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
   }
@@ -510,6 +525,9 @@ static ncclResult_t add_blocks(struct ncclComm *comm, tt_plan *p, tt_task *t, ui
       tt_profile_op_start(l, t, &d, 0);
     }
     part.events = events;
+    if (p->stage_bytes > 0 && part.in != NULL && part.count > 0) { // the plan copies the input to its scratch first
+      part.in = p->scratch + ((const char *)part.in - (const char *)t->in);
+    }
     TT_TRY(add_part(comm, p, t, &part, seq));
   }
   if (l != NULL && p->ncalls > 0) {
@@ -527,7 +545,7 @@ static __attribute__((noinline)) ncclResult_t launch_blocks(struct ncclComm *com
   tt_plan *p;
   int calls, lanes;
   size_t staged = tt_blocks_staged(&t);
-  TT_TRY(comm->port.row->get(t.stream, comm->device, tt_func_name(t.func), &stream));
+  TT_TRY(comm->port.row->get(t.stream, &comm->port, tt_func_name(t.func), &stream));
   TT_TRY(measure_blocks(comm, &t, &calls, &lanes));
   uint32_t seq = tt_comm_next(comm);
   __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
@@ -536,9 +554,8 @@ static __attribute__((noinline)) ncclResult_t launch_blocks(struct ncclComm *com
   if (staged > 0) {
     p->stage_src = t.in;
     p->stage_bytes = staged;
-    t.in = p->scratch;
   }
-  launch_record(comm, p, &t, tt_ticks());
+  launch_record(comm, p, &t, launch_time(comm));
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
   }
@@ -558,8 +575,8 @@ static ncclResult_t join_streams(const struct ncclComm *comm, const tt_task *tas
     if (!tt_func_is_message(tasks[i].func) || TT_LIKELY(tasks[i].stream == main)) {
       continue;
     }
-    TT_TRY(comm->port.row->get(tasks[i].stream, comm->device, tt_func_name(tasks[i].func), &s));
-    TT_TRY(comm->port.row->get(main, comm->device, tt_func_name(tasks[i].func), &m));
+    TT_TRY(comm->port.row->get(tasks[i].stream, &comm->port, tt_func_name(tasks[i].func), &s));
+    TT_TRY(comm->port.row->get(main, &comm->port, tt_func_name(tasks[i].func), &m));
     if (s != m) {
       TT_TRY(before ? comm->port.row->order(s, m) : comm->port.row->order(m, s));
     }
@@ -581,7 +598,7 @@ static bool is_open_message(const tt_task *t)
 
 static ncclResult_t add_messages(struct ncclComm *comm, tt_plan *p, tt_task *tasks, size_t n, tt_launch_events *l)
 {
-  const uint64_t now = tt_ticks();
+  const uint64_t now = launch_time(comm);
   for (size_t i = 0; i < n; i++) {
     if (is_open_message(&tasks[i])) {
       TT_TRY(launch_decide(comm, &tasks[i], 0));
@@ -609,7 +626,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
     reported = tasks[i].events != NULL ? &events : reported;
     apart |= tasks[i].stream != tasks->stream;
   }
-  TT_TRY(comm->port.row->get(first->stream, comm->device, tt_func_name(first->func), &stream));
+  TT_TRY(comm->port.row->get(first->stream, &comm->port, tt_func_name(first->func), &stream));
   // A wrong stream is found before anything is posted to the proxy.
   TT_TRY(apart ? join_streams(comm, tasks, n, first->stream, true) : ncclSuccess);
   TT_TRY(plan_get(comm, messages, messages, 0, &p));
@@ -686,6 +703,7 @@ static __attribute__((noinline)) ncclResult_t launch_or_capture(struct ncclComm 
 
 ncclResult_t tt_comm_launch(struct ncclComm *comm, tt_task *tasks, size_t n, unsigned looks)
 {
+  comm->attempts.now = 0;
   if (tt_capturing()) {
     return launch_or_capture(comm, tasks, n, looks);
   }

@@ -9,6 +9,7 @@
 #include "base/param.h"
 #include "base/util.h"
 #include "net/net.h"
+#include "topo/nvml.h"
 
 enum { MOST_PORTS = 64 };
 
@@ -114,12 +115,18 @@ static void tell_strays(const tt_machine *m, const tt_xml *xml)
 
 static ncclResult_t detect(const tt_machine *m, const tt_tree *tree, tt_source_rank *seen, tt_xml **out)
 {
-  tt_source s = {.machine = {.tree = tree, .host_hash = m->host}, .file = m->file, .ranks = seen, .file_nets = true};
+  tt_source s = {.machine = {.tree = tree, .gpu = tt_gpu_element, .host_hash = m->host},
+                 .file = m->file,
+                 .ranks = seen,
+                 .file_nets = true};
+  bool gpus = false;
   for (int i = 0; i < m->nlocal; i++) {
     if (m->seen == NULL || m->seen[i]) {
       seen[s.nranks++] = m->ranks[i];
+      gpus |= m->ranks[i].bus_id != NULL;
     }
   }
+  s.machine.nvml = gpus ? tt_nvml_get() : NULL;
   TT_TRY(tt_source_detect(&s, out));
   tell_strays(m, *out);
   if (!m->needs_net || has_ports(*out)) {
@@ -144,7 +151,6 @@ ncclResult_t tt_machine_document(const tt_machine *m, tt_xml **out)
   ncclResult_t res = ncclSuccess;
   tt_source_rank *seen;
   TT_TRY(TT_NEW(seen, m->nlocal, "rank %d: no memory for the places of %d ranks", m->rank, m->nlocal));
-  // Host ranks sit on no GPU, so NVML has nothing to say.
   if (m->apart) {
     TT_TRY_GOTO(tt_xml_new("views of the node's ranks", "system", &xml), res);
   } else {

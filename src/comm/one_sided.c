@@ -139,6 +139,10 @@ ncclResult_t tt_rma_init(struct ncclComm *comm)
   if (comm->rma != NULL) {
     return ncclSuccess;
   }
+  if (comm->port.row->submit_rma == NULL) {
+    return tt_fail(ncclInvalidUsage, "rank %d: devices of kind %s have no windows and no one-sided operations yet",
+                   comm->rank, comm->port.row->name);
+  }
   TT_TRY(TT_NEW(r, 1, "rank %d: no memory for one-sided operations", comm->rank));
   ncclResult_t res = rma_make(comm, r);
   if (res != ncclSuccess) {
@@ -287,7 +291,7 @@ static uint64_t kind_of(const tt_rma_call *c, int i, uint64_t *count)
 static uint64_t record_calls(struct ncclComm *comm, const tt_rma_call *calls, cudaStream_t stream)
 {
   tt_flight *flight = &comm->port.flight;
-  uint64_t now = tt_ticks(), count, first = atomic_load_explicit(&flight->n, memory_order_relaxed);
+  uint64_t now = tt_flight_now(flight), count, first = atomic_load_explicit(&flight->n, memory_order_relaxed);
   for (const tt_rma_call *c = calls; c != NULL; c = c->next) {
     for (int i = 0; i < tt_rma_call_ops(c); i++) {
       uint64_t kind = kind_of(c, i, &count);
@@ -326,8 +330,9 @@ static ncclResult_t lacks_memory(const tt_rma_call *c, int n)
 static bool runs_in_call(struct ncclComm *comm, tt_rma_op *op, const tt_rma_call *call, cudaStream_t stream)
 {
   const tt_shortcut_ops *shortcut = comm->port.shortcut;
+  bool timed = tt_flight_on(&comm->port.flight);
   uint64_t count;
-  uint64_t now = shortcut == NULL || call->events != NULL ? 0 : shortcut->free_at(stream, comm->device);
+  uint64_t now = shortcut == NULL || call->events != NULL ? 0 : shortcut->free_at(stream, comm->device, timed);
   if (now == 0 || tt_port_status(&comm->port) != ncclSuccess || !shortcut->run_rma(comm->rma, op)) {
     return false;
   }
@@ -357,7 +362,7 @@ static ncclResult_t launch_batch(struct ncclComm *comm, tt_rma_call *calls, cuda
 {
   tt_stream *s;
   int n = 0, filled = 0;
-  TT_TRY(comm->port.row->get(stream, comm->device, calls->what, &s));
+  TT_TRY(comm->port.row->get(stream, &comm->port, calls->what, &s));
   if (calls->next == NULL && calls->nwaits <= 1) {
     return launch_alone(comm, calls, stream, s);
   }

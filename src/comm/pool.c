@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 #include "comm/decide.h"
 #include "comm/family.h"
+#include "comm/group.h"
 #include "comm/init.h"
 #include "comm/launch.h"
 #include "comm/one_sided.h"
@@ -84,7 +85,7 @@ static void mark_exit(struct ncclComm *c)
   }
   atomic_fetch_add(&c->lookers, 1);
   if (atomic_load(&c->magic) == TT_COMM_MAGIC && c->generation == tt_proc_generation &&
-      atomic_load(&c->state) == TT_COMM_READY) {
+      tt_comm_stands(atomic_load(&c->state))) {
     atomic_store_explicit(&c->port.page->exits, 1, memory_order_release);
     tt_bootstrap_exit(c->boot);
   }
@@ -140,11 +141,12 @@ void tt_comm_free_aborted(struct ncclComm *comm)
   atomic_store(&comm->magic, 0);
   tt_family_leave(comm);
   tt_comm_expel(comm);
+  tt_job_join(comm);        // that the call inside has started
   tt_comm_drop_plans(comm); // the buffers are the user's as soon as this returns
   if (tt_comm_outstanding(comm) !=
       0) { // plans behind work of others in streams, which have not begun; or a thread is just taking one back
     comm->grave.run = bury;
-    atomic_store(&comm->ending, false);
+    atomic_store(&comm->ending, TT_ENDING_NOT);
     comm->port.row->defer(&comm->grave);
   } else {
     tt_comm_free(comm);
@@ -168,6 +170,6 @@ void tt_comm_free(struct ncclComm *comm)
   tt_comm_take_down(comm);
   tt_comm_free_registrations(comm);
   tt_free(comm->userops.ops);
-  atomic_store(&comm->ending, false);
+  atomic_store(&comm->ending, TT_ENDING_NOT);
   leave_place(comm);
 }

@@ -82,3 +82,53 @@ int tt_ranks_members(tt_split_choice *all, int n, int me, int *members, int *pla
   }
   return count;
 }
+
+bool tt_ranks_join(const tt_peer *peers, int n, const tt_device_ops *row)
+{
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < n; k++) {
+      if (!row->joins(peers[i].at.device, peers[k].at.device)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+static bool ranks_try(const tt_peer *peers, tt_port *port, int rank)
+{
+  const tt_peer *p = &peers[rank];
+  const tt_reach at = {.rank = rank,
+                       .device = p->at.device,
+                       .here = tt_peers_share_process(p, &peers[port->rank]),
+                       .proc = &p->at.proc,
+                       .probe = p->probe,
+                       .id = &p->where};
+  return port->row->reaches(port, &at);
+}
+
+bool tt_ranks_reach(const tt_peer *peers, const tt_layout *layout, tt_port *port, bool all_local)
+{
+  const bool all = port->row->pairs;
+  if (all && (tt_transport_p2p_off() || all_local)) {
+    return false;
+  }
+  for (int k = 1; k < port->nranks; k++) {
+    const int i = (port->rank + k) % port->nranks;
+    const bool near = layout->node_of[i] == layout->node_of[port->rank];
+    if (near && !all && !tt_peers_share_process(&peers[i], &peers[port->rank])) {
+      return ranks_try(peers, port, i);
+    }
+    if (near && all && !ranks_try(peers, port, i)) {
+      return false;
+    }
+  }
+  return all || ranks_try(peers, port, port->rank);
+}
+
+size_t tt_ranks_stream_bytes(void)
+{
+  enum { LEAST = 1 << 20, UNKNOWN = 4 << 20 };
+  size_t cache = tt_proc_cache();
+  return cache == 0 ? UNKNOWN : TT_MAX(cache / 8, (size_t)LEAST);
+}

@@ -8,7 +8,7 @@
 #include "transport/transport.h"
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
-#define TT_PEER_BYTES 552
+#define TT_PEER_BYTES 576
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   tt_endpoint at;
@@ -53,6 +53,23 @@ ncclResult_t tt_ranks_layout(const tt_peer *peers, int n, tt_layout **out);
 // have as many as they are. Fake nodes (NCCL_HOSTID) are one machine. *mine: ranks on the machine of rank `me`;
 // *crowded: some machine has more ranks than cores. Errors: ncclSystemError.
 ncclResult_t tt_ranks_pool_cores(tt_peer *peers, int n, int me, int *mine, bool *crowded);
+
+// Ranks of one process: does the device of each reach the memory of all others'?
+bool tt_ranks_join(const tt_peer *peers, int n, const tt_device_ops *row);
+
+static inline bool tt_peers_share_process(const tt_peer *a, const tt_peer *b)
+{
+  return a->at.host == b->at.host && a->at.proc.pid == b->at.proc.pid && a->at.proc.cookie == b->at.proc.cookie;
+}
+
+// Can the port's rank read and write the memory of others? Tried on all of its machine where devices differ in that
+// (tt_device_ops.pairs), else on the next one of another process, or itself. `all_local`: all ranks are in one process,
+// and join. Waits as tt_device_ops.reaches.
+bool tt_ranks_reach(const tt_peer *peers, const tt_layout *layout, tt_port *port, bool all_local);
+
+// From which size on results bypass the caches: two ranks read and write four times as much, then half of the
+// last-level cache.
+size_t tt_ranks_stream_bytes(void);
 
 // What ranks tell each other when they split a communicator.
 typedef struct tt_split_choice {

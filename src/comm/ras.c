@@ -69,7 +69,7 @@ static void read_state(const void *comm, tt_ras_state *out)
   for (int f = 0; f < TT_RAS_FUNCS; f++) {
     out->counts[f] = __atomic_load_n(&c->counts.calls[f], __ATOMIC_RELAXED);
   }
-  if (state == TT_COMM_READY || state == TT_COMM_FINALIZED) {
+  if (tt_comm_stands(state) || state == TT_COMM_FINALIZED) {
     ncclResult_t failed = tt_port_status(&c->port);
     out->async_error = failed != ncclSuccess ? (int)failed : async;
     read_wait(c, out);

@@ -4,45 +4,75 @@
 #include "base/result.h"
 #include "comm/comm.h"
 
-// A handle is ncclNumOps, a place and a tag above it. Tags tell apart the operations of a place, and those of other
-// communicators; they end below the constants of tutti.h.
-enum { PLACE_BITS = 22, TAGS = (int)tuttiBitAnd >> PLACE_BITS };
+// A handle is ncclNumOps and a number below NUMBERS; the handles end below the constants of tutti.h. Numbers are given
+// in their order, and come again when all others have had their turn, but for those of living operations. The
+// operation of number k is in place k & (room - 1), so those that live have numbers of different places.
+enum { NUMBERS = (int)tuttiBitAnd - (int)ncclNumOps, ROOM_AT_FIRST = 8 };
 
-static ncclRedOp_t make_handle(struct ncclComm *comm, int place)
+static tt_userop *userop_place(const tt_comm_userops *u, ncclRedOp_t op)
 {
-  uint64_t start = comm->hash + (uint64_t)comm->rank * 29, tag = (start + comm->userops.made++) % TAGS;
-  return (ncclRedOp_t)(ncclNumOps + (int)tag * (1 << PLACE_BITS) + place);
+  return &u->ops[((int)op - ncclNumOps) & (u->room - 1)];
 }
 
 // NULL: not a live handle of the communicator.
 static tt_userop *userop_find(const struct ncclComm *comm, ncclRedOp_t op)
 {
-  int place = ((int)op - ncclNumOps) & ((1 << PLACE_BITS) - 1);
-  tt_userop *u = place < comm->userops.n ? &comm->userops.ops[place] : NULL;
+  tt_userop *u = (int)op >= ncclNumOps && comm->userops.room > 0 ? userop_place(&comm->userops, op) : NULL;
   return u != NULL && u->handle == op ? u : NULL;
 }
 
-// Takes a free place. -1: no memory, or too many.
-static int userop_take_place(struct ncclComm *comm)
+// A communicator's first number. Ranks of a communicator begin as far apart as can be, so that a handle of one is soon
+// none of another's.
+static int first_number(const struct ncclComm *comm)
 {
-  tt_comm_userops *u = &comm->userops;
-  if (u->first_free == 0) {
-    return u->n < 1 << PLACE_BITS && tt_grow(&u->ops, u->n, 1, &u->room, sizeof *u->ops) ? u->n++ : -1;
+  uint64_t apart = (uint64_t)(NUMBERS / comm->nranks) * (uint64_t)comm->rank;
+  return (int)((comm->hash + apart) % NUMBERS);
+}
+
+// Twice as many places. Two operations of different places have different ones in the new table, too. False: no memory.
+static bool userop_grow(struct ncclComm *comm)
+{
+  const tt_comm_userops *old = &comm->userops;
+  tt_comm_userops new = {.live = old->live, .room = old->room > 0 ? 2 * old->room : ROOM_AT_FIRST};
+  new.next = old->room > 0 ? old->next : first_number(comm);
+  new.ops = tt_calloc((size_t) new.room, sizeof *new.ops);
+  if (new.ops == NULL) {
+    return false;
   }
-  int place = u->first_free - 1;
-  u->first_free = u->ops[place].next_free;
-  return place;
+  for (int i = 0; i < old->room; i++) {
+    if (old->ops[i].handle != 0) {
+      *userop_place(&new, old->ops[i].handle) = old->ops[i];
+    }
+  }
+  tt_free(old->ops);
+  comm->userops = new;
+  return true;
+}
+
+// The next number whose place is free: at least half of the places are.
+static ncclRedOp_t userop_take_number(tt_comm_userops *u)
+{
+  ncclRedOp_t op;
+  do {
+    op = (ncclRedOp_t)(ncclNumOps + u->next);
+    u->next = u->next + 1 < NUMBERS ? u->next + 1 : 0;
+  } while (userop_place(u, op)->handle != 0);
+  return op;
 }
 
 ncclResult_t tt_op_create(struct ncclComm *comm, const char *what, const tt_userop *u, ncclRedOp_t *op)
 {
-  int place = userop_take_place(comm);
-  if (place < 0) {
+  tt_comm_userops *all = &comm->userops;
+  if (all->live >= all->room / 2 && (all->room > TT_USEROPS_MOST || !userop_grow(comm))) {
     return tt_fail(ncclSystemError, "%s on rank %d: no memory for operation %d; at most %d can exist", what, comm->rank,
-                   comm->userops.n, 1 << PLACE_BITS);
+                   all->live, TT_USEROPS_MOST);
   }
-  comm->userops.ops[place] = *u;
-  *op = comm->userops.ops[place].handle = make_handle(comm, place);
+  ncclRedOp_t handle = userop_take_number(all);
+  tt_userop *place = userop_place(all, handle);
+  *place = *u;
+  place->handle = handle;
+  all->live++;
+  *op = handle;
   return ncclSuccess;
 }
 
@@ -54,8 +84,8 @@ ncclResult_t tt_op_destroy(struct ncclComm *comm, ncclRedOp_t op)
                    "ncclRedOpDestroy on rank %d: operation %d is not a live handle of this communicator", comm->rank,
                    (int)op);
   }
-  *u = (tt_userop){.next_free = comm->userops.first_free};
-  comm->userops.first_free = (int)(u - comm->userops.ops) + 1;
+  u->handle = (ncclRedOp_t)0;
+  comm->userops.live--;
   return ncclSuccess;
 }
 

@@ -3,10 +3,11 @@
 #pragma once
 #include "comm/task.h"
 
+enum { TT_USEROPS_MOST = 1 << 22 }; // of a communicator at a time
+
 // Such an operation.
 typedef struct tt_userop {
   ncclRedOp_t handle; // 0: the place is free
-  int next_free;      // as tt_comm_userops.first_free
   int code;           // TT_OP_SCALED, or TT_OP_FUNCTION or TT_OP_ORDERED with `fn` and `arg`
   ncclDataType_t type;
   const void *device_scalar; // read when the plan starts; NULL: `scalar` is it
@@ -15,8 +16,9 @@ typedef struct tt_userop {
   void *arg;
 } tt_userop;
 
-// Adds an operation, whose arguments have been checked, to the communicator's; `what`: the API's function. Errors:
-// ncclSystemError (no memory, too many).
+// Adds an operation, whose arguments have been checked, to the communicator's; `what`: the API's function. A handle
+// that was freed comes again when all others have been given, after nearly a thousand million operations at least.
+// Errors: ncclSystemError (no memory, too many).
 ncclResult_t tt_op_create(struct ncclComm *comm, const char *what, const tt_userop *u, ncclRedOp_t *op);
 // Frees the handle; calls that were made keep the operation. Errors: ncclInvalidArgument (no live handle of this
 // communicator).

@@ -88,6 +88,10 @@ static void registration_free(const struct ncclComm *comm, registration *r)
 ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bool window, void **handle)
 {
   registration *r;
+  if (size > UINTPTR_MAX - (uintptr_t)buff) {
+    return tt_fail(ncclInvalidArgument, "registering %zu bytes at %p on rank %d: they do not fit into memory", size,
+                   buff, comm->rank);
+  }
   TT_TRY(TT_NEW(r, 1, "registering %zu bytes on rank %d: no memory", size, comm->rank));
   *r = (registration){.buffer = {.start = (uintptr_t)buff, .size = size},
                       .handle = {.start = (uintptr_t)r, .size = 1},

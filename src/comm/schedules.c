@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "coll/level.h"
 #include "coll/zerocopy.h"
 #include "comm/comm.h"
 #include "comm/decide.h"
@@ -159,8 +160,8 @@ static bool same_ref(const tt_ref *a, const tt_ref *b)
 static bool same_step(const tt_step *a, const tt_step *b)
 {
   const unsigned counts = TT_STEP_REDUCE | TT_STEP_FINAL;
-  return (a->flags & counts) == (b->flags & counts) && a->nsrc == b->nsrc && a->ndst == b->ndst && a->sub == b->sub &&
-         a->src == b->src && a->dst == b->dst;
+  return (a->flags & counts) == (b->flags & counts) && a->level == b->level && a->nsrc == b->nsrc &&
+         a->ndst == b->ndst && a->sub == b->sub && a->src == b->src && a->dst == b->dst;
 }
 
 static bool same_schedule(const tt_schedule *a, const tt_schedule *b)
@@ -263,6 +264,9 @@ static ncclResult_t schedule_get(struct ncclComm *comm, tt_func func, int algo, 
   }
   *c = (tt_cached){.func = func, .algo = algo, .root = root, .channel = channel};
   ncclResult_t res = tt_algorithm_write(a, &shape, &c->sched);
+  if (res == ncclSuccess && comm->port.row->levels) {
+    res = tt_schedule_level(a, &shape, c->sched);
+  }
   bool lent = res == ncclSuccess && borrow(comm, c);
   if (res == ncclSuccess && !lent) {
     res = connect_peers(comm, c->sched);

@@ -17,18 +17,42 @@ static tt_link *local_link(const struct ncclComm *comm, int peer)
   return local ? link : NULL;
 }
 
-static void *messages_to(const struct ncclComm *comm, int peer, size_t *size)
+// Memory that holds nothing but messages. `at` NULL: there is none.
+typedef struct messages {
+  tt_fifo *fifos; // which lie there
+  bool sent;      // by this rank
+  void *at;
+  size_t size;
+} messages;
+
+// That of the two directions between this rank and another: both for a peer over the network, of which nobody else
+// knows (no network has registered it, no neighbour sends from it); to one of this machine what this rank sends.
+static void find_messages(const struct ncclComm *comm, int peer, messages out[2])
 {
-  return tt_segment_messages(comm->segment, tt_segment_place(comm->segment, comm->rank),
-                             tt_segment_place(comm->segment, peer), size);
+  tt_link *link = comm->port.links[peer];
+  bool network = link != NULL && link->networked && comm->network.ops != NULL && comm->network.ops->reg_mr == NULL;
+  out[0] = out[1] = (messages){.at = NULL};
+  if (comm->port.row->pins) {
+    return;
+  }
+  if (local_link(comm, peer) != NULL) {
+    out[0] = (messages){.fifos = link->send, .sent = true};
+    out[0].at = tt_segment_messages(comm->segment, tt_segment_place(comm->segment, comm->rank),
+                                    tt_segment_place(comm->segment, peer), &out[0].size);
+  }
+  for (int send = 0; network && send < 2; send++) {
+    out[send] = (messages){.fifos = send ? link->send : link->recv, .sent = send};
+    out[send].at = tt_net_messages(link, send, &out[send].size);
+  }
 }
 
-// Has the peer taken everything that this rank has sent?
-static bool is_empty(tt_link *link)
+// Has everything been taken, by the peer, or by this rank?
+static bool is_empty(const messages *m)
 {
   bool empty = true;
   for (int i = 0; i < TT_NFIFOS; i++) {
-    empty &= tt_fifo_drained(&link->send[i]) && link->send[i].next < LAST_NUMBER;
+    tt_fifo *f = &m->fifos[i];
+    empty &= f->next < LAST_NUMBER && (m->sent ? tt_fifo_drained(f) : f->slots == NULL || !tt_fifo_arrived(f));
   }
   return empty;
 }
@@ -37,13 +61,13 @@ static bool is_empty(tt_link *link)
 static uint64_t drop_messages(const struct ncclComm *comm)
 {
   uint64_t bytes = 0;
-  for (int peer = 0; peer < comm->nranks; peer++) {
-    tt_link *link = local_link(comm, peer);
-    if (link != NULL && is_empty(link)) {
-      size_t size;
-      void *at = messages_to(comm, peer, &size);
-      uint64_t there = tt_shm_resident(at, size);
-      bytes += tt_shm_drop(at, size) ? there : 0;
+  messages m[2];
+  for (int i = 0; i < 2 * comm->nranks; i++) {
+    find_messages(comm, i / 2, m);
+    const messages *one = &m[i % 2];
+    uint64_t there = one->at == NULL ? 0 : tt_shm_resident(one->at, one->size); // a look at a slot makes its page
+    if (one->at != NULL && is_empty(one)) {
+      bytes += tt_shm_drop(one->at, one->size) ? there : 0;
     }
   }
   return bytes;
@@ -75,12 +99,10 @@ ncclResult_t tt_comm_resume(struct ncclComm *comm)
 uint64_t tt_comm_suspendable(const struct ncclComm *comm)
 {
   uint64_t bytes = comm->suspended_bytes;
-  for (int peer = 0; peer < comm->nranks; peer++) {
-    if (local_link(comm, peer) != NULL) {
-      size_t size;
-      void *at = messages_to(comm, peer, &size);
-      bytes += tt_shm_resident(at, size);
-    }
+  messages m[2];
+  for (int i = 0; i < 2 * comm->nranks; i++) {
+    find_messages(comm, i / 2, m);
+    bytes += m[i % 2].at != NULL ? tt_shm_resident(m[i % 2].at, m[i % 2].size) : 0;
   }
   return bytes;
 }
@@ -94,10 +116,13 @@ uint64_t tt_comm_persistent(const struct ncclComm *comm)
                    (comm->port.bounce != NULL ? TT_BOUNCE_BYTES : 0) + comm->registered.moved_bytes;
   for (int peer = 0; peer < comm->nranks; peer++) {
     const tt_link *link = comm->port.links[peer];
+    messages m[2];
     if (link != NULL) {
+      find_messages(comm, peer, m);
+      bool goes = m[0].at != NULL;
       bytes += sizeof *link + (local_link(comm, peer) != NULL ? 4096
-                               : link->networked              ? 2 * tt_net_window_bytes(&comm->peers[0].geometry)
-                                                              : 0);
+                               : link->networked ? 2 * (goes ? 4096 : tt_net_window_bytes(&comm->peers[0].geometry))
+                                                 : 0);
     }
   }
   return bytes;

@@ -1,9 +1,9 @@
 // suspend.h: gives the memory of a communicator's messages back while nobody needs it (ncclCommSuspend), and how much
 // memory it has.
 //
-// What goes are the pages of FIFOs and outboxes that this rank sends through to ranks of its machine, unless a message
-// is still in one. What stays: the first page of each, which says how far its FIFOs are; buffers for the network, which
-// networks may have registered; the structs. All addresses stay.
+// What goes are the pages of FIFOs and outboxes that this rank sends through to ranks of its machine, and of FIFOs to
+// and from others, unless a message is still in one. What stays: the first page of each, which says how far its FIFOs
+// are; FIFOs that a network has registered, or through which a neighbour sends; the structs. All addresses stay.
 #pragma once
 #include <stdint.h>
 

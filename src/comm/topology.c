@@ -460,6 +460,9 @@ static tt_connect_options options_of(const struct ncclComm *c, bool plain)
     o.min_channels = -2;
     o.min_ctas = 1;
   }
+  if (o.max_channels == -2 && tt_topology_is_one_gpu(c)) { // the model's bandwidth within a GPU has room for dozens
+    o.max_channels = 1;
+  }
   return o;
 }
 

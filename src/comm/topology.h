@@ -2,9 +2,9 @@
 // init.c.
 //
 // One rank of each node, its leader, works out the node's graphs (machine.h) and tells all others; every rank connects
-// the nodes by itself. Where no rank has a file that describes its machine, nothing is read and nothing travels: each
-// rank knows from the peers' list who sits where, and a plain host has one channel. Whatever fails on one rank fails on
-// all, with the same text.
+// the nodes by itself. Where no rank has a file that describes its machine or sits on a GPU, nothing is read and
+// nothing travels: each rank knows from the peers' list who sits where, and a plain host has one channel. Whatever
+// fails on one rank fails on all, with the same text.
 #pragma once
 #include "coll/layout.h"
 #include "comm/ranks.h"
@@ -15,7 +15,7 @@ struct ncclComm;
 
 // Immutable once made; any thread may read.
 typedef struct tt_topology {
-  bool plain;          // no file describes any of the machines
+  bool plain;          // no file describes any of the machines, and no rank sits on a GPU
   tt_connect *connect; // rings, trees, heads; the numbers of NETs in it are those of each node's machine (`dev`)
   // Of what the machine's GPUs would do; all zero when plain. NCCL_ALGO and NCCL_PROTO are not in it: they name the
   // host's algorithms.

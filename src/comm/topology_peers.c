@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "comm/topology_priv.h"
 #include "os/folder.h"
+#include "topo/nvml.h"
 
 // ---- What a rank tells ----
 
@@ -18,6 +19,15 @@ static uint64_t hash_file(const char *path, uint64_t seed)
 {
   uint64_t hash = 0;
   return tt_file_hash(path, TT_XML_MAX_BYTES, seed, &hash) ? hash : topology_hash_text(path, seed + 1);
+}
+
+// The GPUs that NVML shows to this process: in a container maybe not all.
+static uint64_t hash_gpus(uint64_t seed)
+{
+  char bus[TT_NVML_MAX_GPUS][16] = {{0}};
+  const tt_nvml *nvml = tt_nvml_get();
+  int count = nvml != NULL ? tt_nvml_list(nvml, bus) : -1;
+  return tt_hash(bus, sizeof(bus[0]) * (size_t)TT_MAX(count, 0), seed + 2 + (uint64_t)count);
 }
 
 typedef struct setting {
@@ -67,14 +77,17 @@ void tt_topology_describe(const struct ncclComm *comm, tt_peer *me)
   me->min_ctas = short_of(comm->config.min_ctas);
   me->max_ctas = short_of(comm->config.max_ctas);
   me->numa = tt_proc_numa();
-  const char *file = p->topo_file; // what a hypervisor left describes GPUs, and nobody sits on one
+  bool gpu = me->where.bus_id[0] != '\0';
+  const char *file = p->topo_file != NULL ? p->topo_file : gpu ? TT_SOURCE_DEFAULT_FILE : NULL; // describes GPUs
   bool asked = p->topo_dump_file != NULL || p->graph_file != NULL || p->graph_dump_file != NULL;
-  me->sees = (uint16_t)((file != NULL ? TT_SEES_FILE : 0) | (asked ? TT_SEES_ASKED : 0));
+  me->sees =
+      (uint16_t)((p->topo_file != NULL ? TT_SEES_FILE : 0) | (asked ? TT_SEES_ASKED : 0) | (gpu ? TT_SEES_GPU : 0));
   uint64_t h = topology_hash_text(
       p->socket_ifname,
       topology_hash_text(p->net, topology_hash_text(p->net_plugin, topology_hash_text(p->socket_family, me->machine))));
   h = topology_hash_text(p->net_merge_level,
                          topology_hash_text(p->net_merge_policy, topology_hash_text(p->net_force_merge, h)));
+  h = gpu ? hash_gpus(h) : h;
   me->view = file != NULL ? hash_file(file, h) : h;
 }
 
@@ -116,7 +129,19 @@ static bool sees(const struct ncclComm *c, int node, uint32_t what)
 
 bool tt_topology_is_plain(const struct ncclComm *c, int node)
 {
-  return !sees(c, node, TT_SEES_FILE);
+  return !sees(c, node, TT_SEES_MACHINE);
+}
+
+bool tt_topology_is_one_gpu(const struct ncclComm *c)
+{
+  const tt_peer *first = &c->peers[0];
+  bool one = (first->sees & TT_SEES_GPU) != 0;
+  for (int i = 1; i < c->nranks && one; i++) {
+    const tt_peer *p = &c->peers[i];
+    one =
+        p->machine == first->machine && memcmp(p->where.bus_id, first->where.bus_id, sizeof(first->where.bus_id)) == 0;
+  }
+  return one;
 }
 
 bool tt_topology_same_view(const struct ncclComm *c, int a, int b)
@@ -128,7 +153,7 @@ bool tt_topology_has_view(const struct ncclComm *c, int rank)
 {
   int node = c->layout->node_of[rank];
   return !tt_topology_same_view(c, rank, tt_topology_leader(c->layout, node)) &&
-         sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
+         sees(c, node, TT_SEES_MACHINE | TT_SEES_ASKED);
 }
 
 bool tt_topology_views_differ(const struct ncclComm *c, int node)
@@ -138,7 +163,7 @@ bool tt_topology_views_differ(const struct ncclComm *c, int node)
   for (int i = l->first[node]; i < l->first[node + 1]; i++) {
     differ |= !tt_topology_same_view(c, l->order[i], tt_topology_leader(l, node));
   }
-  return differ && sees(c, node, TT_SEES_FILE | TT_SEES_ASKED);
+  return differ && sees(c, node, TT_SEES_MACHINE | TT_SEES_ASKED);
 }
 
 bool tt_topology_tells_view(const struct ncclComm *c, int rank)
@@ -154,8 +179,14 @@ int tt_topology_places(const struct ncclComm *c, int node, tt_source_rank *out)
   int n = tt_layout_size(l, node);
   for (int i = 0; i < n; i++) {
     const tt_peer *p = &c->peers[l->order[l->first[node] + i]];
-    out[i] = (tt_source_rank){
-        .rank = p->at.rank, .dev = p->at.device, .numa = p->numa, .gdr = (p->sees & TT_SEES_FILE) != 0};
+    bool gpu = (p->sees & TT_SEES_GPU) != 0 && memchr(p->where.bus_id, 0, sizeof(p->where.bus_id)) != NULL;
+    out[i] = (tt_source_rank){.bus_id = gpu ? p->where.bus_id : NULL,
+                              .rank = p->at.rank,
+                              .dev = p->at.device,
+                              .numa = p->numa,
+                              .sm = (int)TT_CLAMP(p->where.sm, 0, 9999),
+                              // No card reaches a GPU's memory here, unless the file says so.
+                              .gdr = !gpu && (p->sees & TT_SEES_FILE) != 0};
   }
   return n;
 }
@@ -175,14 +206,15 @@ static void say_view(const struct ncclComm *c, int node)
     first = other && count == 0 ? l->order[k] : first;
     count += other;
   }
-  bool file = ((c->peers[leader].sees ^ c->peers[first].sees) & TT_SEES_FILE) != 0;
+  bool file = ((c->peers[leader].sees ^ c->peers[first].sees) & TT_SEES_FILE) != 0, gpu = sees(c, node, TT_SEES_GPU);
   tt_info(TT_INIT | TT_GRAPH,
           "ranks %d and %d are on one node and do not see the same machine (ranks that differ from rank %d: %d): %s. "
           "What they see is joined; "
           "where it differs, rank %d is right",
           leader, first, leader, count,
-          file ? "one has no NCCL_TOPO_FILE"
-               : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
+          file  ? "one has no NCCL_TOPO_FILE"
+          : gpu ? "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY or the GPUs that NVML shows differ"
+                : "NCCL_TOPO_FILE, NCCL_NET, NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY differ",
           leader);
 }
 

@@ -6,15 +6,20 @@
 
 // Why a rank does not see a plain host: bits of tt_peer.sees.
 enum {
-  TT_SEES_FILE = 1, // its machine is described by a file
-  TT_SEES_ASKED = 2 // files with what is found are read or written
+  TT_SEES_FILE = 1,  // its machine is described by a file
+  TT_SEES_ASKED = 2, // files with what is found are read or written
+  TT_SEES_GPU = 4,   // it sits on a GPU
+  TT_SEES_MACHINE = TT_SEES_FILE | TT_SEES_GPU
 };
 
 // The rank that works for its node: the first one.
 int tt_topology_leader(const tt_layout *l, int node);
 
-// Has no rank of the node a file that describes its machine?
+// Has no rank of the node a file that describes its machine, or a GPU?
 bool tt_topology_is_plain(const struct ncclComm *c, int node);
+
+// Do all ranks of the communicator share one GPU?
+bool tt_topology_is_one_gpu(const struct ncclComm *c);
 
 // Do two ranks see the same machine?
 bool tt_topology_same_view(const struct ncclComm *c, int a, int b);

@@ -135,6 +135,13 @@ void tt_tuning_keep_order(struct ncclComm *comm)
   }
 }
 
+// Do the ranks' cores move the data? Else that there are few of them does not count. The same on all ranks: if these
+// are on devices of several kinds, not all read the others' memory.
+static bool cores_move(const struct ncclComm *comm)
+{
+  return comm->port.row == NULL || !comm->port.row->pairs || !comm->machine.can_read;
+}
+
 // Where a file describes the machine, ranks do what that machine's would, as far as this device has it: the row, or -1.
 // The user's own choice of algorithms goes before, and that machine's model knows nothing of a network that reduces.
 static int follow_machine(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network)
@@ -144,7 +151,8 @@ static int follow_machine(const struct ncclComm *comm, tt_func func, size_t byte
                                         [TT_FUNC_ALLGATHER] = TT_MODEL_ALL_GATHER,
                                         [TT_FUNC_REDUCESCATTER] = TT_MODEL_REDUCE_SCATTER,
                                         [TT_FUNC_ALLREDUCE] = TT_MODEL_ALL_REDUCE};
-  if ((size_t)func >= TT_COUNT(funcs) || tt_params_get()->algo != NULL || comm->nranks == 1 || in_network) {
+  const bool direct = !cores_move(comm) && !comm->machine.all_local; // GPUs of several processes that reach each other
+  if ((size_t)func >= TT_COUNT(funcs) || tt_params_get()->algo != NULL || comm->nranks == 1 || in_network || direct) {
     return -1;
   }
   tt_model_algo algo = tt_topology_algo(comm->topology, comm->tuning->model, funcs[func], bytes);
@@ -158,7 +166,8 @@ static int follow_machine(const struct ncclComm *comm, tt_func func, size_t byte
 // Where the operation runs, as rules ask for it.
 static uint32_t where_of(const struct ncclComm *comm, bool networked)
 {
-  bool local_crowd = comm->machine.crowded && !comm->network.needed, turns = local_crowd && !comm->machine.all_local;
+  bool local_crowd = comm->machine.crowded && !comm->network.needed,
+       turns = local_crowd && !comm->machine.all_local && cores_move(comm);
   bool direct_free = !turns || tt_params_get()->host_direct_threshold >= 0;
   uint32_t ranks = comm->nranks > 2    ? TT_SOME_RANKS | TT_MORE_RANKS
                    : comm->nranks == 2 ? TT_SOME_RANKS | TT_TWO_RANKS

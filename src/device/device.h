@@ -4,7 +4,7 @@
 // includes a row's headers, but for src/api/host*.c, the public face of the host device (src/LEVELS). README.md says
 // what each member means on a GPU.
 //
-// Members, unless they say otherwise: any thread; they never wait for a peer. Errors are recorded with tt_fail.
+// Members, unless they say otherwise: any thread; they never wait for a peer's call. Errors are recorded with tt_fail.
 #pragma once
 #include "device/lane.h"
 #include "device/one_sided.h"
@@ -17,8 +17,19 @@ typedef struct tt_moved tt_moved;   // memory whose pages have moved, too
 typedef struct tt_device_id {
   char kind[8];     // name of its row
   uint8_t uuid[16]; // tells devices of one machine apart
+  char bus_id[16];  // of the PCI device that it is ("0000:0F:00.0"); "": none
+  int64_t sm;       // a GPU's compute capability × 10; 0: no GPU
 } tt_device_id;
-_Static_assert(sizeof(tt_device_id) == 24, "bootstrap message layout");
+_Static_assert(sizeof(tt_device_id) == 48, "bootstrap message layout");
+
+// A rank of this machine, maybe the asking one, as `reaches` wants to know it.
+typedef struct tt_reach {
+  int rank, device;       // of its process
+  bool here;              // in this process
+  const tt_proc_id *proc; // its process,
+  uint64_t probe;         // and what that has named
+  const tt_device_id *id;
+} tt_reach;
 
 // What a port needs to know of its surroundings when it is opened.
 typedef struct tt_port_env {
@@ -56,8 +67,8 @@ typedef struct tt_shortcut_ops {
   // is under way; runs a little of what is. Else 0, also for a captured stream, and for what is no stream. Reading the
   // clock takes up to 20 ns, a fifth of the smallest calls: so up to TT_TIME_SHARED calls that follow each other within
   // a microsecond have one time, unless a thread in between waits for the stream, asks whether it is idle, or records
-  // an event.
-  uint64_t (*free_at)(cudaStream_t stream, int device);
+  // an event. Not `timed`: nobody wants the time, which is any but 0.
+  uint64_t (*free_at)(cudaStream_t stream, int device, bool timed);
   // Has a thread waited for the stream since this was last asked? A hint.
   bool (*take_synchronized)(cudaStream_t stream, int device);
   // Looks whether ready(arg), and gives the core to others in between, for as long as they are likely to need it for
@@ -78,6 +89,9 @@ typedef struct tt_buffer_use {
 
 typedef struct tt_device_ops {
   const char *name; // in messages, and in tt_device_id
+  bool levels;      // it takes the steps of all strands one after the other, by their levels (tt_step.level)
+  bool pins;        // the device reads and writes the links' memory: its pages stay where they are
+  bool pairs;       // what `reaches` says is a pair's, so each is asked about. NCCL_P2P_DISABLE forbids such access
 
   // --- identity
   int (*count)(void);   // devices of this kind
@@ -85,8 +99,11 @@ typedef struct tt_device_ops {
   void (*identify)(int device, tt_device_id *out);
   // Names a place of this process's memory, for `reaches` in other processes of this machine.
   uint64_t (*probe)(void);
-  // Can this process read and write the memory of that process? Tries it at the place that the process has named.
-  bool (*reaches)(const tt_proc_id *peer, uint64_t probe);
+  // Can the port's rank read and write the memory of that rank of this machine? Tries it. The peer's port is open, or
+  // will be. Waits for it, for NCCL_BOOTSTRAP_TIMEOUT at most.
+  bool (*reaches)(tt_port *port, const tt_reach *peer);
+  // Can ranks of this process on these two devices use each other's memory by its address?
+  bool (*joins)(int device, int other);
 
   // --- memory that peers can map (ncclMemAlloc)
   ncclResult_t (*alloc)(size_t size, void **ptr);
@@ -107,16 +124,16 @@ typedef struct tt_device_ops {
   // there. One such function per process.
   void (*on_free)(void (*fn)(void *base, size_t size));
 
-  // Zeroed memory for operations' intermediate results, a cache line's multiple, that no peer reaches. NULL: there is
-  // none. `scratch_free` takes NULL.
-  void *(*scratch_alloc)(size_t bytes);
-  void (*scratch_free)(void *scratch);
+  // Memory of the device for operations' intermediate results, a cache line's multiple, that no peer reaches. NULL:
+  // there is none. `scratch_free` takes NULL; no plan uses the memory any more.
+  void *(*scratch_alloc)(int device, size_t bytes);
+  void (*scratch_free)(int device, void *scratch);
 
   // --- streams
   // The stream of this handle, for function `what`: NULL and 1 are the device's legacy default stream, 2 the calling
   // thread's. Errors: ncclInvalidArgument (it is no stream of this kind of device), ncclInvalidUsage (it is captured,
-  // which breaks the capture).
-  ncclResult_t (*get)(cudaStream_t handle, int device, const char *what, tt_stream **out);
+  // and the device cannot capture what that port does).
+  ncclResult_t (*get)(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out);
   // What is submitted to `later` from now on runs after what has been submitted to `earlier`. Errors: ncclSystemError.
   ncclResult_t (*order)(tt_stream *earlier, tt_stream *later);
   // Records the event on the stream, captured or not: it is complete when what has been submitted before is. Errors:
@@ -133,6 +150,9 @@ typedef struct tt_device_ops {
   // --- ports
   // Gives the port what the device needs to run plans. Its page and links are there. Errors: ncclSystemError.
   ncclResult_t (*open)(tt_port *port, const tt_port_env *env);
+  // The communicator ends: no thread of the device's looks at the port from now on. No plan is left. Accepts a port
+  // that was not opened. NULL: none would.
+  void (*leave)(const tt_port *port);
   // Frees that. Accepts a port that `open` has failed on. No plan is left, and no thread of this process sleeps on the
   // page's bell afterwards.
   void (*close)(tt_port *port);
@@ -154,9 +174,13 @@ typedef struct tt_device_ops {
   // thread.
   void (*use_buffers)(tt_port *port, const tt_buffer_use *buffers);
   // Runs the plan on the stream, after what stands there; it may be complete when this returns. Plan->recycle gives it
-  // back, also after a failure.
-  void (*submit)(tt_plan *plan, tt_stream *stream);
-  // Queues one-sided operations, as `submit`; b->recycle gives the batch back.
+  // back, also after a failure. Errors, with which the port is stopped: of the device.
+  ncclResult_t (*submit)(tt_plan *plan, tt_stream *stream);
+  // Plans that the thread submits between `hold` and `unhold` run together, and may begin at `unhold` only: the calls
+  // of a group, for several ranks of the process. Errors: as `submit`. NULL: that makes no difference.
+  void (*hold)(void);
+  ncclResult_t (*unhold)(void);
+  // Queues one-sided operations, as `submit`; b->recycle gives the batch back. NULL: the device has no windows.
   void (*submit_rma)(tt_rma_batch *b, tt_stream *stream);
   // Where the peer's window of this number lies in this process; NULL: its memory cannot be mapped. Good until the peer
   // closes the window. Any thread.
@@ -186,13 +210,20 @@ typedef struct tt_device_ops {
   const tt_shortcut_ops *shortcut; // NULL: no call is run by the calling thread
 } tt_device_ops;
 
-extern const tt_device_ops tt_device_host;
+extern const tt_device_ops tt_device_host, tt_device_cuda;
 
-// The row for this process's communicators.
-static inline const tt_device_ops *tt_device_row(void)
-{
-  return &tt_device_host;
-}
+// Can ranks on devices of this kind be in one communicator with those of others? Pure.
+bool tt_device_mixes(const tt_device_id *id);
+
+// Does the CUDA driver open, and has it a device? The first call opens it. Any thread.
+bool tt_device_cuda_opens(void);
+
+// The row for this process's communicators: GPUs, if there are any, unless NCCL_HOST_DEVICES is set, or the program has
+// asked for something of the host device before. The first call decides. Any thread.
+const tt_device_ops *tt_device_row(void);
+
+// The program asks for something of the host device. Any thread.
+void tt_device_want_host(void);
 
 // Captures under way whose calls are recorded (tt_device_ops.record). Relaxed: a thread sees its own, and what others
 // do meanwhile to its streams is the program's race.

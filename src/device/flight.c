@@ -41,17 +41,19 @@ static inline bool flight_has(const tt_flight *f, uint64_t n)
   return atomic_load_explicit(&f->n, memory_order_acquire) - n <= f->mask + sizeof(tt_flight_op);
 }
 
-void tt_flight_start(const tt_flight *f, uint64_t first, int n)
+void tt_flight_start(const tt_flight *f, uint64_t first, int n, bool at_once)
 {
-  const uint64_t now = tt_ticks(), end = first + (uint64_t)n * sizeof(tt_flight_op);
+  const uint64_t now = at_once ? 0 : tt_flight_now(f), end = first + (uint64_t)n * sizeof(tt_flight_op);
   for (uint64_t i = first; i != end && flight_has(f, i); i += sizeof(tt_flight_op)) {
-    atomic_store_explicit(&tt_flight_at(f, i)->started, now, memory_order_relaxed);
+    tt_flight_op *o = tt_flight_at(f, i);
+    uint64_t added = atomic_load_explicit(&o->added, memory_order_relaxed);
+    atomic_store_explicit(&o->started, at_once ? added : now, memory_order_relaxed);
   }
 }
 
 void tt_flight_end(const tt_flight *f, uint64_t first, int n, bool at_once)
 {
-  const uint64_t now = at_once ? 0 : tt_ticks(), end = first + (uint64_t)n * sizeof(tt_flight_op);
+  const uint64_t now = at_once ? 0 : tt_flight_now(f), end = first + (uint64_t)n * sizeof(tt_flight_op);
   for (uint64_t i = first; i != end && flight_has(f, i); i += sizeof(tt_flight_op)) {
     tt_flight_op *o = tt_flight_at(f, i);
     uint64_t started = atomic_load_explicit(&o->started, memory_order_relaxed);

@@ -2,7 +2,8 @@
 //
 // The launching thread adds operations, the thread that runs their plan adds when they started and ended. Any thread
 // may copy the ring meanwhile (tt_flight_copy). An operation that was over when its call returned has one time: its
-// end. Times are ticks (os/clock.h); small calls that follow each other closely share one (tt_shortcut_ops.free_at).
+// end. One that starts while its call queues it has one for both. Times are ticks (os/clock.h); small calls that follow
+// each other closely share one (tt_shortcut_ops.free_at).
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,6 +39,18 @@ typedef struct tt_flight {
 void tt_flight_open(tt_flight *f, size_t most);
 // Frees the ring. No thread may add or copy any more. A zeroed one is allowed.
 void tt_flight_close(tt_flight *f);
+
+// Is anything recorded?
+static inline bool tt_flight_on(const tt_flight *f)
+{
+  return f->mask != 0;
+}
+
+// The time of what is recorded now, in ticks; 0 where nothing is recorded: then the clock is not read.
+static inline uint64_t tt_flight_now(const tt_flight *f)
+{
+  return tt_flight_on(f) ? tt_ticks() : 0;
+}
 
 static inline tt_flight_op *tt_flight_at(const tt_flight *f, uint64_t n)
 {
@@ -79,9 +92,9 @@ static inline void tt_flight_add(tt_flight *f, uint64_t kind, uint64_t count, co
 uint64_t tt_flight_queue(tt_flight *f, uint64_t kind, uint64_t count, const void *stream, uint32_t sequence,
                          uint64_t now);
 
-// The `n` operations from `first` on start, or end, now; `at_once`: they end when they started. The thread that runs
-// their plan.
-void tt_flight_start(const tt_flight *f, uint64_t first, int n);
+// The `n` operations from `first` on start, or end, now; `at_once`: they start when they were added, or end when they
+// started, and the clock is not read. The thread that runs their plan.
+void tt_flight_start(const tt_flight *f, uint64_t first, int n, bool at_once);
 void tt_flight_end(const tt_flight *f, uint64_t first, int n, bool at_once);
 
 // A copy of an operation.

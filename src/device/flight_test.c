@@ -19,7 +19,7 @@ static void states(void **state)
   tt_flight_add(&f, 1, 10, NULL, 1, tt_ticks());
   uint64_t first = tt_flight_queue(&f, 2, 20, &f, 2, tt_ticks());
   assert_int_equal(tt_flight_queue(&f, 3, 30, &f, 2, tt_ticks()), first + sizeof(tt_flight_op));
-  tt_flight_start(&f, first, 2);
+  tt_flight_start(&f, first, 2, false);
   tt_flight_end(&f, first, 1, false);
   assert_int_equal(tt_flight_copy(&f, &all), 3);
   for (uint64_t i = 0; i < 3; i++) {
@@ -60,8 +60,10 @@ static void nothing_is_recorded(void **state)
   tt_flight f = {.n = 0};
   tt_flight_entry *all;
   tt_flight_open(&f, 0);
+  assert_false(tt_flight_on(&f));
+  assert_int_equal(tt_flight_now(&f), 0); // the clock is not read
   tt_flight_add(&f, 1, 1, NULL, 1, tt_ticks());
-  tt_flight_start(&f, tt_flight_queue(&f, 1, 1, NULL, 1, tt_ticks()), 1);
+  tt_flight_start(&f, tt_flight_queue(&f, 1, 1, NULL, 1, tt_ticks()), 1, false);
   assert_int_equal(tt_flight_copy(&f, &all), 0);
   assert_null(all);
   tt_flight_close(&f);
@@ -75,10 +77,16 @@ static void at_once_is_known(void **state)
   tt_flight_entry *all;
   tt_flight_open(&f, 1); // becomes 2
   uint64_t first = tt_flight_queue(&f, 1, 1, NULL, 1, 5);
-  tt_flight_start(&f, first, 1);
+  tt_flight_start(&f, first, 1, false);
   tt_flight_end(&f, first, 1, true);
   assert_int_equal(tt_flight_copy(&f, &all), 1);
   assert_true(all[0].started > 5 && all[0].ended == all[0].started);
+  tt_free(all);
+  first = tt_flight_queue(&f, 1, 1, NULL, 1, 6); // starts when it is added
+  tt_flight_start(&f, first, 1, true);
+  tt_flight_end(&f, first, 1, false);
+  assert_int_equal(tt_flight_copy(&f, &all), 1);
+  assert_true(all[0].started == 6 && all[0].ended > 6);
   tt_free(all);
   tt_flight_add(&f, 2, 2, NULL, 2, 7);
   tt_flight_add(&f, 3, 3, NULL, 3, 7);

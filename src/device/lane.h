@@ -84,7 +84,9 @@ typedef struct tt_lane {
   int waits_for; // peer that made it wait, -1: none
   int after; // lane of the same plan (another channel's) that must have taken all its steps before this one begins; -1:
              // none
-  int nafter;               // so many lanes, of which `after` is the last
+  int nafter;    // so many lanes, of which `after` is the last
+  uint32_t turn; // for devices that take a plan's steps one after the other: those of a lower turn first. Of a channel,
+                 // of a message among those of its flow, of a sum: the same on all ranks that it concerns
   struct tt_lane *next;     // in the plan's list
   struct tt_lane *follower; // takes its place there when it is done: the next message on the same connection and
                             // direction. NULL: none
@@ -202,7 +204,7 @@ tt_lack tt_lane_lack_of(const tt_port *port, tt_lane *l);
 // tt_port_stop has been called.
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget);
 
-// How long a plan, or a batch of one-sided operations, has not moved (host/stall.h). Zeroed: it has not been looked at.
+// How long a plan, or a batch of one-sided operations, has not moved (stall.h). Zeroed: it has not been looked at.
 // The runner's.
 typedef struct tt_stall {
   uint64_t since_ns, seen_ns; // the last look that found it moved was over, and the newest look began
@@ -210,7 +212,8 @@ typedef struct tt_stall {
   uint64_t next_ns;           // the time of waiting after which the next report is due
   uint64_t mark;              // where its lanes were
   int cause;                  // rank that the last look found to be the cause; -1: none yet
-  bool known;                 // and so did the one before, and it is no circle
+  uint64_t hash;              // what the last look found, as the rank's page shows it (tt_wait),
+  uint32_t how;               // with LEAST and ROUND
   uint32_t number;            // of this wait (tt_wait)
   tt_wait next;               // what the rank that is waited for showed at the last look; since_ns 0: nothing
   int next_rank;              // that rank
@@ -223,10 +226,13 @@ typedef struct tt_plan {
   tt_work work; // first member
   tt_port *port;
   uint64_t ticket; // runs when port->done == ticket
+  uint32_t number; // the CUDA device's: of its work
   bool started;
   int32_t stall_error_ms; // in place of NCCL_STALL_ERROR_MS; 0: as that says, -1: never
   int recorded;           // operations of it that the flight recorder has,
   uint64_t record;        // of which the first one is there (tt_flight_queue)
+  // The thread that submits it, until that is done; 0: none does. Relaxed: it is compared with the caller alone.
+  _Atomic uintptr_t submitter;
   int ncalls, nlanes;
   int max_calls, max_lanes;
   tt_lane *turns;      // the lanes that take turns, in their order; NULL: all are done
@@ -288,9 +294,9 @@ bool tt_call_needs_all(uint64_t sig);
 ncclResult_t tt_call_mismatch(const tt_port *port, const tt_call *call, int peer, uint64_t sig, uint64_t count);
 
 // All of the rank's operations are over, and no more will come: are there messages that nobody receives, from a peer or
-// for one that has left? ncclInvalidUsage, said: the calls do not match. Over a network asks the peers, and waits for
-// answers for 200 ms at most (tt_mover.census); a peer that does not answer in time is not seen. The thread that has
-// waited for the operations.
+// for one that has left? ncclInvalidUsage, said: the calls do not match. All are found if the rank has said before
+// that it leaves. Over a network asks the peers, and waits for answers for 400 ms at most (tt_mover.census); a peer
+// that does not answer in time is not seen. The thread that has waited for the operations.
 ncclResult_t tt_call_unread(const tt_port *port);
 
 // Functions of a plan in a stream's queue.

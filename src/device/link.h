@@ -66,7 +66,7 @@ typedef struct tt_shown {
   _Atomic uint64_t sig, count;
 } tt_shown;
 
-// What a rank waits for, once its plan has not moved for a while (device/host/stall.h). Times are of this machine's
+// What a rank waits for, once its plan has not moved for a while (device/stall.h). Times are of this machine's
 // monotonic clock.
 typedef struct tt_wait {
   uint64_t version;    // of what is shown; odd while it is written
@@ -74,7 +74,7 @@ typedef struct tt_wait {
   uint64_t seen_ns;    // then it looked the last time
   uint64_t sig, count; // what it waits in; BEHIND: the other communicator's operation
   uint64_t hash;       // BEHIND: of that communicator; 0: it is no operation. Else 1 + the rank that it finds to be
-                       // the cause; 0: not known
+                       // the cause; LEAST: as tt_wait_least packs it
   uint32_t peer;       // for which rank; BEHIND: this rank's number in that communicator
   uint32_t how;        // TT_WAIT_…
   uint32_t number;     // of this wait among the rank's; it ends when the plan moves
@@ -91,7 +91,16 @@ enum {
   TT_WAIT_EMPTY = 16,   // in a copy alone: all messages that the rank had made for this one are here
   TT_WAIT_SIGNAL = 32,  // in a one-sided operation: RECEIVES: for a signal
   TT_WAIT_SHUT = 64,    // in a copy alone: until the wait ends the rank takes no message of this one from the network
+  TT_WAIT_LEAST = 128,  // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
+  TT_WAIT_ROUND = 256,  // with LEAST: and the waits lead into a circle
 };
+
+// What a rank with TT_WAIT_LEAST has found: that rank, so many waits away. A number that nobody renews dies when it has
+// gone round as many waits as there are ranks.
+static inline uint64_t tt_wait_least(int rank, int hops)
+{
+  return (uint64_t)(uint32_t)hops << 32 | (uint32_t)(rank + 1);
+}
 
 // What stands in its stream behind the one-sided wait that a page shows, and so has to wait for that.
 enum {
@@ -132,8 +141,11 @@ typedef struct tt_rank_page {
   _Alignas(TT_CACHE_LINE) _Atomic uint64_t rma_wait[TT_WAIT_FIELDS]; // the same of one-sided operations
   _Atomic uint64_t held_ns;                                          // something was added to `held` then
   _Atomic uint32_t held[TT_HELD]; // TT_HELD_… and tt_held_put; 0: none. Written by the one that `rma_wait` shows
+  // What the rank's process waits for in another communicator: `hash`, where it is rank `number`. Not in copies.
+  // Written with the lock of elsewhere.c held.
+  _Alignas(TT_CACHE_LINE) _Atomic uint64_t elsewhere[TT_WAIT_FIELDS];
 } tt_rank_page;
-_Static_assert(sizeof(tt_rank_page) == 1216, "shared memory layout");
+_Static_assert(sizeof(tt_rank_page) == 1280, "shared memory layout");
 
 // Where a page shows the operation with this number; 0: messages, which have none.
 static inline uint32_t tt_shown_at_number(uint32_t number) // which is not 0
@@ -272,6 +284,8 @@ typedef struct tt_link_env {
   uint32_t box_bytes;             // of each, a power of two
   _Atomic uint32_t *wants;        // a word that only this rank writes,
   const _Atomic uint32_t *wanted; // and the peer's
+  char *windows[2];               // where the FIFOs of both directions lie, which may be one place: whole pages,
+  size_t window_bytes;            // of each
 } tt_link_env;
 
 // Messages between a rank that has nothing more to do and one peer, which nobody receives any more.
@@ -298,15 +312,30 @@ typedef struct tt_mover {
   // Can nothing of what the network has for that peer move on until the peer takes some? False: it may, or nobody
   // knows. Any thread.
   bool (*stands)(void *self, int peer);
-  // Asks the connected peers what they have sent and got, and waits for the answers, 200 ms at most. One thread.
+  // Asks the connected peers what they have sent and got, and waits for the answers, 200 ms at most (up to 400 where
+  // threads wait for cores). One thread.
   void (*census)(void *self);
   // What is lost with that peer, as far as it has said. When the port's plans are over. Any thread.
   tt_unread (*unread)(void *self, int peer);
 } tt_mover;
 
+// What a rank's device asks of another one's, in memory that both map: one request at a time. The words of the first
+// two lines are the asking rank's, those of the last one the other's. Zeroed: nothing was asked. What a request says is
+// the device's.
+typedef struct tt_mail {
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t asked; // how many requests; written behind the rest (release)
+  uint32_t what;
+  uint64_t body[15];
+  _Alignas(TT_CACHE_LINE) _Atomic uint32_t answered; // how many have been answered; behind the answer (release)
+  uint32_t answer;
+  _Atomic uint32_t served; // 1: answers come, 2: no more
+} tt_mail;
+_Static_assert(sizeof(tt_mail) == 192, "shared memory layout");
+
 // A rank of the communicator, connected or not.
 typedef struct tt_neighbor {
   tt_rank_page *page; // NULL: the rank is on another machine
+  tt_mail *to, *from; // with the page: what this rank asks of it, and it of this rank
   int32_t pid;        // 0: this process cannot look for it in /proc
   int32_t number;     // of its process, as that sees it; for messages
   uint64_t cookie;    // of its process (tt_proc_id)
@@ -322,9 +351,10 @@ typedef struct tt_port {
   tt_culprit exited;                    // the rank that has exited, as the ring says; 0: none. By __atomic_…
   uint64_t watched_ns;                  // when it was looked last while nothing was waited for. By __atomic_…
   _Atomic uint32_t looked;              // the rank whose process was looked at last (tt_port_look)
-  _Atomic unsigned slow_waits;          // waits that were reported and went on (host/stall.c). Relaxed
+  _Atomic unsigned slow_waits;          // waits that were reported and went on (stall.c). Relaxed
   _Atomic uint32_t waits;               // waits that were shown (tt_wait.number). Relaxed
   _Atomic(struct tt_stall *) rma_shown; // whose wait page->rma_wait shows, which alone writes it; NULL: none's
+  struct tt_port *elsewhere_next;       // elsewhere.c
   int device;
   const struct tt_device_ops *row;        // of that kind of device (device.h),
   const struct tt_shortcut_ops *shortcut; // and the row's
@@ -345,6 +375,7 @@ typedef struct tt_port {
   void **operands;              // scratch of the executor: TT_OPERANDS(nranks) pointers
   size_t large;                 // bytes of a call whose buffers the device wants to see (tt_device_ops.use_buffers)
   struct tt_pages *pages;       // the host device's: huge pages under such buffers
+  struct tt_gpu_rank *gpu;      // the CUDA device's
   tt_flight flight;             // the last operations (flight.h)
   void (*alarm)(struct tt_port *port); // the port has failed, or a wait was reported; NULL: nobody wants to know. Any
                                        // thread; never waits for a plan

@@ -6,7 +6,8 @@
 // that are done. If any are left, lanes of a plan go on from there (tt_lane_resume). A call that need not wait has
 // neither plan nor queue.
 //
-// Steps of other calls are too many to keep. Their lanes resolve each step when they come to it (tt_lane_resolve), into
+// Other calls always have a plan. Where their steps are few, lanes run them from a program too (tt_program.queued).
+// Where they are many, or a network takes part, lanes resolve each step when they come to it (tt_lane_resolve), into
 // the port's scratch, and keep it until it has been run.
 //
 // Rule: the calling thread runs a program only while the port has no plan that is not complete, afterwards the thread
@@ -18,7 +19,7 @@
 enum {
   TT_PROGRAM_STRANDS = 2,
   TT_PROGRAM_REFS = 64,       // of all steps, of which each has one at least
-  TT_PROGRAM_BYTES = 16 << 10 // of a step, and of all scratch
+  TT_PROGRAM_BYTES = 16 << 10 // of a step that the calling thread runs, and of all scratch
 };
 
 // One reference of a step.
@@ -50,13 +51,15 @@ typedef struct tt_program_step {
 typedef struct tt_program_call {
   const tt_redop *op;
   char *buffers[TT_TMP + 1]; // TT_IN, TT_OUT, TT_TMP: the scratch
-  uint64_t sig, sig_count;   // as in tt_call
+  uint64_t sig;              // as in tt_call
   bool silent; // peers that sleep are not told of it: the caller does that (tt_program_ring), within microseconds
+  uint64_t sig_count; // apart from `sig`, which was stored a moment ago: a load of both at once would wait for that
 } tt_program_call;
 
 typedef struct tt_program {
   int nstrands, nsteps, npages;
   tt_program_kind single; // kind of the only step; TT_PROGRAM_ANY: it may be of any, and there may be more
+  bool queued;            // its steps use tokens or peers' memory, or are large: only lanes run it
   bool claims;            // nobody is waited for: the line of the next message may be claimed (tt_fifo_claim)
   bool pauses; // between two looks, because peers wait for this rank as well: else their stores and its looks are in
                // each other's way
@@ -81,7 +84,8 @@ typedef struct tt_program_state {
 
 // Compiles the schedule for calls like `call`, in chunks of `chunk` elements, with FIFO references of geometry `fifo`.
 // The schedule, and the links that it mentions, must be there and stay. Free with tt_free. `call` has no device scalar.
-// NULL: there are too many steps or bytes, tokens, or a network; or there is no memory.
+// NULL: there are too many steps, or much scratch, or a network, or scratch together with steps that only lanes run,
+// which use their plan's. Or there is no memory.
 tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
                                tt_proto fifo);
 
@@ -90,8 +94,15 @@ tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt
 bool tt_program_run(tt_port *port, const tt_program *p, const tt_program_call *call, unsigned looks,
                     tt_program_state *state);
 
+// Works out the step before which the lane stands, which is not done and does not drain. `refs`: room for as many as
+// the step has.
+void tt_lane_resolve(const tt_port *port, const tt_lane *l, tt_program_step *s, tt_program_ref *refs);
+
+// The lane has taken that step.
+void tt_lane_advance(tt_lane *l);
+
 // Prepares a lane to run what is left of one strand of a program, of which `steps` steps have been run. It starts done
-// when nothing is. The program stays until the plan is complete.
+// when nothing is. The program stays until the plan is complete. One that is queued is not for calls with `stream_put`.
 void tt_lane_resume(tt_lane *l, const tt_program *program, int strand, tt_call *call, int steps);
 
 // Tells the peers of some programs that something was published or given back.

@@ -68,6 +68,7 @@ enum {
 typedef struct tt_step {
   uint16_t flags; // TT_STEP_…
   uint16_t nsrc, ndst;
+  uint16_t level;    // for devices that take a rank's steps one after the other: see coll/level.h. Else 0
   uint32_t sub;      // sub-chunk number all references share
   uint32_t src, dst; // index of the first source and destination in the schedule's refs
 } tt_step;

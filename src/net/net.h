@@ -119,8 +119,8 @@ typedef struct tt_net_ops {
   // younger one may drive nothing. While asleep on events_fd, test once a second: test detects a peer's machine that
   // has fallen silent.
   ncclResult_t (*test)(void *request, int *done, size_t *sizes);
-  // Can nothing that was given to this connection move on until the receiver takes some? False: it may, or it is not
-  // known. NULL: it never is.
+  // Can the oldest request of this connection that is not done move on only when the receiver takes something? False:
+  // it may by itself, or it is not known. Called as test is. NULL: it is never known.
   bool (*stands)(void *send_comm);
   // All three are allowed while requests are under way, and with NULL. When a close returns, the memory of the requests
   // is the caller's again.

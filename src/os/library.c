@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -57,9 +58,20 @@ static void copy_error(char *why, const char *text)
   snprintf(why, TT_LIBRARY_WHY, "%s", text != NULL ? text : "no reason given");
 }
 
+// The linker would wait for a writer of a pipe.
+static bool is_no_file(const char *name)
+{
+  struct stat st;
+  return name != NULL && strchr(name, '/') != NULL && stat(name, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
 static tt_library_state try_library(const char *name, tt_library **out, char *why)
 {
   why[0] = '\0';
+  if (is_no_file(name)) {
+    snprintf(why, TT_LIBRARY_WHY, "%s: not a regular file", name);
+    return TT_LIBRARY_REFUSED;
+  }
   void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (handle == NULL) {
     copy_error(why, dlerror());

@@ -26,7 +26,7 @@
 #include "os/shm.h"
 
 #define MAX_HOOKS 12
-#define MAX_LOCKS 16
+#define MAX_LOCKS 32
 
 uint32_t tt_proc_generation;
 
@@ -409,17 +409,17 @@ uint64_t tt_proc_machine_hash(void)
   char boot[128];
   const char *name = tt_proc_host_name();
   bool found = tt_file_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
-  return tt_hash(name, strlen(name), found ? tt_hash(boot, strlen(boot), 2) : 2);
+  return found ? tt_hash(boot, strlen(boot), 2) : tt_hash(name, strlen(name), 2);
 }
 
 uint64_t tt_proc_host_hash(void)
 {
-  const char *id = tt_params_get()->hostid;
+  const char *id = tt_params_get()->hostid, *name = tt_proc_host_name();
   if (id != NULL && id[0] != 0) {
     return tt_hash(id, strlen(id), 1);
   }
   uint64_t space = tt_proc_net_space();
-  return tt_hash(&space, sizeof space, tt_proc_machine_hash());
+  return tt_hash(&space, sizeof space, tt_hash(name, strlen(name), tt_proc_machine_hash()));
 }
 
 tt_core_set tt_proc_core_set(void)

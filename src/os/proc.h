@@ -84,7 +84,8 @@ int tt_proc_copy(int32_t pid, void *local, uint64_t remote, size_t size, bool wr
 // Hash that says "same machine, and descriptors can be passed": boot id, host name and network namespace, or
 // NCCL_HOSTID when set.
 uint64_t tt_proc_host_hash(void);
-// The same whatever NCCL_HOSTID says: ranks with equal values share cores.
+// The boot id alone (the host name where it cannot be read): ranks with equal values run under one kernel and may share
+// cores, also in containers with host names and networks of their own, and whatever NCCL_HOSTID says.
 uint64_t tt_proc_machine_hash(void);
 // Host name, without domain. Valid for the life of the process.
 const char *tt_proc_host_name(void);

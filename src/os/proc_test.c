@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -324,26 +325,52 @@ static void test_copy_bad_address(void **state)
   munmap(at, half);
 }
 
-// The hash as another process with this NCCL_HOSTID (NULL: none) sees it.
-static uint64_t hash_elsewhere(const char *hostid)
+typedef struct hashes {
+  uint64_t host, machine;
+} hashes;
+
+// In another process, with NCCL_HOSTID (NULL: unset), and, if `container`, a host name of its own. Zeroes: not allowed
+// to have one.
+static hashes hashes_elsewhere(const char *hostid, bool container)
 {
   int p[2], status = -1;
   char out[16];
-  uint64_t hash = 0;
+  hashes h = {0};
   assert_int_equal(pipe(p), 0);
   pid_t pid = fork();
   if (pid == 0) {
     snprintf(out, sizeof out, "%d", p[1]);
     hostid == NULL ? unsetenv("NCCL_HOSTID") : setenv("NCCL_HOSTID", hostid, 1);
+    if (container && (unshare(CLONE_NEWUSER | CLONE_NEWUTS) != 0 || sethostname("tutti-elsewhere", 15) != 0)) {
+      _exit(write(p[1], &h, sizeof h) == sizeof h ? 0 : 1);
+    }
     execl("/proc/self/exe", "proc_test", "hash", out, (char *)NULL);
     _exit(1);
   }
   close(p[1]);
-  assert_int_equal(read(p[0], &hash, sizeof hash), sizeof hash);
+  assert_int_equal(read(p[0], &h, sizeof h), sizeof h);
   close(p[0]);
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
-  return hash;
+  return h;
+}
+
+static uint64_t hash_elsewhere(const char *hostid)
+{
+  return hashes_elsewhere(hostid, false).host;
+}
+
+// Ranks in containers share the cores of their machine, and nothing else that needs to be known.
+static void test_container(void **state)
+{
+  (void)state;
+  hashes here = hashes_elsewhere(NULL, false), there = hashes_elsewhere(NULL, true);
+  if (there.machine == 0) {
+    skip(); // no namespaces for us
+  }
+  assert_true(here.machine == tt_proc_machine_hash());
+  assert_true(there.machine == here.machine);
+  assert_true(there.host != here.host);
 }
 
 static void test_host(void **state)
@@ -387,24 +414,18 @@ static void test_core_sets(void **state)
 int main(int argc, char **argv)
 {
   if (argc == 3 && strcmp(argv[1], "hash") == 0) {
-    uint64_t hash = tt_proc_host_hash();
-    return write(atoi(argv[2]), &hash, sizeof hash) == sizeof hash ? 0 : 1;
+    const hashes h = {tt_proc_host_hash(), tt_proc_machine_hash()};
+    return write(atoi(argv[2]), &h, sizeof h) == sizeof h ? 0 : 1;
   }
   tt_proc_on_fork(count_hook);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_self),
-      cmocka_unit_test(test_alive),
-      cmocka_unit_test(test_odd_name),
-      cmocka_unit_test(test_main_thread_left),
-      cmocka_unit_test(test_fork),
-      cmocka_unit_test(test_alive_without_descriptors),
-      cmocka_unit_test(test_copy),
-      cmocka_unit_test(test_copy_bad_address),
-      cmocka_unit_test(test_host),
-      cmocka_unit_test(test_holds),
-      cmocka_unit_test(test_a_wrong_descriptor_keeps_the_lock),
-      cmocka_unit_test(test_may_open),
-      cmocka_unit_test(test_net_space),
+      cmocka_unit_test(test_self),      cmocka_unit_test(test_alive),
+      cmocka_unit_test(test_odd_name),  cmocka_unit_test(test_main_thread_left),
+      cmocka_unit_test(test_fork),      cmocka_unit_test(test_alive_without_descriptors),
+      cmocka_unit_test(test_copy),      cmocka_unit_test(test_copy_bad_address),
+      cmocka_unit_test(test_host),      cmocka_unit_test(test_container),
+      cmocka_unit_test(test_holds),     cmocka_unit_test(test_a_wrong_descriptor_keeps_the_lock),
+      cmocka_unit_test(test_may_open),  cmocka_unit_test(test_net_space),
       cmocka_unit_test(test_core_sets),
   };
   return cmocka_run_group_tests_name("proc", tests, NULL, NULL);

@@ -122,7 +122,8 @@ int tt_sock_copy(int fd, int *copy);
 // alive and does not read is not lost.
 bool tt_sock_lost(int fd);
 // True when it takes nothing more to be sent, and all that it has waits here for the peer to read: nothing is on its
-// way, and the peer's window is closed. False also where that is not known: an encrypted connection, an old kernel.
+// way, and the peer's window is closed. With encryption the same of the records. False also where that is not known: an
+// old kernel.
 bool tt_sock_stands(int fd);
 // Has the peer of a TCP connection said that nothing more comes, or has the connection ended? What came before may
 // still be unread.

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 
 #include "os/socket.h"
-#include "os/tls.h"
 
 bool tt_sock_stands(int fd)
 {
@@ -17,8 +16,8 @@ bool tt_sock_stands(int fd)
   socklen_t size = sizeof info;
   struct pollfd room = {.fd = fd, .events = POLLOUT};
   int queued = 0, unsent = 0;
-  if (tt_tls_of(fd) != NULL || poll(&room, 1, 0) != 0 || ioctl(fd, SIOCOUTQ, &queued) != 0 ||
-      ioctl(fd, SIOCOUTQNSD, &unsent) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+  if (poll(&room, 1, 0) != 0 || ioctl(fd, SIOCOUTQ, &queued) != 0 || ioctl(fd, SIOCOUTQNSD, &unsent) != 0 ||
+      getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
     return false;
   }
   bool known = size >= offsetof(struct tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;

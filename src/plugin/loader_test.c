@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -96,6 +97,10 @@ static void a_file_that_is_no_library_is_refused_with_the_reason(void **state)
   const char *text = said();
   assert_non_null(strstr(text, path));
   assert_non_null(strstr(text, "is there but cannot be loaded: "));
+  remove(path);
+  assert_int_equal(mkfifo(path, 0600), 0); // the linker would wait for its writer
+  assert_null(open_it(TT_PLUGIN_ENV, path));
+  assert_non_null(strstr(said(), "not a regular file"));
   remove(path);
   assert_null(open_it(TT_PLUGIN_ENV, "/tmp")); // a folder
   assert_non_null(strstr(said(), "cannot be loaded: "));

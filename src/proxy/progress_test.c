@@ -335,8 +335,12 @@ static void append(void **state)
   tt_proxy *p = r->ranks[0].proxy;
   tt_fifo *f = &r->ranks[0].links[1].send[TT_SIMPLE];
   tt_proxy_op op = rig_op(1, true, TT_SIMPLE, 100);
+  char text[64];
   assert_int_equal(p->append_every, 8);
+  assert_string_equal(tt_proxy_oldest_text(p, 1, text, sizeof text), "");
   post(r, 0, &op);
+  assert_non_null(p->incoming);
+  assert_string_equal(tt_proxy_oldest_text(p, 1, text, sizeof text), " (0 of 100 messages sent to rank 1)");
   rig_put(0, f, TT_SIMPLE, op.sig, op.count);
   assert_true(look(r, 0));
   assert_null(p->incoming); // nothing was active: at once

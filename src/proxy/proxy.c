@@ -549,16 +549,29 @@ const char *tt_proxy_item_text(const tt_proxy_item *i, char *buf, size_t room)
   return buf;
 }
 
+// The older of two operations, each of which may be NULL: there is none.
+static const tt_proxy_item *older_item(const tt_proxy_item *a, const tt_proxy_item *b)
+{
+  return a == NULL || (b != NULL && b->op.opcount < a->op.opcount) ? b : a;
+}
+
 const char *tt_proxy_oldest_text(tt_proxy *p, int rank, char *buf, size_t room)
 {
   buf[0] = 0;
   tt_proxy_run_hold(p);
   const tt_proxy_peer *peer = tt_proxy_peer_find(p, rank);
-  const tt_proxy_item *sent = peer == NULL || peer->send.relay != NULL ? NULL : peer->send.first;
-  const tt_proxy_item *received = peer == NULL ? NULL : peer->recv.first;
-  bool older = received != NULL && (sent == NULL || received->op.opcount < sent->op.opcount);
-  if (sent != NULL || received != NULL) {
-    tt_proxy_item_text(older ? received : sent, buf, room);
+  const tt_proxy_item *oldest = NULL, *first = NULL, *posted = NULL;
+  if (peer != NULL) {
+    oldest = older_item(peer->send.relay != NULL ? NULL : peer->send.first, peer->recv.first);
+    posted = atomic_load_explicit(&p->incoming, memory_order_acquire);
+  }
+  for (; posted != NULL; posted = posted->next) { // newest first; of one call the one that was posted first counts
+    bool its = posted->conn->peer == peer && posted->conn->relay == NULL;
+    first = its ? older_item(posted, first) : first;
+  }
+  oldest = older_item(oldest, first);
+  if (oldest != NULL) {
+    tt_proxy_item_text(oldest, buf, room);
   }
   tt_proxy_run_release(p);
   return buf;

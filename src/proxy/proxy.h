@@ -172,7 +172,8 @@ void tt_proxy_probe(tt_proxy *p, int peer);
 // also where nobody knows: no connection yet, a neighbour's proxy, a network that cannot tell. Any thread.
 bool tt_proxy_stands(tt_proxy *p, int peer);
 // Asks all connected peers how many messages they have sent to this rank and got from it; waits for the answers, but
-// 200 ms at most, and not when the port is stopped or aborted. One thread at a time.
+// 200 ms at most (up to 400 where threads wait for cores), and not when the port is stopped or aborted. One thread at a
+// time.
 void tt_proxy_census(tt_proxy *p);
 // What is lost of this rank's messages with the peer, as far as the peer has said (tt_unread). When all operations of
 // this rank are over. Any thread.

@@ -126,6 +126,7 @@ struct tt_proxy_conn {
   _Atomic bool attached;    // fifo[] is filled in. Written by the launching thread (release)
   _Atomic uint32_t counted; // messages given to the network, or published, so far. Written by the run flag's holder,
                             // read by the service thread
+  _Atomic uint32_t freed;   // sending: messages whose slots the lanes have back, so far. The same
   _Atomic(struct tt_relay *) relay; // a neighbour's proxy does the sending. Written before `attached`, taken away by
                                     // the service thread with the run flag held
   struct tt_relay_client *client;   // the messages are those of this neighbour
@@ -283,7 +284,7 @@ int tt_proxy_items_states(const tt_proxy_item *i, tt_proxy_op_state *out, int n,
 // Writes how far the operation is, " (12 of 40 messages received from rank 3)", into buf, and returns it. Run flag
 // held.
 const char *tt_proxy_item_text(const tt_proxy_item *i, char *buf, size_t room);
-// The same for the oldest operation with a rank, as far as it is taken on; "" when there is none. Run flag not held.
+// The same for the oldest operation with a rank; "" when there is none. Run flag not held.
 const char *tt_proxy_oldest_text(tt_proxy *p, int rank, char *buf, size_t room);
 // Drops the operations of the own rank and closes its connections; from now on the port is p->lone. Service thread, run
 // flag held.

@@ -15,34 +15,51 @@ static bool recv_has_room(tt_proxy_fifo *f)
   return f->next - f->seen <= f->mask;
 }
 
-// Finds out where the item's next message belongs. False: not known yet, because the call has not begun, and its
-// buffers are still somebody else's. What comes until then can wait in the network as well as in a slot, and need not
-// be copied afterwards. A connection whose network takes one piece at a time: does the message come in two? Sender and
-// receiver know its size, each from its own call. A receive without a lane does not know; then the header says so, and
-// nothing else is posted until it is here.
-static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
+// Finds out where the item's next message belongs, as its schedule says: st->place, NULL: in a slot or a staging
+// buffer. A connection whose network takes one piece at a time: does the message come in two? Sender and receiver know
+// its size, each from its own call. A receive without a lane does not know; then the header says so, and nothing else
+// is posted until it is here. False: it comes in one, into its slot.
+static bool recv_aim(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
 {
   const tt_lane *l = i->op.place.lane;
   const tt_proxy_fifo *f = &c->fifo[i->op.proto];
   if (l == NULL || i->op.proto != TT_SIMPLE || (l->places == 0 && !c->split) || (!c->parts && !c->split)) {
     st->unsure = l == NULL && tt_proxy_is_two(c, f, f->capacity);
-    return true;
+    return false;
   }
   const tt_proxy_place *place = &i->op.place;
   uint32_t step = place->steps[i->posted % place->messages], pass = i->posted / place->messages;
   if (c->split) {
     st->two = tt_proxy_is_two(c, f, tt_lane_message(l, step, pass));
     if (!st->two) {
-      return true;
+      return false;
     }
   }
   st->place = tt_lane_place(l, step, pass, &st->room);
   if (c->split && (st->place == NULL || !tt_proxy_reach(c, st->place, st->room, &st->mr))) {
     st->place = NULL;
     st->room = f->capacity;
-    return !i->op.shared || tt_proxy_buffer_take(c, f, st) != TT_BUFFER_LATER;
   }
-  return st->place == NULL || atomic_load_explicit(&l->call->open, memory_order_acquire);
+  return true;
+}
+
+// Has the call begun, so that its buffers are nobody else's any more? What comes until then can wait in the network as
+// well as in a slot, and need not be copied afterwards.
+static bool recv_may_place(const tt_proxy_item *i)
+{
+  return atomic_load_explicit(&i->op.place.lane->call->open, memory_order_acquire);
+}
+
+// Finds the place of the item's next message. False: not yet.
+static bool recv_find_place(tt_proxy_conn *c, const tt_proxy_item *i, tt_proxy_step *st)
+{
+  if (!recv_aim(c, i, st)) {
+    return true;
+  }
+  if (st->place != NULL) {
+    return recv_may_place(i);
+  }
+  return !c->split || !i->op.shared || tt_proxy_buffer_take(c, &c->fifo[i->op.proto], st) != TT_BUFFER_LATER;
 }
 
 // Bytes that the payload may have.
@@ -391,9 +408,9 @@ bool tt_proxy_recv_round(tt_proxy_conn *c)
 bool tt_proxy_recv_shut(tt_proxy_conn *c)
 {
   const tt_proxy_item *i = c->poster;
-  if (i == NULL || c->owes || c->unsure || c->jammed || c->split || c->posted != c->finished) {
+  if (i == NULL || c->owes || c->unsure || c->jammed || c->posted != c->finished) {
     return false;
   }
   tt_proxy_step st = {.item = (tt_proxy_item *)(uintptr_t)i};
-  return !recv_has_room(&c->fifo[i->op.proto]) || !recv_find_place(c, i, &st);
+  return !recv_has_room(&c->fifo[i->op.proto]) || (recv_aim(c, i, &st) && st.place != NULL && !recv_may_place(i));
 }

@@ -134,6 +134,7 @@ static bool retire(tt_proxy_conn *c)
   }
   atomic_store_explicit(&c->counted, atomic_load_explicit(&r->shared->transmitted, memory_order_relaxed),
                         memory_order_release);
+  atomic_store_explicit(&c->freed, r->done, memory_order_release);
   return r->done != before;
 }
 

@@ -199,6 +199,7 @@ bool tt_proxy_send_round(tt_proxy_conn *c)
   bool moved = c->finished != before;
   res = tt_proxy_again(c, res, moved, transmit);
   atomic_store_explicit(&c->counted, c->posted - c->owes, memory_order_release);
+  atomic_store_explicit(&c->freed, c->finished, memory_order_release);
   if (TT_UNLIKELY(c->posted - c->finished != under_way)) { // small messages are sent at once
     atomic_store_explicit(&c->proxy->unsent, tt_proxy_count(&c->proxy->unsent) + (c->posted - c->finished) - under_way,
                           memory_order_relaxed);

@@ -13,9 +13,13 @@
 #include "proxy/puts.h"
 #include "proxy/relay.h"
 
-#define RING_NAP_NS (50 * TT_NS_PER_MS)     // between two looks at a ring that a call uses
-#define CLOSE_WAIT_NS (100 * TT_NS_PER_MS)  // destroy waits no longer for a peer to take them
-#define CENSUS_WAIT_NS (200 * TT_NS_PER_MS) // a leaving rank waits no longer for what its peers have sent
+#define RING_NAP_NS (50 * TT_NS_PER_MS)    // between two looks at a ring that a call uses
+#define CLOSE_WAIT_NS (100 * TT_NS_PER_MS) // destroy waits no longer for a peer to take them
+// A leaving rank waits no longer for what its peers have sent. Where threads wait for cores, its naps take longer, and
+// so do the peers' answers: of each nap only so much counts, up to the last bound.
+#define CENSUS_WAIT_NS (200 * TT_NS_PER_MS)
+#define CENSUS_NAP_NS (10 * LEAVE_NAP_NS)
+#define CENSUS_MOST_NS (400 * TT_NS_PER_MS)
 // Between two looks of a leaving rank at its answer, and of the service at the rank's parting.
 #define LEAVE_NAP_NS 20000ull
 
@@ -462,12 +466,15 @@ bool tt_proxy_service_leave(tt_proxy *p)
 void tt_proxy_census(tt_proxy *p)
 {
   tt_proxy_service *s = p->service;
-  uint64_t end_ns = tt_now_ns() + CENSUS_WAIT_NS;
+  uint64_t begun_ns = tt_now_ns(), now = begun_ns, waited = 0;
   atomic_store(&s->unanswered, 1);
   set_want(s, TT_MSG_PROBE);
-  while (atomic_load(&s->unanswered) > 0 && tt_now_ns() < end_ns && tt_port_status(p->port) == ncclSuccess &&
-         !__atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED)) {
+  while (atomic_load(&s->unanswered) > 0 && waited < CENSUS_WAIT_NS && now - begun_ns < CENSUS_MOST_NS &&
+         tt_port_status(p->port) == ncclSuccess && !__atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED)) {
+    uint64_t before = now;
     tt_sleep_ns(LEAVE_NAP_NS);
+    now = tt_now_ns();
+    waited += TT_MIN(now - before, CENSUS_NAP_NS);
   }
 }
 

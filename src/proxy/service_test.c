@@ -197,6 +197,28 @@ static void word_before_connection(void **state)
   fake_stop();
 }
 
+// Nor is a peer gone before this rank knows that what it had got is sent: a network may tell that later.
+static void word_before_sent(void **state)
+{
+  (void)state;
+  fake_start(22);
+  fake.send_ns = 400 * TT_NS_PER_MS;
+  rig *r = open_connected();
+  tt_fifo *out = &r->ranks[0].links[1].send[TT_LL];
+  send_some(r, 20);
+  for (uint32_t n = 0; n < 20; n += get_all(r)) {
+    tt_proxy_progress(r->ranks[1].proxy, true);
+  }
+  assert_false(tt_fifo_drained(out));
+  atomic_store(&r->ranks[1].port.page->state, TT_RANK_GONE);
+  tt_proxy_mover.state_changed(r->ranks[1].proxy);
+  UNTIL(shown(r, 0, 1) == TT_RANK_GONE);
+  assert_true(tt_fifo_drained(out));
+  assert_int_equal(status(r, 0), ncclSuccess);
+  rig_close(r);
+  fake_stop();
+}
+
 // Data that the executor does not take, or that nobody receives, do not hold up a word for ever.
 static void word_without_data(void **state)
 {
@@ -746,6 +768,7 @@ int main(void)
       cmocka_unit_test(gone),
       cmocka_unit_test(word_after_data),
       cmocka_unit_test(word_before_connection),
+      cmocka_unit_test(word_before_sent),
       cmocka_unit_test(word_without_data),
       cmocka_unit_test(data_error),
       cmocka_unit_test(data_error_explained),

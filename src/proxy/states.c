@@ -2,9 +2,10 @@
 // reads as if the peers were on this machine (device/host/plan.c).
 //
 // A last word (FAILED, ABORTED, GONE) may overtake data on another connection. It says how many messages were sent
-// before it, and is shown when they have come, or when nothing has come for the time of grace (much longer where they
-// must come). A control connection that ends without a last word says LOST, after the time of grace: a word may be on
-// its way. So does a data connection that fails: the peer's own word explains more than the network's.
+// before it, and how many had come. It is shown when the ones are here and this rank knows that the others are sent, or
+// when nothing has moved for the time of grace (much longer where it must). A control connection that ends without a
+// last word says LOST, after the time of grace: a word may be on its way. So does a data connection that fails: the
+// peer's own word explains more than the network's.
 #include <string.h>
 
 #include "base/log.h"
@@ -130,6 +131,7 @@ void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
     return;
   }
   t->last.sent = m->sent;
+  t->last.came = m->came;
   t->last.puts = m->puts;
   if (m->state < TT_RANK_FAILED) {
     show_state(s, t, m->state);
@@ -157,13 +159,34 @@ void tt_proxy_state_lost(tt_proxy_service *s, tt_proxy_ties *t)
   }
 }
 
-// How long nothing may come before the word is shown although messages are missing. A peer that has gone has waited
+static bool is_stage(const tt_proxy_conn *c, uint32_t stage)
+{
+  return atomic_load_explicit(&c->stage, memory_order_acquire) == stage;
+}
+
+// Are all messages here that the peer had sent before its last word? Or none come any more.
+static bool have_come(const tt_proxy_ties *t)
+{
+  const tt_proxy_conn *c = &t->peer->recv;
+  return (int32_t)(atomic_load_explicit(&c->counted, memory_order_acquire) - t->last.sent) >= 0 ||
+         is_stage(c, TT_CONN_BROKEN);
+}
+
+// Does this rank know of all messages which the peer had got before its last word that they are sent?
+static bool are_sent(const tt_proxy_ties *t)
+{
+  const tt_proxy_conn *c = &t->peer->send;
+  return (int32_t)(atomic_load_explicit(&c->freed, memory_order_acquire) - t->last.came) >= 0 ||
+         is_stage(c, TT_CONN_BROKEN);
+}
+
+// How long nothing may move before the word is shown although messages are missing. A peer that has gone has waited
 // until all of them were on their way: they come, however slow the network is or busy this rank, until a connection
 // fails. One that has stopped leaves them where they are.
 static uint64_t patience(const tt_proxy_service *s, const tt_proxy_ties *t)
 {
-  bool comes = atomic_load_explicit(&t->peer->recv.stage, memory_order_acquire) == TT_CONN_READY || t->accept.on;
-  bool fails = atomic_load_explicit(&t->peer->send.stage, memory_order_acquire) == TT_CONN_BROKEN;
+  bool comes = have_come(t) || is_stage(&t->peer->recv, TT_CONN_READY) || t->accept.on;
+  bool fails = is_stage(&t->peer->send, TT_CONN_BROKEN);
   return t->last.state == TT_RANK_GONE && comes && !fails ? s->limits.drain_ns : s->limits.grace_ns;
 }
 
@@ -173,17 +196,15 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
   if (is_final(t) || (t->last.state == 0 && t->last.lost_ns == 0)) {
     return;
   }
-  const tt_proxy_conn *c = &t->peer->recv;
-  uint32_t came = atomic_load_explicit(&c->counted, memory_order_acquire);
-  uint32_t moved = came + tt_puts_came(s->proxy, t->peer->rank);
+  uint32_t came = atomic_load_explicit(&t->peer->recv.counted, memory_order_acquire);
+  uint32_t freed = atomic_load_explicit(&t->peer->send.freed, memory_order_acquire);
+  uint32_t moved = came + freed + tt_puts_came(s->proxy, t->peer->rank);
   if (moved != t->last.moved) {
     t->last.moved = moved;
     t->last.moved_ns = now;
   }
-  bool complete = t->last.state != 0 &&
-                  ((int32_t)(came - t->last.sent) >= 0 ||
-                   atomic_load_explicit(&c->stage, memory_order_acquire) == TT_CONN_BROKEN) &&
-                  tt_puts_complete(s->proxy, t->peer->rank, t->last.puts);
+  bool complete =
+      t->last.state != 0 && have_come(t) && are_sent(t) && tt_puts_complete(s->proxy, t->peer->rank, t->last.puts);
   uint64_t since = TT_MAX(t->last.state != 0 ? t->last.ns : t->last.lost_ns, t->last.moved_ns);
   uint64_t end = since + patience(s, t);
   if (complete || now >= end) {

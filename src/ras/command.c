@@ -99,7 +99,7 @@ static void read_profiler_mask(ras_command *c)
     char *end;
     unsigned long v = strtoul(c->arg, &end, tt_ncasecmp(c->arg, "0x", 2) == 0 ? 16 : 10);
     c->bad = *end != '\0' || v > ALL_KINDS;
-    c->mask = (uint32_t)v;
+    c->mask = c->bad ? 0 : (uint32_t)v;
     return;
   }
   c->bad = *c->arg == '\0';

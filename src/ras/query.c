@@ -279,13 +279,13 @@ static void query_free(ras_query *q)
 
 static bool list_legs(ras_server *s, ras_query *q)
 {
-  ras_peer *peers = NULL;
+  ras_sighting *peers = NULL;
   int n = ras_registry_peers(&peers);
   bool good = n >= 0 && tt_grow(&q->all, 0, n, &q->room, sizeof *q->all);
   q->n = good ? n : 0;
   for (int i = 0; i < q->n; i++) {
-    bool gone = ras_ring_gave_up(s, peers[i].who.proc.cookie);
-    q->all[i] = (leg){.peer = peers[i], .conn.fd = -1, .state = gone ? LEG_FAILED : LEG_WAITS};
+    bool gone = ras_ring_gave_up(s, peers[i].peer.who.proc.cookie);
+    q->all[i] = (leg){.peer = peers[i].peer, .conn.fd = -1, .state = gone ? LEG_FAILED : LEG_WAITS};
   }
   tt_free(peers);
   return good;
@@ -323,8 +323,8 @@ static bool list_processes(ras_server *s, ras_query *q)
   if (r->processes == NULL) {
     return false;
   }
-  r->processes[r->nprocesses++] =
-      (ras_process){.who = {.proc = tt_proc_self(), .at = s->at, .host = tt_proc_host_hash()}, .answered = true};
+  r->processes[r->nprocesses++] = (ras_process){
+      .who = {.proc = tt_proc_self(), .at = ras_server_address(s), .host = tt_proc_host_hash()}, .answered = true};
   for (int i = 0; i < q->n; i++) {
     const leg *a = &q->all[i];
     bool answered = a->state == LEG_ANSWERED;

@@ -47,6 +47,7 @@ static void commands(void **state)
       {"CONTROL PROFILER_MASK none", RAS_PROFILER_MASK, false},
       {"CONTROL PROFILER_MASK", RAS_PROFILER_MASK, true},
       {"CONTROL PROFILER_MASK 0x8000", RAS_PROFILER_MASK, true},
+      {"CONTROL PROFILER_MASK 0xEfC7fORR", RAS_PROFILER_MASK, true},
       {"CONTROL PROFILER_MASK -1", RAS_PROFILER_MASK, true},
       {"CONTROL PROFILER_MASK coll,x", RAS_PROFILER_MASK, true},
       {"CONTROL FOO", RAS_CONTROL, false},
@@ -309,13 +310,67 @@ static void nothing(void **state)
   ras_report_free(&r);
 }
 
+static void read_nothing(const void *comm, tt_ras_state *out)
+{
+  (void)comm;
+  *out = (tt_ras_state){.cause = -1};
+}
+
+// A communicator of this process (rank 0) and of `n` others, process `first` and the next ones, each at address `last`.
+static tt_ras_entry *join(uint64_t first, int n, uint8_t last)
+{
+  tt_ras_member m[4] = {{.proc = tt_proc_self(), .at = {.family = 2, .ip = {10, 0, 0, 9}}}};
+  const tt_ras_env env = {.nranks = n + 1, .members = m, .read = read_nothing, .key = {.b = {(uint8_t)first, last}}};
+  for (int i = 1; i <= n; i++) {
+    m[i] = (tt_ras_member){.proc.cookie = first + (uint64_t)i - 1,
+                           .at = {.family = 2, .port = (uint16_t)(1000 * last), .ip = {10, 0, 0, last}}};
+  }
+  tt_ras_entry *e = tt_ras_join(&env);
+  assert_non_null(e);
+  return e;
+}
+
+// The last byte of the address of process number `cookie`, as the ring would reach it; 0: it is not known, or twice.
+static int reached_at(uint64_t cookie)
+{
+  ras_sighting *all = NULL;
+  int n = ras_registry_peers(&all), found = 0, at = 0;
+  for (int i = 0; i < n; i++) {
+    assert_true(i == 0 || all[i].peer.who.proc.cookie > all[i - 1].peer.who.proc.cookie);
+    found += all[i].peer.who.proc.cookie == cookie;
+    at = all[i].peer.who.proc.cookie == cookie ? all[i].peer.who.at.ip[3] : at;
+  }
+  tt_free(all);
+  return found == 1 ? at : 0;
+}
+
+// A process is in the ring once, at the address that its newest communicator was told.
+static void newest_addresses(void **state)
+{
+  (void)state;
+  tt_ras_entry *old = join(5, 2, 1), *new = join(6, 2, 7), *other = join(4, 1, 3);
+  assert_int_equal(reached_at(4), 3);
+  assert_int_equal(reached_at(5), 1);
+  assert_int_equal(reached_at(6), 7);
+  assert_int_equal(reached_at(7), 7);
+  assert_int_equal(reached_at(8), 0);
+  tt_ras_leave(new);
+  assert_int_equal(reached_at(6), 1);
+  assert_int_equal(reached_at(7), 0);
+  tt_ras_leave(old);
+  tt_ras_leave(other);
+  assert_int_equal(reached_at(4), 0);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(commands),         cmocka_unit_test(masks),     cmocka_unit_test(strings),
-      cmocka_unit_test(answers),          cmocka_unit_test(text_form), cmocka_unit_test(unequal_nodes),
-      cmocka_unit_test(json_form),        cmocka_unit_test(bad_ranks), cmocka_unit_test(nothing),
-      cmocka_unit_test(secret_keys_stay),
+      cmocka_unit_test(commands),         cmocka_unit_test(masks),
+      cmocka_unit_test(strings),          cmocka_unit_test(answers),
+      cmocka_unit_test(text_form),        cmocka_unit_test(unequal_nodes),
+      cmocka_unit_test(json_form),        cmocka_unit_test(bad_ranks),
+      cmocka_unit_test(nothing),          cmocka_unit_test(secret_keys_stay),
+      cmocka_unit_test(newest_addresses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ void tt_ras_leave(tt_ras_entry *entry)
   tt_free(entry);
 }
 
-static void registry_read(const tt_ras_entry *e, ras_rank *out)
+static void registry_read(const tt_ras_entry *e, const tt_addr *host, ras_rank *out)
 {
   const tt_ras_member *me = &e->members[e->env.rank];
   *out = (ras_rank){.hash = e->env.hash,
@@ -92,11 +92,11 @@ static void registry_read(const tt_ras_entry *e, ras_rank *out)
                     .rank = e->env.rank,
                     .pid = me->proc.pid,
                     .device = me->device,
-                    .host = me->at};
+                    .host = *host};
   e->env.read(e->env.comm, &out->state);
 }
 
-int ras_registry_ranks(uint64_t *cursor, ras_rank *out, int room)
+int ras_registry_ranks(uint64_t *cursor, const tt_addr *host, ras_rank *out, int room)
 {
   int n = 0;
   pthread_mutex_lock(&registry.lock);
@@ -105,7 +105,7 @@ int ras_registry_ranks(uint64_t *cursor, ras_rank *out, int room)
     e = e->next;
   }
   for (; e != NULL && n < room; e = e->next) {
-    registry_read(e, &out[n++]);
+    registry_read(e, host, &out[n++]);
     *cursor = e->number;
   }
   *cursor = e != NULL ? *cursor : 0;
@@ -182,19 +182,17 @@ bool ras_registry_key(uint64_t tag, tt_key *out)
   return e != NULL;
 }
 
-// By address, then by process, then by key, so that both ends of a pair choose the same one.
-static int by_address(const void *a, const void *b)
+// By process, then by key, so that both ends of a pair choose the same one.
+static int by_process(const void *a, const void *b)
 {
-  const ras_peer *x = a, *y = b;
-  int order = memcmp(x->who.at.ip, y->who.at.ip, sizeof x->who.at.ip);
-  order = order != 0 ? order : (int)x->who.at.port - (int)y->who.at.port;
-  uint64_t p = x->who.proc.cookie, q = y->who.proc.cookie;
-  order = order != 0 ? order : (p > q) - (p < q);
-  return order != 0 ? order : (x->tag > y->tag) - (x->tag < y->tag);
+  const ras_sighting *x = a, *y = b;
+  uint64_t p = x->peer.who.proc.cookie, q = y->peer.who.proc.cookie;
+  int order = (p > q) - (p < q);
+  return order != 0 ? order : (x->peer.tag > y->peer.tag) - (x->peer.tag < y->peer.tag);
 }
 
 // Fills `out`, if there is one, and returns how many members are another process's.
-static int list_others(ras_peer *out)
+static int list_others(ras_sighting *out)
 {
   uint64_t self = tt_proc_self().cookie;
   int n = 0;
@@ -205,7 +203,7 @@ static int list_others(ras_peer *out)
         continue;
       }
       if (out != NULL) {
-        out[n] = (ras_peer){.who = *m, .key = e->env.key, .tag = e->tag};
+        out[n] = (ras_sighting){.peer = {.who = *m, .key = e->env.key, .tag = e->tag}, .number = e->number};
       }
       n++;
     }
@@ -213,24 +211,35 @@ static int list_others(ras_peer *out)
   return n;
 }
 
-int ras_registry_peers(ras_peer **out)
+// Each process once, in place, with the address of its newest sighting. Returns how many.
+static int merge_sightings(ras_sighting *all, int n)
+{
+  int kept = 0;
+  for (int i = 0; i < n; i++) {
+    ras_sighting *last = kept > 0 ? &all[kept - 1] : NULL;
+    if (last == NULL || last->peer.who.proc.cookie != all[i].peer.who.proc.cookie) {
+      all[kept++] = all[i];
+    } else if (all[i].number > last->number) {
+      last->number = all[i].number;
+      last->peer.who.at = all[i].peer.who.at;
+    }
+  }
+  return kept;
+}
+
+int ras_registry_peers(ras_sighting **out)
 {
   pthread_mutex_lock(&registry.lock);
   int n = list_others(NULL);
-  ras_peer *all = tt_calloc((size_t)n + 1, sizeof *all);
+  ras_sighting *all = tt_calloc((size_t)n + 1, sizeof *all);
   n = all != NULL ? list_others(all) : -1;
   pthread_mutex_unlock(&registry.lock);
-  int kept = TT_MIN(n, 0);
   if (n > 0) {
-    qsort(all, (size_t)n, sizeof *all, by_address);
-    for (int i = 0; i < n; i++) {
-      if (kept == 0 || all[kept - 1].who.proc.cookie != all[i].who.proc.cookie) {
-        all[kept++] = all[i];
-      }
-    }
+    qsort(all, (size_t)n, sizeof *all, by_process);
+    n = merge_sightings(all, n);
   }
   *out = all;
-  return kept;
+  return n;
 }
 
 int ras_registry_devices(uint64_t cookie, int *out, int room)

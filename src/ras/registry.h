@@ -21,6 +21,12 @@ typedef struct ras_peer {
   uint64_t tag; // its name
 } ras_peer;
 
+// Such a process, and the number of the newest communicator that both share. Numbers grow in order of joining.
+typedef struct ras_sighting {
+  ras_peer peer;
+  uint64_t number;
+} ras_sighting;
+
 // A rank of a communicator that the process that is told of it has not, and how to reach its process.
 typedef struct ras_kin {
   uint64_t hash; // of the communicator
@@ -30,9 +36,9 @@ typedef struct ras_kin {
 } ras_kin;
 static_assert(sizeof(ras_kin) == 136, "ras_kin is sent as it is");
 
-// Writes up to `room` ranks whose number is above *cursor, and returns how many. *cursor becomes the last one's
-// number; 0 when no rank is left behind it. Any thread.
-int ras_registry_ranks(uint64_t *cursor, ras_rank *out, int room);
+// Writes up to `room` ranks whose number is above *cursor, as those of a process at `host`, and returns how many.
+// *cursor becomes the last one's number; 0 when no rank is left behind it. Any thread.
+int ras_registry_ranks(uint64_t *cursor, const tt_addr *host, ras_rank *out, int room);
 // Adds the dumps of this process's flight recorders, JSON with a comma between them, with at most `most` operations of
 // each communicator. Any thread.
 void ras_registry_record(size_t most, ras_text *out);
@@ -44,9 +50,9 @@ bool ras_registry_member(uint64_t hash, int rank, tt_ras_member *out);
 int ras_registry_kin(uint64_t hash, uint64_t first, bool open, ras_kin *out, int room, uint64_t *next);
 // A number that changes when the processes may have changed. Any thread.
 uint64_t ras_registry_version(void);
-// The other processes with a RAS address, each once, in order of address. The caller frees *out with tt_free. Returns
-// how many; < 0: no memory. Any thread.
-int ras_registry_peers(ras_peer **out);
+// The other processes with a RAS address, each once, in order of their cookies, with the address that was told last.
+// The caller frees *out with tt_free. Returns how many; < 0: no memory. Any thread.
+int ras_registry_peers(ras_sighting **out);
 // The key with this name, if this process has it. Any thread.
 bool ras_registry_key(uint64_t tag, tt_key *out);
 // Writes the devices of a process's ranks, each once, and returns how many. Any thread.

@@ -24,6 +24,7 @@ typedef enum { PEER_ALIVE, PEER_UNRESPONSIVE, PEER_DEAD, PEER_LEFT } peer_state;
 
 typedef struct ring_peer {
   ras_peer peer;
+  uint64_t number; // of the newest communicator with it
   peer_state state;
 } ring_peer;
 
@@ -39,7 +40,7 @@ typedef struct ring_link {
 
 struct ras_ring {
   uint64_t version; // of the registry
-  ring_peer *peers; // in order of address
+  ring_peer *peers; // in the ring's order
   int n;
   ring_link *links;
   int nlinks;
@@ -81,7 +82,7 @@ static void keep_state(ras_server *s, const ras_ring *r, ring_peer *p)
   const ring_peer *old = ring_find(r, p->peer.who.proc.cookie);
   if (old == NULL) {
     ras_event(s, RAS_LIFECYCLE, "PEER_NEW", &p->peer.who, "");
-  } else if (old->state != PEER_LEFT || old->peer.who.at.port == p->peer.who.at.port) {
+  } else if (old->state != PEER_LEFT || p->number <= old->number) {
     p->state = old->state;
   }
 }
@@ -89,7 +90,7 @@ static void keep_state(ras_server *s, const ras_ring *r, ring_peer *p)
 void ras_ring_refresh(ras_server *s)
 {
   uint64_t version = ras_registry_version();
-  ras_peer *list;
+  ras_sighting *list;
   if (s->ring == NULL && (s->ring = tt_calloc(1, sizeof *s->ring)) != NULL) {
     s->ring->conn.fd = -1;
   }
@@ -100,7 +101,8 @@ void ras_ring_refresh(ras_server *s)
   int n = ras_registry_peers(&list);
   ring_peer *peers = n >= 0 ? tt_calloc((size_t)n + 1, sizeof *peers) : NULL;
   for (int i = 0; peers != NULL && i < n; i++) {
-    peers[i].peer = list[i];
+    peers[i].peer = list[i].peer;
+    peers[i].number = list[i].number;
     keep_state(s, r, &peers[i]);
   }
   tt_free(list);
@@ -116,14 +118,9 @@ void ras_ring_refresh(ras_server *s)
 static int own_place(const ras_server *s)
 {
   const ras_ring *r = s->ring;
+  uint64_t self = tt_proc_self().cookie;
   int i = 0;
-  while (i < r->n) {
-    const tt_addr *at = &r->peers[i].peer.who.at;
-    int order = memcmp(at->ip, s->at.ip, sizeof at->ip);
-    order = order != 0 ? order : (int)at->port - (int)s->at.port;
-    if (order > 0) {
-      break;
-    }
+  while (i < r->n && r->peers[i].peer.who.proc.cookie < self) {
     i++;
   }
   return i;

@@ -1,5 +1,5 @@
-// ring.h: the processes of the job that this one knows: a ring in order of address, in which each process tells its
-// successor once a second that it lives.
+// ring.h: the processes of the job that this one knows: a ring in order of their cookies (tt_proc_id), in which each
+// process tells its successor once a second that it lives. A process's addresses may change, its cookie does not.
 //
 // A process whose connection breaks and that has ended, or that has been silent for 60 s, is considered dead until it
 // is heard again. News of both goes round the ring in both directions.

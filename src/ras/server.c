@@ -85,12 +85,31 @@ static void server_wait(ras_server *s)
   tt_ring_clear(s->wake);
 }
 
+tt_addr ras_server_address(const ras_server *s)
+{
+  pthread_mutex_lock(&ras.lock);
+  tt_addr at = s->addrs.a[s->best];
+  pthread_mutex_unlock(&ras.lock);
+  return at;
+}
+
+static void widen_door(ras_server *s)
+{
+  pthread_mutex_lock(&ras.lock);
+  for (int i = 0; i < s->nfresh; i++) {
+    tt_greeter_add(&s->door, &s->addrs.a[s->addrs.n - (uint32_t)(s->nfresh - i)], s->fresh[i]);
+  }
+  s->nfresh = 0;
+  pthread_mutex_unlock(&ras.lock);
+}
+
 static void *server_main(void *arg)
 {
   ras_server *s = arg;
   while (!__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE)) {
     tt_hello hello;
     int fd;
+    widen_door(s);
     ras_ring_refresh(s);
     server_wait(s);
     while (tt_greeter_next(&s->door, &hello, &fd)) {
@@ -112,10 +131,10 @@ static void find_key(void *arg, const tt_hello *h, tt_key *key)
   (void)ras_registry_key(h->tag, key);
 }
 
-static bool server_open_door(ras_server *s)
+// Where others reach this machine best at present. False: nowhere.
+static bool best_address(tt_addr *out)
 {
   tt_addrs own;
-  tt_key none = {.is_public = false};
   tt_netif *all = NULL;
   int n = 0;
   bool any = tt_netif_list(&all, &n) == ncclSuccess && n > 0;
@@ -123,13 +142,45 @@ static bool server_open_door(ras_server *s)
   if (!any || tt_netif_addrs(NULL, &own) != ncclSuccess) {
     return false;
   }
-  own.n = TT_MIN(own.n, 1u);
+  *out = own.a[0];
+  return true;
+}
+
+static bool server_open_door(ras_server *s, const tt_addr *at)
+{
+  tt_addrs own = {.n = 1, .a = {*at}};
+  tt_key none = {.is_public = false};
   tt_random(none.b, sizeof none.b); // that no process knows
   int e = tt_greeter_open(&s->door, &own, &none, TT_HELLO_RAS, 0);
   s->door.welcome.find = find_key;
   s->door.quiet = true; // a process may ask before this one knows their communicator, and asks again
-  s->at = s->door.addrs.a[0];
+  s->addrs = s->door.addrs;
   return e == 0;
+}
+
+// The thread listens at this address, too, and the next communicators are told of it. The machine's best address
+// changes when an interface comes or goes. Under the lock.
+static void server_tell(ras_server *s, const tt_addr *at)
+{
+  tt_addrs *all = &s->addrs;
+  uint32_t i = 0;
+  int fd = -1;
+  tt_addr bound;
+  while (i < all->n && !tt_addr_same_ip(&all->a[i], at)) {
+    i++;
+  }
+  if (i < all->n) {
+    s->best = i;
+  } else if (s->nfresh < (int)TT_ADDRS_MAX && tt_tcp_listen(at, &fd, &bound) == 0) {
+    if (all->n == TT_ADDRS_MAX) { // as tt_greeter_add
+      all->n--;
+      memmove(all->a, all->a + 1, all->n * sizeof all->a[0]);
+    }
+    s->fresh[s->nfresh++] = fd;
+    s->best = all->n;
+    all->a[all->n++] = bound;
+    tt_ring(s->wake);
+  }
 }
 
 // For clients. Without it the process still answers others.
@@ -175,6 +226,9 @@ static void server_free(ras_server *s)
   ras_query_cancel(s);
   ras_clients_close(s);
   ras_ring_close(s);
+  for (int i = 0; i < s->nfresh; i++) {
+    tt_sock_close(&s->fresh[i]);
+  }
   tt_greeter_close(&s->door, true);
   tt_sock_close(&s->listener);
   tt_fd_close(s->wake);
@@ -182,7 +236,7 @@ static void server_free(ras_server *s)
   tt_free(s);
 }
 
-static ras_server *server_start(void)
+static ras_server *server_start(const tt_addr *at)
 {
   ras_server *s = tt_calloc(1, sizeof *s);
   if (s == NULL) {
@@ -190,8 +244,8 @@ static ras_server *server_start(void)
   }
   s->listener = s->wake = -1;
   s->factor = timeout_factor();
-  if (tt_ring_open(&s->wake) != 0 || !server_open_door(s)) {
-    tt_info(TT_RAS, "RAS: this process takes no part: no descriptor, or no network interface");
+  if (tt_ring_open(&s->wake) != 0 || !server_open_door(s, at)) {
+    tt_info(TT_RAS, "RAS: this process takes no part: no descriptor");
     server_free(s);
     return NULL;
   }
@@ -213,21 +267,39 @@ static void ras_in_child(void)
   for (size_t i = 0; s != NULL && i < s->polls.n; i++) {
     tt_fd_close(s->polls.fds[i].fd);
   }
+  for (int i = 0; s != NULL && i < s->nfresh; i++) {
+    tt_fd_close(s->fresh[i]);
+  }
+}
+
+// Under the lock.
+static void server_need(const tt_addr *best)
+{
+  if (ras.server != NULL) {
+    server_tell(ras.server, best);
+    return;
+  }
+  if (!ras.hooked) {
+    ras.hooked = true;
+    tt_proc_on_fork(ras_in_child);
+  }
+  ras.server = server_start(best);
 }
 
 void tt_ras_hold(tt_addr *at)
 {
+  tt_addr best;
+  bool enabled = tt_params_get()->ras_enable, any = enabled && best_address(&best);
   *at = (tt_addr){.family = 0};
   pthread_mutex_lock(&ras.lock);
-  if (ras.users++ == 0 && tt_params_get()->ras_enable) {
-    if (!ras.hooked) {
-      ras.hooked = true;
-      tt_proc_on_fork(ras_in_child);
-    }
-    ras.server = server_start();
+  ras.users++;
+  if (any) {
+    server_need(&best);
+  } else if (enabled && ras.server == NULL) {
+    tt_info(TT_RAS, "RAS: this process takes no part: no network interface");
   }
   if (ras.server != NULL) {
-    *at = ras.server->at;
+    *at = ras.server->addrs.a[ras.server->best];
   }
   pthread_mutex_unlock(&ras.lock);
 }

@@ -36,8 +36,7 @@ struct ras_server {
   int wake;
   volatile uint32_t stop;
   int listener;        // for clients; -1: none
-  tt_addr at;          // where it listens for processes
-  tt_greeter door;     // the same
+  tt_greeter door;     // where it listens for processes
   double factor;       // NCCL_RAS_TIMEOUT_FACTOR
   ras_client *clients; // newest first
   int nclients;
@@ -45,7 +44,14 @@ struct ras_server {
   bool short_of_fds; // the listener waits for a second
   ras_query *query;  // under way; NULL: none
   ras_ring *ring;
+  // Under the lock of server.c.
+  tt_addrs addrs; // the door's addresses, those to come among them: communicators have been told of them
+  uint32_t best;  // which of them the next communicator is told of
+  int fresh[TT_ADDRS_MAX], nfresh; // sockets of the last ones, for the thread to add to the door
 };
+
+// Where the last communicator was told that this process listens. Any thread.
+tt_addr ras_server_address(const ras_server *s);
 
 // Seconds of NCCL, times the factor, in nanoseconds.
 uint64_t ras_seconds(const ras_server *s, double seconds);

@@ -46,18 +46,27 @@ static size_t kin_page(const ras_server *s, const ras_request *request, const tt
   return RAS_ANSWER_HEAD + out->n * sizeof(ras_kin);
 }
 
+static size_t ranks_page(const ras_server *s, ras_answer *out)
+{
+  tt_addr host = ras_server_address(s);
+  out->n = (uint32_t)ras_registry_ranks(&out->cursor, &host, out->ranks, RAS_PAGE_RANKS);
+  return RAS_ANSWER_HEAD + out->n * sizeof(ras_rank);
+}
+
 size_t ras_answer_make(const ras_server *s, const ras_request *request, const tt_key *key, ras_text *kept,
                        ras_answer *out)
 {
   *out = (ras_answer){.cursor = request->cursor};
   switch (request->what) {
-  case RAS_QUERY_RANKS:
-    out->n = (uint32_t)ras_registry_ranks(&out->cursor, out->ranks, RAS_PAGE_RANKS);
-    return RAS_ANSWER_HEAD + out->n * sizeof(ras_rank);
+  case RAS_QUERY_RANKS: return ranks_page(s, out);
   case RAS_QUERY_DIAGNOSTICS:
     out->n = (uint32_t)ras_diagnose_page(&out->cursor, out->text, sizeof out->text);
     return RAS_ANSWER_HEAD + out->n;
-  case RAS_QUERY_KIN: return kin_page(s, request, key, out);
+  case RAS_QUERY_KIN:
+    if (key != NULL) { // NULL: a process asks itself, and knows its kin
+      return kin_page(s, request, key, out);
+    }
+    break;
   case RAS_QUERY_RECORDER: return record_page(request, kept, out);
   case RAS_QUERY_MASK: ras_profiler_mask(request->arg); break;
   default: break;

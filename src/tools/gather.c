@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "tools/capture.h"
-#include "tools/nvml.h"
+#include "topo/nvml.h"
 #include "topo/sysfs_priv.h"
 
 enum { FILE_BYTES = 16384 };

@@ -1,6 +1,6 @@
 // gather.h: what a machine has, and a capture of it: for the explorer and tests.
 #pragma once
-#include "tools/nvml.h"
+#include "topo/nvml.h"
 #include "topo/source.h"
 
 typedef struct tt_source_port {

@@ -6,10 +6,7 @@
 
 enum { DEFAULT_STEPS = 400000 };
 
-// How many channels a graph may have.
-typedef struct ladder_limits {
-  int least, most;
-} ladder_limits;
+enum { INTRA_SPEEDS = 14, INTER_SPEEDS = 21 };
 
 // The search of one graph.
 typedef struct tt_ladder {
@@ -24,7 +21,10 @@ typedef struct tt_ladder {
   float max_speed, total; // of one path, of one GPU
   bool amd;               // AMD's CPUs: channels that differ do not pay between sockets
   bool two;               // two channels at least, for trees over two islands
+  tt_graph *sooner;       // the best without channels of less than half the speed that was found first; may be NULL
   bool exhausted;
+  int speed;                                                          // number of the one that is tried
+  uint8_t closed[INTER_SPEEDS][TT_PATH_TYPES + 1][TT_PATH_TYPES + 1]; // bits of conditions under which all was seen
 } tt_ladder;
 
 // ---- Machine ----
@@ -37,8 +37,6 @@ static int oldest_sm(const tt_topo *topo)
   }
   return sm;
 }
-
-enum { INTRA_SPEEDS = 14, INTER_SPEEDS = 21 };
 
 // GB/s of a channel that are tried, from the newest generation to the oldest; 0 ends a list.
 static const struct {
@@ -55,13 +53,18 @@ static const struct {
      {48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4f, 1.2f, 0.24f, 0.12f}},
 };
 
-static void ladder_find_speeds(tt_ladder *l)
+const float *tt_search_speeds(int sm, bool inter)
 {
   int i = 0;
-  while (ladder_speeds[i].sm > l->sm) {
+  while (ladder_speeds[i].sm > sm) {
     i++;
   }
-  l->speeds = l->s->now.inter ? ladder_speeds[i].inter : ladder_speeds[i].intra;
+  return inter ? ladder_speeds[i].inter : ladder_speeds[i].intra;
+}
+
+static void ladder_find_speeds(tt_ladder *l)
+{
+  l->speeds = tt_search_speeds(l->sm, l->s->now.inter);
   while (l->speeds[l->nspeeds] > 0) {
     l->nspeeds++;
   }
@@ -276,12 +279,32 @@ int tt_search_room(const tt_search *s, const tt_cond *c, int room)
 
 // ---- The ladder of conditions ----
 
-static bool try_condition(tt_ladder *l)
+// The bit of a condition among those of one speed and one pair of types.
+static uint8_t condition_bit(const tt_cond *c)
+{
+  return (uint8_t)(1u << ((c->crossnic == 2) + 2 * (c->pattern == TT_PATTERN_TREE) + 4 * c->same));
+}
+
+static bool try_once(tt_ladder *l, bool *seen)
 {
   if (l->pattern == TT_PATTERN_NVLS || l->pattern == TT_PATTERN_COLLNET_DIRECT) {
     return tt_search_heads(l->s, &l->c, l->best);
   }
-  return tt_search_run(l->s, &l->c, l->best, &l->exhausted);
+  return tt_search_run(l->s, &l->c, l->best, seen);
+}
+
+// A condition under which all was seen is not tried again.
+static bool try_condition(tt_ladder *l)
+{
+  uint8_t *closed = &l->closed[l->speed][l->c.typeintra][l->c.typeinter], bit = condition_bit(&l->c);
+  bool seen = true;
+  if ((*closed & bit) != 0) {
+    return false;
+  }
+  bool stop = try_once(l, &seen);
+  *closed |= seen ? bit : 0;
+  l->exhausted &= seen;
+  return stop;
 }
 
 static bool enough(const tt_ladder *l)
@@ -361,7 +384,31 @@ static bool try_cards(tt_ladder *l)
   return false;
 }
 
-// First pass: speeds from high to low until something was found, and half of that.
+// Keeps what was found so far, before channels become slow.
+static void keep_sooner(tt_ladder *l, float slower)
+{
+  if (l->sooner != NULL && l->sooner->nchannels == 0 && slower <= TT_SEARCH_HALF) {
+    tt_graph_copy(l->sooner, l->best);
+  }
+}
+
+#define SLOWEST 0.1f // share of the best ones' speed that channels must have
+
+// May slow channels of that speed carry more together than what was found? A head more costs NVLS no multiprocessor,
+// but slow ones win nothing.
+static bool slow_may_win(const tt_ladder *l, float speed)
+{
+  const tt_graph *best = l->best;
+  float port = (float)TT_MAX(tt_flow_port_amount(speed), 1) / 1000.0f; // what a port counts
+  float bound = best->inter ? best->bound * TT_MAX(speed / port, 1.0f) : best->bound;
+  if (l->pattern == TT_PATTERN_NVLS || speed < best->speedinter * SLOWEST) {
+    return false;
+  }
+  return bound == 0 || (float)best->nchannels * best->speedinter * TT_SEARCH_MORE < bound;
+}
+
+// First pass: speeds from high to low until something was found; then as long as slower channels may carry more
+// together.
 static void descend(tt_ladder *l)
 {
   int i = 0;
@@ -374,17 +421,34 @@ static void descend(tt_ladder *l)
     i++;
   }
   for (;; i++) {
+    l->speed = i;
     l->c.speedintra = l->c.speedinter = l->speeds[i];
     if (try_cards(l) || i == l->nspeeds - 1) {
       return;
     }
     // Many slow channels cost multiprocessors: they have to bring something.
     float slower = l->best->nchannels > 0 ? l->speeds[i + 1] / l->best->speedinter : 1.0f;
-    if (slower < 0.25f) {
+    if (slower <= TT_SEARCH_HALF && !slow_may_win(l, l->speeds[i + 1])) {
       return;
     }
+    keep_sooner(l, slower);
     l->c.slower = slower;
   }
+}
+
+enum { TURNS = 20 };
+
+// Where not all was seen, other orders may come upon something better: shortly under each condition, several times.
+static void descend_again(tt_ladder *l)
+{
+  tt_search *s = l->s;
+  s->steps_left = TT_MIN(s->max_steps, s->steps) / 2;
+  for (s->turn = 1; s->turn <= TURNS && !l->exhausted && s->steps_left > 0; s->turn++) {
+    l->exhausted = true; // it will tell
+    l->c.slower = 1.0f;
+    descend(l);
+  }
+  s->turn = 0;
 }
 
 // Few fast channels become twice as many of half the speed: more multiprocessors share the work.
@@ -402,6 +466,24 @@ static void duplicate(tt_ladder *l)
   g->speedintra /= (float)parts;
   g->speedinter /= (float)parts;
   g->nchannels = twice;
+}
+
+// Tries a faster speed; trees, which do not care whether they have one order, also with different ones that are no
+// longer.
+static void try_faster(tt_ladder *l)
+{
+  tt_graph *best = l->best, *had = &l->s->part;
+  float speed = best->speedintra;
+  l->c.same = best->samechannels;
+  try_once(l, &l->exhausted);
+  if (l->c.same && best->pattern < TT_PATTERN_RING && best->speedintra == speed) {
+    tt_graph_copy(had, best);
+    l->c.same = false;
+    try_once(l, &l->exhausted);
+    if (best->nhops > had->nhops) {
+      tt_graph_copy(best, had);
+    }
+  }
 }
 
 // Second pass: the same number of channels, faster: rings everywhere, trees inside the machine, NVLS outside.
@@ -430,7 +512,7 @@ static void climb(tt_ladder *l)
     } else {
       return;
     }
-    try_condition(l);
+    try_faster(l);
   }
 }
 
@@ -479,7 +561,7 @@ static float upper_bound(const tt_ladder *l)
   return inter ? (n == 1 ? nets : TT_MIN(bound, nets)) : bound;
 }
 
-static void ladder_prepare(tt_ladder *l, ladder_limits channels)
+static void ladder_prepare(tt_ladder *l, tt_search_limits channels)
 {
   tt_search *s = l->s;
   bool many =
@@ -536,16 +618,28 @@ static void try_one(tt_ladder *l)
   ladder_forget(l);
   l->c.min = 1;
   l->c.slower = 1.0f;
+  memset(l->closed, 0, sizeof(l->closed)); // they were of two channels
   descend(l);
   if ((float)two->nchannels * two->speedintra > (float)best->nchannels * best->speedintra * 1.3f) {
     tt_graph_copy(best, two);
   }
 }
 
-// Searches one graph; `channels` are the fewest and the most.
-static void search_graph(tt_search *s, int pattern, ladder_limits channels, tt_graph *best)
+// Second pass and what follows it, for a graph that the first pass found.
+static void refine(tt_ladder *l, tt_graph *g, long budget)
 {
-  tt_ladder l = {.s = s, .best = best, .pattern = pattern};
+  tt_search *s = l->s;
+  l->best = g;
+  duplicate(l);
+  s->steps_left = budget / 4;
+  climb(l);
+  s->steps_left = budget / 4;
+  tt_search_polish(s, g);
+}
+
+void tt_search_graph(tt_search *s, int pattern, tt_search_limits channels, tt_graph *best, tt_graph *sooner)
+{
+  tt_ladder l = {.s = s, .best = best, .pattern = pattern, .sooner = sooner};
   s->steps_left = s->max_steps;
   s->now.pattern = pattern;
   long budget = s->steps_left;
@@ -553,6 +647,9 @@ static void search_graph(tt_search *s, int pattern, ladder_limits channels, tt_g
   ladder_prepare(&l, channels);
   ladder_forget(&l);
   best->bound = l.pattern == TT_PATTERN_COLLNET_DIRECT ? 0 : upper_bound(&l);
+  if (sooner != NULL) {
+    sooner->nchannels = 0;
+  }
   if (!s->now.inter) {
     s->ends.min_inter = TT_PATH_PIX;
   }
@@ -560,12 +657,16 @@ static void search_graph(tt_search *s, int pattern, ladder_limits channels, tt_g
   if (l.two) {
     try_one(&l);
   }
-  duplicate(&l);
+  descend_again(&l);
+  if (sooner != NULL && sooner->nchannels > 0) {
+    if (sooner->speedintra == best->speedintra && sooner->nchannels == best->nchannels) {
+      sooner->nchannels = 0;
+    } else {
+      refine(&l, sooner, budget);
+    }
+  }
   if (best->nchannels > 0) {
-    s->steps_left = budget / 4;
-    climb(&l);
-    s->steps_left = budget / 4;
-    tt_search_polish(s, best);
+    refine(&l, best, budget);
   } else if (!s->collnet && pattern != TT_PATTERN_NVLS) {
     ladder_fall_back(&l);
   }
@@ -638,111 +739,21 @@ static ncclResult_t search_create(tt_search *s)
   return s->arena.failed ? tt_fail(ncclSystemError, "no memory for the search among %d GPUs", n) : ncclSuccess;
 }
 
-static float total_of(const tt_graph *g)
-{
-  return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
-}
-
-#define MUCH 1.2f // what trees have to win to be worth more channels
-
-// More channels: trees win much, and rings lose nothing.
-static bool more_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
-{
-  const tt_graph *ring = had[0], *rings = other[0];
-  bool types = rings->typeintra <= ring->typeintra && rings->typeinter <= ring->typeinter &&
-               other[1]->typeintra <= had[1]->typeintra && other[1]->typeinter <= had[1]->typeinter;
-  bool shorter =
-      rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && rings->samechannels >= ring->samechannels;
-  return types && shorter && total_of(rings) >= total_of(ring) * 0.999f && total_of(other[1]) > total_of(had[1]) * MUCH;
-}
-
-// Fewer channels: is what trees win worth the bandwidth that rings lose? Trees that are as wide as rings win only by
-// faster channels.
-static bool fewer_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
-{
-  if (total_of(had[1]) >= total_of(had[0]) && other[0]->speedintra <= had[0]->speedintra) {
-    return false;
-  }
-  float lost = total_of(other[0]) / total_of(had[0]), won = total_of(other[1]) / total_of(had[1]);
-  return won > 1.05f && lost * won > 0.9f;
-}
-
-static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
-{
-  int count = other[0]->nchannels;
-  if (count == 0 || count != other[1]->nchannels) {
-    return false;
-  }
-  return count < had[0]->nchannels ? fewer_is_better(had, other) : more_is_better(had, other);
-}
-
-// The channels that trees would have by themselves, within limits, and as many rings: exactly so many where there are
-// more than `had`. True when both are better.
-static bool search_other_pair(tt_search *s, ladder_limits limits, tt_graph *const had[2], tt_graph *const other[2])
-{
-  tt_graph *ring = other[0], *tree = other[1];
-  bool more = limits.least > had[0]->nchannels;
-  search_graph(s, TT_PATTERN_BALANCED_TREE, limits, tree);
-  int count = TT_MAX(tree->nchannels, 1);
-  search_graph(s, TT_PATTERN_RING, (ladder_limits){more ? count : 1, count}, ring);
-  if (ring->nchannels != tree->nchannels && !more) {
-    search_graph(s, TT_PATTERN_BALANCED_TREE, (ladder_limits){ring->nchannels, ring->nchannels}, tree);
-  }
-  return pair_is_better((const tt_graph *const[]){had[0], had[1]}, (const tt_graph *const[]){ring, tree});
-}
-
-// Rings, and as many trees: both graphs are used with the same number of channels. Where rings found so many slow
-// channels that trees suffer, fewer channels may be better for both; where they found few, more.
-static ncclResult_t search_pair(tt_search *s, tt_graphs *out)
-{
-  tt_graph *had[2] = {&out->graph[TT_GRAPH_RING], &out->graph[TT_GRAPH_TREE]};
-  tt_graphs room = {0};
-  long steps = s->max_steps;
-  search_graph(s, TT_PATTERN_RING, (ladder_limits){1, TT_GRAPH_MAX_RINGS}, had[0]);
-  search_graph(s, TT_PATTERN_BALANCED_TREE, (ladder_limits){had[0]->nchannels, had[0]->nchannels}, had[1]);
-  int count = had[0]->nchannels, most = TT_GRAPH_MAX_RINGS;
-  bool suffers =
-      total_of(had[1]) < total_of(had[0]) * 0.95f || (!had[0]->inter && total_of(had[1]) < had[1]->bound * 0.75f);
-  if (!suffers) {
-    return ncclSuccess;
-  }
-  ncclResult_t res = tt_graphs_room(s->topo, s->options->inter, &room);
-  tt_graph *other[2] = {&room.graph[TT_GRAPH_RING], &room.graph[TT_GRAPH_TREE]};
-  bool better = false;
-  s->max_steps /= 4; // a second opinion, not as deep
-  if (res == ncclSuccess && count > 1) {
-    better = search_other_pair(s, (ladder_limits){1, count - 1}, had, other);
-  }
-  // Trees may want more channels than rings can have.
-  bool hope = had[1]->bound > total_of(had[1]) * MUCH;
-  for (int i = 0; i < 2 && hope && !better && res == ncclSuccess && most > count; i++) {
-    better = search_other_pair(s, (ladder_limits){count + 1, most}, had, other);
-    most = other[1]->nchannels - 1;
-  }
-  if (better) {
-    tt_graph_copy(had[0], other[0]);
-    tt_graph_copy(had[1], other[1]);
-  }
-  s->max_steps = steps;
-  tt_graphs_clear(&room);
-  return res;
-}
-
 static ncclResult_t search_all(tt_search *s, tt_graphs *out)
 {
   tt_graph *g = out->graph;
   int n = s->ends.ngpus;
-  TT_TRY(search_pair(s, out));
+  TT_TRY(tt_search_pair(s, out));
   int rings = g[TT_GRAPH_RING].nchannels;
   s->collnet = true;
   if (s->options->collnet) {
-    search_graph(s, TT_PATTERN_TREE, (ladder_limits){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN]);
-    search_graph(s, TT_PATTERN_COLLNET_DIRECT, (ladder_limits){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)},
-                 &g[TT_GRAPH_COLLNET_DIRECT]);
+    tt_search_graph(s, TT_PATTERN_TREE, (tt_search_limits){rings, rings}, &g[TT_GRAPH_COLLNET_CHAIN], NULL);
+    tt_search_graph(s, TT_PATTERN_COLLNET_DIRECT, (tt_search_limits){1, TT_MIN(TT_GRAPH_MAX_DIRECT, n)},
+                    &g[TT_GRAPH_COLLNET_DIRECT], NULL);
   }
   s->collnet = false;
   if (s->options->nvls && s->ends.nvs && oldest_sm(s->topo) >= 90) {
-    search_graph(s, TT_PATTERN_NVLS, (ladder_limits){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS]);
+    tt_search_graph(s, TT_PATTERN_NVLS, (tt_search_limits){1, TT_MIN(TT_GRAPH_MAX_HEADS, n)}, &g[TT_GRAPH_NVLS], NULL);
   }
   return ncclSuccess;
 }

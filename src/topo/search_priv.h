@@ -165,6 +165,7 @@ typedef struct tt_search {
   long max_steps;  // of a graph
   long steps_left; // of this graph
   long steps;      // that it took
+  int turn;        // 0: everything is tried in the best order; else in another one, shortly
   bool collnet;    // only NETs with in-network reduction
 } tt_search;
 
@@ -206,13 +207,17 @@ static inline void tt_search_give(tt_search *s, int from, int to, int amount)
 // Searches each channel again while the others stay: fewer hops. Rings and trees only.
 void tt_search_polish(tt_search *s, tt_graph *g);
 
+#define TT_SEARCH_HALF 0.49f  // channels of at most that share of the best ones' speed are slow
+#define TT_SEARCH_MORE 1.05f  // what slow channels have to carry in proportion
+#define TT_SEARCH_ORDERS 1.3f // the same where all channels had one order before
+
 // The total bandwidth that a graph needs to be as good as the best. Channels of less than half the speed cost
 // multiprocessors: they need 5% more, or 30% more if they give up that all channels have one order.
 static inline float tt_search_bar(const tt_cond *c, const tt_graph *best)
 {
-  bool much = c->slower <= 0.49f && best->speedintra != c->speedintra;
+  bool much = c->slower <= TT_SEARCH_HALF && best->speedintra != c->speedintra;
   bool one_order = c->pattern == TT_PATTERN_RING && best->samechannels && !c->same;
-  return (float)best->nchannels * best->speedintra * (!much ? 1.0f : one_order ? 1.3f : 1.05f);
+  return (float)best->nchannels * best->speedintra * (!much ? 1.0f : one_order ? TT_SEARCH_ORDERS : TT_SEARCH_MORE);
 }
 
 // Do fewer hops make a graph of the same bandwidth better? Rings of one order are kept: a broadcast along them is a
@@ -241,3 +246,22 @@ void tt_graph_copy(tt_graph *to, const tt_graph *from);
 
 // Graphs without channels, with room for all they may have. tt_graphs_clear frees it, also after an error.
 ncclResult_t tt_graphs_room(const tt_topo *topo, bool inter, tt_graphs *out);
+
+// ---- search.c: one graph, by the ladder of conditions ----
+
+// How many channels a graph may have.
+typedef struct tt_search_limits {
+  int least, most;
+} tt_search_limits;
+
+// GB/s that a channel may have where the oldest GPU is of that capability, falling; 0 ends the list.
+const float *tt_search_speeds(int sm, bool inter);
+
+// Searches one graph within limits. *sooner, which may be NULL, becomes the graph that is best without slow channels,
+// where that is another one; else it has no channels.
+void tt_search_graph(tt_search *s, int pattern, tt_search_limits channels, tt_graph *best, tt_graph *sooner);
+
+// ---- search_pair.c ----
+
+// Searches rings and as many trees; both have room in *out. Errors: ncclSystemError (no memory).
+ncclResult_t tt_search_pair(tt_search *s, tt_graphs *out);

@@ -2,6 +2,8 @@
 // things keep the search short. A bound says how many channels still fit. States that led nowhere are remembered. The
 // previous channel's order (or the machine's) is tried first. Rings begin at the first GPU, and GPUs near the card are
 // kept for the way back.
+#include <limits.h>
+
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -21,8 +23,10 @@ typedef struct tt_run {
   uint64_t placed;    // hash of the GPUs in this channel
   const int *follow;  // the order to take; NULL: any
   bool stop, aborted; // as many channels as there may be; no steps left
+  bool cut;           // what follows some channel had no steps left: not all was seen
   long steps;
-  int share; // eighths of the steps that what follows a channel gets
+  uint64_t salt; // 0: lists are tried from their begin; else each from a place that depends on it
+  int share;     // eighths of the steps that what follows a channel gets
 } tt_run;
 
 static void run_visit(tt_run *r, int gpu, int step);
@@ -47,6 +51,13 @@ static bool run_seen(tt_run *r, uint64_t place)
   }
   *e = (tt_memo_entry){.key = high, .age = r->s->age, .hops = hops};
   return false;
+}
+
+// Where to begin in a list of `count`, when it is tried in such a place.
+static int run_turn(const tt_run *r, uint64_t place, int count)
+{
+  uint64_t x = r->salt == 0 ? 0 : run_mix(r->salt + run_mix(place ^ r->flow->hash));
+  return (x & 1) != 0 && count > 0 ? (int)((x >> 1) % (uint64_t)count) : 0;
 }
 
 static bool is_tree(int pattern)
@@ -140,6 +151,7 @@ static void channel_done(tt_run *r)
     r->steps = share;
     next_channel(r);
     r->steps = steps - (share - TT_MAX(r->steps, 0));
+    r->cut |= r->aborted;
     r->aborted = r->steps <= 0;
     r->back = back;
     r->back_left = left;
@@ -203,18 +215,21 @@ static void try_gpus(tt_run *r, int gpu, int step)
   const int *next = &r->s->ends.next[gpu * (r->n - 1)];
   const bool *back = &r->s->back[(size_t)r->now->nchannels * (size_t)r->n];
   uint64_t flag = 1ull << r->now->nchannels;
-  bool comes_back = r->back == r->n - 1, last = step + 1 == r->n - 1;
+  // A tree of two GPUs, whose second leads back, too, has no marks of GPUs that may.
+  bool comes_back = r->c->pattern == TT_PATTERN_RING && r->back == r->n - 1, last = step + 1 == r->n - 1;
   if (comes_back && r->back_left == 0) {
     return;
   }
+  int turn = run_turn(r, (uint64_t)gpu, r->n - 1);
   for (int pass = comes_back && last ? 1 : 0; pass < (comes_back ? 2 : 1); pass++) {
     if (pass == 1 && !last && r->back_left < 2) {
       return;
     }
     for (int i = 0; i < r->n - 1 && !r->stop && !r->aborted; i++) {
-      bool skip = (r->s->used[next[i]] & flag) != 0 || (comes_back && back[next[i]] != (pass == 1));
+      int to = next[(i + turn) % (r->n - 1)];
+      bool skip = (r->s->used[to] & flag) != 0 || (comes_back && back[to] != (pass == 1));
       if (!skip) {
-        run_place(r, gpu, next[i], step + 1);
+        run_place(r, gpu, to, step + 1);
       }
     }
   }
@@ -337,15 +352,36 @@ static void begin_at_net(tt_run *r, int net)
   bool possible = mark_back(r, net);
   int left = r->back_left;
   const int *follow = first_order(r), *starts = r->s->ends.starts + (net - r->s->ends.first_net) * r->n;
-  if (possible) {
+  if (possible && r->salt == 0) {
     run_begin(r, net, follow[0], follow);
   }
+  int turn = run_turn(r, (uint64_t)net, r->n);
   for (int i = 0; possible && i < r->n && !r->stop && !r->aborted && (c == 0 || !r->c->same); i++) {
     r->back_left = left;
-    run_begin(r, net, starts[i], NULL);
+    run_begin(r, net, starts[(i + turn) % r->n], NULL);
   }
   r->now->latencyinter = latency;
   tt_flow_give_port(r->flow, net, amount);
+}
+
+// The GPU with the least bandwidth left on its links: where a chain begins it needs only half of what it needs
+// elsewhere.
+static int run_narrowest(const tt_run *r)
+{
+  const tt_search *s = r->s;
+  int narrowest = 0;
+  long least = LONG_MAX;
+  for (int g = 0; g < r->n; g++) {
+    long left = 0;
+    for (int i = s->first_lane[g]; i < s->first_lane[g + 1]; i++) {
+      left += s->flow.left[s->lanes[i]] + s->flow.left[s->topo->links[s->lanes[i]].back];
+    }
+    if (left < least) {
+      least = left;
+      narrowest = g;
+    }
+  }
+  return narrowest;
 }
 
 static void next_channel(tt_run *r)
@@ -353,18 +389,22 @@ static void next_channel(tt_run *r)
   int c = r->now->nchannels;
   if (r->now->inter) {
     const int *all = r->s->ends.all;
+    int turn = c + run_turn(r, 99, all[0]);
     for (int i = 0; i < all[0] && !r->stop && !r->aborted; i++) {
-      begin_at_net(r, all[1 + (c + i) % all[0]]);
+      begin_at_net(r, all[1 + (turn + i) % all[0]]);
     }
     return;
   }
   memset(&r->s->back[(size_t)c * (size_t)r->n], 0, (size_t)r->n);
   r->now->nets[2 * c] = r->now->nets[2 * c + 1] = -1;
   const int *follow = first_order(r);
-  run_begin(r, -1, follow[0], follow);
+  if (r->salt == 0) {
+    run_begin(r, -1, follow[0], follow);
+  }
   int starts = r->c->pattern == TT_PATTERN_RING ? 1 : r->n; // where a ring begins makes no difference
+  int turn = r->salt == 0 || starts == 1 ? 0 : run_narrowest(r);
   for (int g = 0; g < starts && !r->stop && !r->aborted && (c == 0 || !r->c->same); g++) {
-    run_begin(r, -1, g, NULL);
+    run_begin(r, -1, (g + turn) % r->n, NULL);
   }
 }
 
@@ -386,7 +426,7 @@ static void run_attempt(tt_run *r, long steps, int share)
     memset(s->memo, 0, TT_MEMO_SIZE * sizeof(*s->memo));
     s->age = 1;
   }
-  r->aborted = false;
+  r->aborted = r->cut = false;
   if (!worthwhile(r)) {
     return;
   }
@@ -397,7 +437,7 @@ static void run_attempt(tt_run *r, long steps, int share)
   s->steps += steps - TT_MAX(r->steps, 0);
 }
 
-enum { WIDE_STEPS = 3000, DEEP_STEPS = 20000, DEEP_PART = 20, SAME_STEPS = 2000, LAST_STEPS = 500 };
+enum { WIDE_STEPS = 3000, DEEP_STEPS = 20000, DEEP_PART = 20, SAME_STEPS = 2000, LAST_STEPS = 500, AGAIN_STEPS = 1000 };
 
 bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhausted)
 {
@@ -419,13 +459,19 @@ bool tt_search_run(tt_search *s, const tt_cond *c, tt_graph *best, bool *exhaust
     return false;
   }
   r.copies = c->same ? needed(c, best) : 0;
+  if (s->turn > 0) {
+    r.salt = (uint64_t)s->turn;
+    run_attempt(&r, TT_MIN(s->steps_left, AGAIN_STEPS), 7);
+    *exhausted &= !r.aborted && !r.cut;
+    return r.stop;
+  }
   // Without any graph yet the search goes on when its steps are used up, though not deep.
   long left = TT_MAX(s->steps_left, best->nchannels > 0 ? 0 : LAST_STEPS);
   run_attempt(&r, TT_MIN(left, first_same ? SAME_STEPS : WIDE_STEPS), first_same ? 7 : 4);
   // Not all was seen: deep, after it was wide.
-  if (r.aborted && !r.stop && !first_same && s->steps_left > 0) {
+  if ((r.aborted || r.cut) && !r.stop && !first_same && s->steps_left > 0) {
     run_attempt(&r, TT_MIN(s->steps_left, TT_CLAMP(s->max_steps / DEEP_PART, WIDE_STEPS, DEEP_STEPS)), 7);
   }
-  *exhausted &= !r.aborted;
+  *exhausted &= !r.aborted && !r.cut;
   return r.stop;
 }

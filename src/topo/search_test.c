@@ -318,6 +318,37 @@ static void other_machines(void **state)
   printf("slowest %.3f ms\n", slowest_other);
 }
 
+// ---- Trees over the cards of two GPUs ----
+
+// Each GPU sends 24 GB/s through the CPU: the trees must have different orders, so that the second GPU of one is the
+// first of the other.
+static void trees_of_two(void **state)
+{
+  static const char *const text =
+      "<system version='1'><cpu numaid='0' affinity='' arch='arm64'>"
+      "<pci busid='0000:10:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'>"
+      "<gpu dev='0' sm='86' rank='0' gdr='0'><nvlink target='0000:f8:00.0' count='6' tclass='0x068000'/></gpu></pci>"
+      "<pci busid='0000:11:00.0' class='0x030200' link_speed='16.0 GT/s PCIe' link_width='16'>"
+      "<gpu dev='1' sm='86' rank='1' gdr='0'><nvlink target='0000:f8:00.0' count='6' tclass='0x068000'/></gpu></pci>"
+      "<pci busid='0000:12:00.0' class='0x020700' link_speed='16.0 GT/s PCIe' link_width='16'>"
+      "<nic><net name='a' dev='0' speed='200000' guid='0x1' gdr='0'/></nic></pci>"
+      "<pci busid='0000:13:00.0' class='0x020700' link_speed='16.0 GT/s PCIe' link_width='16'>"
+      "<nic><net name='b' dev='1' speed='200000' guid='0x2' gdr='0'/></nic></pci>"
+      "</cpu></system>";
+  (void)state;
+  double ms = 0;
+  machine m = load_xml(rig_xml(text));
+  tt_graphs graphs = search(&m, 2, false, &ms);
+  const tt_graph *tree = &graphs.graph[TT_GRAPH_TREE];
+  check_graphs(&m, &graphs, true);
+  assert_int_equal(tree->nchannels, 2);
+  rig_same(tree->speedinter, 24);
+  rig_same(tree->speedintra, 48);
+  assert_int_not_equal(tree->gpus[0], tree->gpus[2]);
+  tt_graphs_clear(&graphs);
+  unload(&m);
+}
+
 // Eighteen hosts of four GPUs in one NVLink domain.
 static void large_domain(void **state)
 {
@@ -473,9 +504,9 @@ static void old_file(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(seed_machine),   cmocka_unit_test(same_again),     cmocka_unit_test(no_memory),
-      cmocka_unit_test(bad_files),      cmocka_unit_test(old_file),       cmocka_unit_test(large_domain),
-      cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
+      cmocka_unit_test(seed_machine), cmocka_unit_test(same_again),     cmocka_unit_test(no_memory),
+      cmocka_unit_test(bad_files),    cmocka_unit_test(old_file),       cmocka_unit_test(large_domain),
+      cmocka_unit_test(trees_of_two), cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,32 @@ static ncclResult_t source_add_host(const tt_source *in, tt_xml *xml, const tt_s
   return tt_xml_set(xml, *out, "sm", "0");
 }
 
+// A GPU that neither the file nor NVML knows, as the rank's driver knows it: without NVLinks. *out stays NULL where
+// that does not know it either.
+static ncclResult_t add_bare_gpu(const tt_source *in, tt_xml *xml, const tt_source_rank *r, tt_xml_node **out)
+{
+  tt_xml_node *pci = NULL;
+  if (r->sm <= 0) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_sysfs_pci(&in->machine, xml, r->bus_id, "0x03", NULL, &pci));
+  tt_xml_node *gpu = tt_xml_child(pci, "gpu");
+  if (gpu == NULL) {
+    TT_TRY(tt_xml_add(xml, pci, "gpu", &gpu));
+  }
+  TT_TRY(source_init_int(xml, gpu, "dev", r->dev));
+  TT_TRY(source_init_int(xml, gpu, "sm", r->sm));
+  tt_info(TT_GRAPH, "rank %d: NVML does not know its GPU %s: its NVLinks are not seen", r->rank, r->bus_id);
+  *out = gpu;
+  return ncclSuccess;
+}
+
+static ncclResult_t source_find_gpu(const tt_source *in, tt_xml *xml, const tt_source_rank *r, tt_xml_node **out)
+{
+  TT_TRY(in->machine.gpu != NULL ? in->machine.gpu(&in->machine, xml, r->bus_id, out) : ncclSuccess);
+  return *out == NULL ? add_bare_gpu(in, xml, r, out) : ncclSuccess;
+}
+
 // One more rank on a GPU that has one: an element beside the first.
 static ncclResult_t share_gpu(tt_xml *xml, tt_xml_node **gpu)
 {
@@ -160,7 +186,7 @@ static ncclResult_t add_rank(seats *s, tt_xml *xml, const tt_source_rank *r)
 {
   tt_xml_node *gpu = NULL;
   if (r->bus_id != NULL) {
-    TT_TRY(s->in->machine.gpu(&s->in->machine, xml, r->bus_id, &gpu));
+    TT_TRY(source_find_gpu(s->in, xml, r, &gpu));
   } else {
     gpu = source_find_place(xml, r->dev);
     TT_TRY(gpu == NULL ? source_add_host(s->in, xml, r, &gpu) : ncclSuccess);

@@ -14,6 +14,7 @@ typedef struct tt_source_rank {
   int rank;
   int dev;  // host device: its number. In a document with a <gpu dev="…"> of that number, the rank takes that place
   int numa; // host device: NUMA node that it runs on, -1: not known
+  int sm;   // GPU: compute capability × 10 and `dev`, for where neither the file nor NVML knows it; 0: not known
   int gdr;  // network cards can reach its memory
 } tt_source_rank;
 

@@ -1,5 +1,5 @@
 // source_test.c: documents of machines made of files, compared byte by byte.
-#include "tools/nvml_rig.h"
+#include "topo/nvml_rig.h"
 #include "tools/gather.h"
 #include "topo/source_rig.h"
 
@@ -154,23 +154,6 @@ static void test_dgx(void **state)
   assert_int_equal(fake_shutdowns, before + 1);
 }
 
-// Same nodes and links; where they stood in the document may differ.
-static void same_model(const tt_topo *a, const tt_topo *b)
-{
-  assert_int_equal(a->nnodes, b->nnodes);
-  assert_int_equal(a->nlinks, b->nlinks);
-  for (int i = 0; i < a->nnodes; i++) {
-    assert_int_equal(a->nodes[i].kind, b->nodes[i].kind);
-    assert_int_equal(a->nodes[i].id, b->nodes[i].id);
-  }
-  for (int i = 0; i < a->nlinks; i++) {
-    assert_int_equal(a->links[i].from, b->links[i].from);
-    assert_int_equal(a->links[i].to, b->links[i].to);
-    assert_int_equal(a->links[i].type, b->links[i].type);
-    rig_same(a->links[i].bw, b->links[i].bw);
-  }
-}
-
 // Each rank detects its own GPU and all ports; joined, that is the machine.
 static void test_views(void **state)
 {
@@ -189,7 +172,7 @@ static void test_views(void **state)
   }
   assert_int_equal(tt_topo_fuse(views[0], views[1]), ncclSuccess);
   tt_topo *fused = rig_build(views[0], NULL), *whole = rig_build(rig_xml(dgx_document), NULL);
-  same_model(fused, whole);
+  rig_same_model(fused, whole);
   tt_topo_destroy(fused);
   tt_topo_destroy(whole);
   tt_xml_destroy(views[1]);
@@ -297,7 +280,7 @@ static void test_hidden_gpu(void **state)
       "subsystem_device=\"0x16c1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
       "      <gpu dev=\"0\" sm=\"61\" rank=\"0\" gdr=\"0\">\n"
       "        <nvlink target=\"0000:c1:00.0\" count=\"2\" tclass=\"0x068000\"/>\n"
-      "        <nvlink target=\"0000:83:00.0\" count=\"1\" tclass=\"0x068000\"/>\n"
+      "        <nvlink target=\"0000:83:00.0\" count=\"1\" tclass=\"0x030200\"/>\n"
       "      </gpu>\n"
       "    </pci>\n"
       "  </cpu>\n"
@@ -343,6 +326,37 @@ static void test_host_ranks(void **state)
   rig_intel(&m, "3", "c");
   tt_source in = {.machine = {.host_hash = 9}, .ranks = ranks, .nranks = 4, .nets = &net, .nnets = 1};
   rig_expect(&m, &in, document);
+}
+
+// A GPU that neither the file nor NVML knows is what its driver says; several ranks may sit on it.
+static void test_bare_gpu(void **state)
+{
+  (void)state;
+  static const char document[] = "<system version=\"1\">\n"
+                                 "  <cpu host_hash=\"0x9\" numaid=\"1\" affinity=\"c\" arch=\"x86_64\" "
+                                 "vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"143\">\n"
+                                 "    <pci busid=\"0000:03:00.0\" class=\"0x030200\" vendor=\"0x10de\" "
+                                 "device=\"0x2330\" subsystem_vendor=\"0x10de\" "
+                                 "subsystem_device=\"0x16c1\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+                                 "      <gpu dev=\"2\" sm=\"90\" rank=\"0\" gdr=\"0\"/>\n"
+                                 "      <gpu dev=\"2\" sm=\"90\" rank=\"1\" gdr=\"0\"/>\n"
+                                 "    </pci>\n"
+                                 "  </cpu>\n"
+                                 "</system>\n";
+  tt_source_rank ranks[] = {{.bus_id = "00000000:03:00.0", .rank = 0, .dev = 2, .sm = 90},
+                            {.bus_id = "0000:03:00.0", .rank = 1, .dev = 2, .sm = 90}};
+  rig_begin(&m);
+  rig_intel(&m, "3", "c");
+  rig_pci(&m, "pci0000:00/0000:00:01.0", PORT_IDS, "32.0", 16, 1);
+  rig_pci(&m, "pci0000:00/0000:00:01.0/0000:03:00.0", GPU_IDS, "32.0", 16, 1);
+  tt_source in = {.machine = {.host_hash = 9}, .ranks = ranks, .nranks = 2};
+  rig_expect(&m, &in, document);
+  tt_tree *tree = rig_capture(&m);
+  tt_xml *xml = NULL;
+  in.machine.tree = tree; // and no function that looks for GPUs
+  assert_int_equal(tt_source_detect(&in, &xml), ncclSuccess);
+  tt_xml_destroy(xml);
+  tt_tree_close(tree);
 }
 
 // Ranks that share a node meet at their CPU, others between CPUs.
@@ -713,12 +727,16 @@ static void test_no_memory(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_dgx),        cmocka_unit_test(test_views),      cmocka_unit_test(test_order),
-      cmocka_unit_test(test_silent_pci), cmocka_unit_test(test_vm),         cmocka_unit_test(test_arm),
-      cmocka_unit_test(test_hidden_gpu), cmocka_unit_test(test_host_ranks), cmocka_unit_test(test_host_paths),
-      cmocka_unit_test(test_hints),      cmocka_unit_test(test_places),     cmocka_unit_test(test_dump_again),
-      cmocka_unit_test(test_ports),      cmocka_unit_test(test_wrong_use),  cmocka_unit_test(test_hypervisor_file),
-      cmocka_unit_test(test_bad_files),  cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_this_machine),
+      cmocka_unit_test(test_dgx),          cmocka_unit_test(test_views),
+      cmocka_unit_test(test_order),        cmocka_unit_test(test_silent_pci),
+      cmocka_unit_test(test_vm),           cmocka_unit_test(test_arm),
+      cmocka_unit_test(test_hidden_gpu),   cmocka_unit_test(test_host_ranks),
+      cmocka_unit_test(test_bare_gpu),     cmocka_unit_test(test_host_paths),
+      cmocka_unit_test(test_hints),        cmocka_unit_test(test_places),
+      cmocka_unit_test(test_dump_again),   cmocka_unit_test(test_ports),
+      cmocka_unit_test(test_wrong_use),    cmocka_unit_test(test_hypervisor_file),
+      cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_this_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

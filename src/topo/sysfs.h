@@ -5,8 +5,8 @@
 // below the root is left out or counted as unknown, and an INFO line names the file; never an error. Elements that are
 // in the document already (NCCL_TOPO_FILE) are completed: what they say stays. Source: seed 004.
 //
-// Link speed and width are the lower of device and port, as sysfs has them. The library knows no GPUs; tools ask NVML
-// or a capture (tools/gpu.c).
+// Link speed and width are the lower of device and port, as sysfs has them. What sysfs does not know of GPUs, NVML or a
+// capture does (gpu.h).
 #pragma once
 #include <stdint.h>
 
@@ -21,7 +21,7 @@ typedef ncclResult_t tt_sysfs_gpu_fn(const tt_sysfs *s, tt_xml *xml, const char 
 
 struct tt_sysfs {
   const tt_tree *tree;
-  tt_sysfs_gpu_fn *gpu;       // NULL: no rank has a bus id; tools have tt_gpu_element
+  tt_sysfs_gpu_fn *gpu;       // tt_gpu_element; NULL: ranks know their GPUs by themselves
   const struct tt_nvml *nvml; // for that function
   uint64_t host_hash;         // of the machine, for its CPUs
 };

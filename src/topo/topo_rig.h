@@ -120,16 +120,92 @@ RIG const tt_topo_link *rig_link(const tt_topo *t, int a, int b, int type)
   return NULL;
 }
 
+RIG void rig_same(float a, float b)
+{
+  assert_true(a > b - 0.001f && a < b + 0.001f);
+}
+
+RIG void rig_same_net(const tt_topo_node *a, const tt_topo_node *b)
+{
+  const int x[] = {a->net.dev, a->net.port, a->net.gdr, a->net.coll, a->net.maxconn, a->net.rail, a->net.plane};
+  const int y[] = {b->net.dev, b->net.port, b->net.gdr, b->net.coll, b->net.maxconn, b->net.rail, b->net.plane};
+  assert_memory_equal(x, y, sizeof(x));
+  rig_same(a->net.latency, b->net.latency);
+  rig_same(a->net.bw, b->net.bw);
+  assert_int_equal(a->net.guid, b->net.guid);
+  assert_int_equal(a->net.card, b->net.card);
+}
+
+// All of two nodes but for GPUs' `device`, which is a node's index.
+RIG void rig_same_node(const tt_topo_node *a, const tt_topo_node *b)
+{
+  assert_int_equal(a->kind, b->kind);
+  assert_int_equal(a->id, b->id);
+  if (a->kind == TT_NODE_GPU) {
+    assert_memory_equal(&a->gpu, &b->gpu, offsetof(tt_topo_node, gpu.device) - offsetof(tt_topo_node, gpu));
+  } else if (a->kind == TT_NODE_CPU) {
+    assert_memory_equal(&a->cpu, &b->cpu, sizeof(a->cpu));
+  } else if (a->kind == TT_NODE_NET) {
+    rig_same_net(a, b);
+  } else if (a->kind == TT_NODE_PCI) {
+    assert_int_equal(a->pci.device, b->pci.device);
+  }
+}
+
+// Same nodes and links; where they stood in the document may differ.
+RIG void rig_same_model(const tt_topo *a, const tt_topo *b)
+{
+  assert_int_equal(a->nnodes, b->nnodes);
+  assert_int_equal(a->nlinks, b->nlinks);
+  for (int i = 0; i < a->nnodes; i++) {
+    rig_same_node(&a->nodes[i], &b->nodes[i]);
+  }
+  for (int i = 0; i < a->nlinks; i++) {
+    assert_int_equal(a->links[i].from, b->links[i].from);
+    assert_int_equal(a->links[i].to, b->links[i].to);
+    assert_int_equal(a->links[i].type, b->links[i].type);
+    rig_same(a->links[i].bw, b->links[i].bw);
+  }
+}
+
+// The node of `b` that is `n`; -1: none.
+RIG int rig_twin(const tt_topo *b, const tt_topo_node *n)
+{
+  for (int i = b->first[n->kind]; i < b->first[n->kind + 1]; i++) {
+    const tt_topo_node *o = &b->nodes[i];
+    if (o->id == n->id && o->host == n->host && (n->kind != TT_NODE_GPU || o->gpu.rank == n->gpu.rank)) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+// The same, but nodes and links may be in another order, as they are where elements are.
+RIG void rig_equal_model(const tt_topo *a, const tt_topo *b)
+{
+  assert_int_equal(a->nnodes, b->nnodes);
+  assert_int_equal(a->nlinks, b->nlinks);
+  for (int i = 0; i < a->nnodes; i++) {
+    const int twin = rig_twin(b, &a->nodes[i]);
+    assert_true(twin >= 0);
+    rig_same_node(&a->nodes[i], &b->nodes[twin]);
+    if (a->nodes[i].kind == TT_NODE_GPU) {
+      assert_int_equal(rig_twin(b, &a->nodes[a->nodes[i].gpu.device]), b->nodes[twin].gpu.device);
+    }
+  }
+  for (int i = 0; i < a->nlinks; i++) {
+    const tt_topo_link *l = &a->links[i];
+    const tt_topo_link *other = rig_link(b, rig_twin(b, &a->nodes[l->from]), rig_twin(b, &a->nodes[l->to]), l->type);
+    assert_non_null(other);
+    rig_same(l->bw, other->bw);
+  }
+}
+
 RIG float rig_bw(const tt_topo *t, int a, int b, int type)
 {
   const tt_topo_link *l = rig_link(t, a, b, type);
   assert_non_null(l);
   return l->bw;
-}
-
-RIG void rig_same(float a, float b)
-{
-  assert_true(a > b - 0.001f && a < b + 0.001f);
 }
 
 // The node of a kind and id on host 0; -1: none.

@@ -25,7 +25,7 @@ typedef tt_segment_header seg_header;
 struct tt_segment {
   int n, *ranks;
   char *base;
-  size_t size, pages_at, boards_at, windows_at, window_bytes;
+  size_t size, pages_at, boards_at, mails_at, windows_at, window_bytes;
   tt_geometry geometry;
   int fd;   // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end
             // the lock (tt_proc_hold)
@@ -58,7 +58,8 @@ static void segment_lay_out(tt_segment *s)
 {
   s->pages_at = TT_SEGMENT_PAGES;
   s->boards_at = TT_ROUND_UP(s->pages_at + (size_t)s->n * sizeof(tt_rank_page), 4096);
-  s->windows_at = s->boards_at + (size_t)s->n * tt_board_bytes(s->n);
+  s->mails_at = TT_ROUND_UP(s->boards_at + (size_t)s->n * tt_board_bytes(s->n), 4096);
+  s->windows_at = TT_ROUND_UP(s->mails_at + (size_t)s->n * (size_t)s->n * sizeof(tt_mail), 4096);
   s->window_bytes = tt_window_bytes(&s->geometry) + tt_outbox_bytes(s->n);
   s->size = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
 }
@@ -288,6 +289,11 @@ tt_rank_page *tt_segment_page(tt_segment *s, int place)
   return (tt_rank_page *)(s->base + s->pages_at) + place;
 }
 
+tt_mail *tt_segment_mail(tt_segment *s, int from, int to)
+{
+  return (tt_mail *)(s->base + s->mails_at) + (size_t)from * (size_t)s->n + (size_t)to;
+}
+
 char *tt_segment_window(tt_segment *s, int from, int to)
 {
   return s->base + s->windows_at + ((size_t)from * (size_t)s->n + (size_t)to) * s->window_bytes;
@@ -331,7 +337,9 @@ void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env)
                        .inbox = from + behind,
                        .box_bytes = tt_outbox_bytes(s->n),
                        .wants = tt_window_wants(from),
-                       .wanted = tt_window_wants(to)};
+                       .wanted = tt_window_wants(to),
+                       .windows = {to, from},
+                       .window_bytes = behind};
   link->page = tt_segment_page(s, peer);
   link->board = tt_segment_board(s, peer);
   link->out = &link->board->rows[me];

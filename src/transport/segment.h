@@ -1,5 +1,5 @@
-// segment.h: memory shared by all ranks of a communicator on one machine: a page and a board per rank, a window per
-// ordered pair of ranks, and behind it the sender's outbox (device/host/offer.h).
+// segment.h: memory shared by all ranks of a communicator on one machine: a page and a board per rank; a mail
+// and a window per ordered pair of ranks, and behind the window the sender's outbox (device/host/offer.h).
 //
 // One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs
 // nothing. The first local rank creates it, and one rank of every other process opens it through /proc, where no other
@@ -100,6 +100,8 @@ void tt_segment_connect(tt_segment *s, tt_link *link, tt_link_env *env);
 tt_rank_page *tt_segment_page(tt_segment *s, int place);
 // Board of the local rank at `place`, for one-sided operations.
 tt_board *tt_segment_board(tt_segment *s, int place);
+// What the device of one local rank asks of another one's, by place.
+tt_mail *tt_segment_mail(tt_segment *s, int from, int to);
 // Window for messages from one local rank to another, by place.
 char *tt_segment_window(tt_segment *s, int from, int to);
 // What of the window from one local rank to another, with its outbox, holds nothing but messages: all behind its first

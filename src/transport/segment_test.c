@@ -307,6 +307,7 @@ static void use_segment(tt_segment *s, int n)
     atomic_store(&tt_segment_page(s, i)->shown[0].count, 1000 + (unsigned)i);
     for (int k = 0; k < n; k++) {
       memset(tt_segment_window(s, i, k), i * 16 + k, tt_window_bytes(&g));
+      memset(tt_segment_mail(s, i, k), i * 16 + k, sizeof(tt_mail));
     }
   }
   CHECK(tt_segment_place(s, 11) == -1);
@@ -317,6 +318,8 @@ static void use_segment(tt_segment *s, int n)
     for (int k = 0; k < n; k++) {
       CHECK(tt_segment_window(s, i, k)[0] == i * 16 + k && tt_segment_window(s, i, k)[last] == i * 16 + k);
       CHECK((uintptr_t)tt_segment_window(s, i, k) % PAGE == 0);
+      CHECK(tt_segment_mail(s, i, k)->answer == (uint32_t)(i * 16 + k) * 0x01010101u);
+      CHECK((uintptr_t)tt_segment_mail(s, i, k) % TT_CACHE_LINE == 0);
     }
   }
 }
@@ -573,8 +576,8 @@ static void wrong_segments(int unused)
 {
   static joiner j;
   tt_geometry g = tt_geometry_default(), mad = {~0u, ~0u, ~0u, ~0u, ~0u};
-  size_t right = 4096 + 4096 + 2 * tt_board_bytes(2) +
-                 4 * (tt_window_bytes(&g) + (2 << 20)); // pages, boards, windows, outboxes of two ranks
+  size_t right = 4096 + 4096 + 2 * tt_board_bytes(2) + 4096 +
+                 4 * (tt_window_bytes(&g) + (2 << 20)); // pages, boards, mails, windows, outboxes of two ranks
   const header headers[] = {
       {0, 0, {0, 0, 0, 0, 0}},        {TT_SEGMENT_MAGIC + 1, right, g}, {TT_SEGMENT_MAGIC, right - 4096, g},
       {TT_SEGMENT_MAGIC, right, mad}, {TT_SEGMENT_MAGIC, right, g}, // but the memory is too short

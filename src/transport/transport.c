@@ -42,6 +42,8 @@ static void transport_log(const tt_wiring *w, const tt_link *link)
   const int from = w->ranks[w->rank].device, to = w->ranks[link->peer].device;
   if (t == &tt_transport_p2p) {
     tt_info(TT_INIT | TT_P2P, "Channel 00/0 : %d[%d] -> %d[%d] via P2P/direct pointer", w->rank, from, link->peer, to);
+  } else if (t == &tt_transport_shm && link->access == TT_ACCESS_COPY && w->port->row->pairs) {
+    tt_info(TT_INIT | TT_P2P, "Channel 00/0 : %d[%d] -> %d[%d] via P2P/IPC", w->rank, from, link->peer, to);
   } else if (t == &tt_transport_shm) {
     tt_info(TT_INIT | TT_SHM, "Channel 00 : %d[%d] -> %d[%d] via SHM/%s", w->rank, from, link->peer, to,
             link->access == TT_ACCESS_COPY ? "CMA" : "direct");

@@ -42,6 +42,11 @@ typedef struct tt_transport {
 
 extern const tt_transport tt_transport_self, tt_transport_p2p, tt_transport_shm, tt_transport_net;
 
+// What of the FIFOs of a link over the network, to the peer (`send`) or from it, holds nothing but messages: all behind
+// its first page. Empty FIFOs need no more than that page to go on from where they are. *size: in bytes. NULL where a
+// neighbour's proxy sends from memory that both have. Any thread.
+void *tt_net_messages(const tt_link *link, bool send, size_t *size);
+
 // Does NCCL_P2P_LEVEL (a word, or one of the old numbers) allow direct access over distance SYS, at which all host
 // devices are from each other? Anything else does. Pure.
 bool tt_transport_level_allows(const char *text);

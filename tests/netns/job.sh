@@ -118,15 +118,17 @@ job_wait() {
   for i in "${job_status[@]}"; do [ "$i" = 0 ] || return 1; done
 }
 
-# job_await SECONDS FILE…: until the files are there (in job_dir); false when time is up or somebody has ended.
+# job_await SECONDS FILE…: until the files are there (in job_dir). False when time is up, when all have ended, and when one has ended badly. A process
+# that has ended well says nothing about the others: theirs may still come.
 job_await() {
   local end=$((${EPOCHREALTIME/[.,]/} + $1 * 1000000)) file
   shift
   for file; do
     while [ ! -e "$job_dir/$file" ]; do
       [ "${EPOCHREALTIME/[.,]/}" -lt "$end" ] || return 1
-      job_look
-      case " ${job_status[*]} " in *[0-9h]*) [ -e "$job_dir/$file" ] || return 1 ;; esac
+      if ! job_look || [ "$job_bad" -gt 0 ]; then
+        [ -e "$job_dir/$file" ] || return 1
+      fi
       job_nap 0.02
     done
   done

@@ -105,6 +105,7 @@ hosts_plane() {
   local i
   ip -n "${hosts_prefix}s" link add "br$1" type bridge && ip -n "${hosts_prefix}s" link set dev "br$1" up || return 1
   for ((i = 0; i < hosts_count; i++)); do host_wire "$i" "$1" "$2" || return 1; done
+  for ((i = 0; i < hosts_count; i++)); do host_running "$i" "$1" || return 1; done
 }
 
 # host_exec HOST COMMAND…: replaces itself by the command, so that the process id is the command's; in the background, for instance. The
@@ -126,11 +127,22 @@ host_addr() {
 
 # host_down HOST PLANE: the interface is switched off on the host, as by its administrator. host_up undoes it.
 host_down() { ip -n "${hosts_prefix}h$1" link set dev "eth$2" down; }
-host_up() { ip -n "${hosts_prefix}h$1" link set dev "eth$2" up; }
+host_up() { ip -n "${hosts_prefix}h$1" link set dev "eth$2" up && host_running "$1" "$2"; }
+
+# host_running HOST PLANE: waits until the interface is running. The kernel says so up to a second after it is up, and ranks take no other.
+host_running() {
+  local try
+  for ((try = 0; try < 500; try++)); do
+    case $(ip -n "${hosts_prefix}h$1" -o link show dev "eth$2") in *' state UP '*) return 0 ;; esac
+    sleep 0.02
+  done
+  echo "host $1: eth$2 does not come up" >&2
+  return 1
+}
 
 # host_unplug HOST PLANE: the cable is out: no carrier on either end. host_plug undoes it.
 host_unplug() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" down; }
-host_plug() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" up; }
+host_plug() { ip -n "${hosts_prefix}s" link set dev "h$1e$2" up && host_running "$1" "$2"; }
 
 # host_mute HOST PLANE: the switch forwards nothing of or to this port any more: silent loss, the interface looks well. host_unmute undoes
 # it.

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "tools/sanitizer.h"
 
 static uint64_t clock_ns(clockid_t id)
 {
@@ -68,28 +68,10 @@ static int count_entries(const char *folder)
   return n - 2;
 }
 
-#ifdef TT_TSAN
-static void *nothing(void *arg)
-{
-  return arg;
-}
-#endif
-
-// ThreadSanitizer keeps a thread of its own from the first on that is begun: it is no plugin's.
-static void let_sanitizer_begin(void)
-{
-#ifdef TT_TSAN
-  pthread_t id;
-  if (pthread_create(&id, NULL, nothing, NULL) == 0) {
-    pthread_join(id, NULL);
-  }
-#endif
-}
-
 pc_holdings pc_holdings_now(void)
 {
   (void)pc_wait_begin(); // its descriptor is no news
-  let_sanitizer_begin();
+  tt_sanitizer_begin();
   return (pc_holdings){.memory = mallinfo2().uordblks,
                        .threads = count_entries("/proc/self/task"),
                        .descriptors = count_entries("/proc/self/fd")};

@@ -73,6 +73,14 @@ static bool read_seconds(const char *text, double *out)
   return end != text && *end == '\0' && isfinite(*out) && *out >= 0;
 }
 
+// getaddrinfo takes larger numbers as well, and connects to another port.
+static bool is_port(const char *text)
+{
+  char *end;
+  long port = strtol(text, &end, 10);
+  return end != text && *end == '\0' && port > 0 && port <= UINT16_MAX;
+}
+
 static bool read_words(options *o, int argc, char **argv, int from)
 {
   for (int i = from; i < argc; i++) {
@@ -95,7 +103,9 @@ static int read_option(options *o, int letter)
                ? -1
                : complain("--format %s: it must be text or json", optarg);
   case 'h': o->host = optarg; return -1;
-  case 'p': o->port = optarg; return -1;
+  case 'p':
+    o->port = optarg;
+    return is_port(optarg) ? -1 : complain("--port %s: it must be a number from 1 to 65535", optarg);
   case 't':
     return read_seconds(optarg, &o->seconds)
                ? -1
@@ -139,7 +149,7 @@ static bool wait_for(const talk *t, short events)
   for (;;) {
     double left = t->deadline > 0 ? t->deadline - ras_clock() : 3600;
     struct pollfd p = {.fd = t->fd, .events = events};
-    int n = left > 0 ? poll(&p, 1, (int)(left * 1e3) + 1) : 0;
+    int n = left > 0 ? poll(&p, 1, left < 3600 ? (int)(left * 1e3) + 1 : 3600000) : 0;
     if (n > 0) {
       return true;
     }

@@ -25,6 +25,9 @@ int xp_diff_files(const xp_options *o, xp_print *out);
 // The function that --coll names, a tt_model_func or XP_ALL_TO_ALL; -1, with a message: none.
 enum { XP_ALL_TO_ALL = TT_MODEL_FUNCS };
 int xp_func_of(const char *name);
+// Is `coll`, which may be NULL, a collective of tutti.h whose blocks have lengths of their own? Then says of what parts
+// it consists, as text or JSON.
+bool xp_say_blocks(const char *coll, bool json, xp_print *out);
 
 // "AllReduce" … "AllToAll".
 const char *xp_func_name(int func);

@@ -498,12 +498,15 @@ int xp_explain(const xp_options *o, xp_print *out)
 {
   xp_work w;
   inquiry q = {.o = o, .w = &w, .m = &w.m.model, .out = out};
-  int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
   bool json = o->format != NULL && strcmp(o->format, "json") == 0;
   if (o->format != NULL && !json && strcmp(o->format, "text") != 0) {
     fprintf(stderr, "tutti-topo: --format %.80s: there are text and json\n", o->format);
     return 2;
   }
+  if (xp_say_blocks(o->coll, json, out)) {
+    return 0;
+  }
+  int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
   if (func < 0 || !xp_op_of(o, &q.op)) {
     return 2;
   }

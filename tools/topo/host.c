@@ -57,6 +57,9 @@ int xp_host(const xp_options *o, xp_print *out)
 {
   tt_figures_source s;
   tt_preview *p = NULL;
+  if (xp_say_blocks(o->coll, false, out)) {
+    return 0;
+  }
   int func = find_function(o->coll);
   if (func < 0) {
     return 2;

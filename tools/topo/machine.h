@@ -3,7 +3,7 @@
 #pragma once
 #include "options.h"
 #include "topo/model.h"
-#include "tools/nvml.h"
+#include "topo/nvml.h"
 #include "topo/source.h"
 #include "topo/xml.h"
 

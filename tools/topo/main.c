@@ -28,14 +28,15 @@ static const command commands[] = {
     {"tuning", "[FILE]", "the cost model, and the algorithm chosen for each size", XP_TUNING, xp_tuning,
      "--format text (default), plain (one number per line), json"},
     {"explain", "[FILE]", "one operation: the algorithm chosen, the predicted time, and the reasons", XP_EXPLAIN,
-     xp_explain, "--format text (default), json"},
+     xp_explain,
+     "--format text (default), json. --coll also takes allgatherv, reducescatterv, gatherv, scatterv, alltoallv."},
     {"simulate", "[FILE]", "the table that a perf program would print", XP_SIMULATE, xp_simulate, NULL},
     {"lint", "FILE", "errors and suspicious values in a file, by line", XP_LINT, xp_lint_file,
      "A topology or a graph file. Exit status 1: something was found."},
     {"diff", "FILE FILE", "differences in meaning between two machines, or two files of graphs", XP_DIFF, xp_diff_files,
      "Exit status 1: there are differences."},
     {"host", "", "host memory: this machine's cost figures, and the algorithms chosen with them", XP_HOST, xp_host,
-     "--ranks processes of this machine; NCCL_ALGO, NCCL_PROTO and NCCL_HOST_FIGURES apply."},
+     "--ranks processes of this machine; NCCL_ALGO, NCCL_PROTO and NCCL_HOST_FIGURES apply. --coll as explain."},
     {"gather", "", "a capture of this machine, for use as FILE of other commands", XP_GATHER, xp_gather, NULL},
 };
 

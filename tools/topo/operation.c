@@ -27,12 +27,13 @@ static const char *list_at(void *arg, int i)
   return i < l->count ? l->names[i] : NULL;
 }
 
-// "ncclAllReduce", "all_reduce_perf" and "all-reduce" are "allreduce".
+// "ncclAllReduce", "all_reduce_perf" and "all-reduce" are "allreduce"; "tuttiAllGatherV" is "allgatherv".
 static void plain_name(const char *name, char out[32])
 {
   size_t n = 0, length = strlen(name);
   length -= length > 5 && strcmp(name + length - 5, "_perf") == 0 ? 5 : 0;
-  for (size_t i = length > 4 && strncasecmp(name, "nccl", 4) == 0 ? 4 : 0; i < length && n + 1 < 32; i++) {
+  size_t before = strncasecmp(name, "nccl", 4) == 0 ? 4 : strncasecmp(name, "tutti", 5) == 0 ? 5 : 0;
+  for (size_t i = length > before ? before : 0; i < length && n + 1 < 32; i++) {
     if (name[i] != '_' && name[i] != '-') {
       out[n++] = (char)tolower((unsigned char)name[i]);
     }
@@ -85,6 +86,37 @@ int xp_func_of(const char *name)
 const char *xp_func_name(int func)
 {
   return func == XP_ALL_TO_ALL ? "AllToAll" : tt_model_func_name((tt_model_func)func);
+}
+
+bool xp_say_blocks(const char *coll, bool json, xp_print *out)
+{
+  static const char *const names[] = {"AllGatherV", "GatherV", "ScatterV", "AlltoAllV", "ReduceScatterV"};
+  char plain[32], name[32];
+  size_t i = 0;
+  plain_name(coll != NULL ? coll : "", plain);
+  for (; i < TT_COUNT(names); i++) {
+    plain_name(names[i], name);
+    if (strcmp(name, plain) == 0) {
+      break;
+    }
+  }
+  if (i == TT_COUNT(names)) {
+    return false;
+  }
+  bool sums = strcmp(names[i], "ReduceScatterV") == 0;
+  if (json) {
+    fprintf(out->f, "{\n  \"function\": \"%s\", \"choice\": null, \"parts\": \"%s\"\n}\n", names[i],
+            sums ? "Reduce" : "Send/Recv");
+    return true;
+  }
+  xp_say(out, 2, "%s: no algorithm is chosen for the call, because its blocks have lengths of their own", names[i]);
+  xp_say(out, 4, "%s",
+         sums
+             ? "  it is a reduce for each rank's block, all side by side; that rank sums in the order of the ranks, by "
+               "Oneshot, or Direct where it can read its peers' memory"
+             : "  it is a message for each pair of ranks with a block, all side by side, and a copy of the own block; "
+               "each message is chosen for by its own size");
+  return true;
 }
 
 void xp_say_host(const xp_print *out, const tt_topo *topo, int func)

@@ -13,14 +13,28 @@ import json
 from datetime import timedelta
 from typing import Any
 
-import torch
-import torch.distributed as dist
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError as failure:
+    raise ImportError(f"tutti.torch needs PyTorch: pip install torch==2.13.0 ({failure})") from failure
 
-from tutti.torch import _build
+from tutti.torch import _allocator, _build
+from tutti.torch._allocator import allocator_stats, empty_cache, use_shared_allocator
 from tutti.torch._build import build
 from tutti_autoload import register
 
-__all__ = ["build", "create", "diagnose", "flight_recorder", "monitored_barrier", "register"]
+__all__ = [
+    "allocator_stats",
+    "build",
+    "create",
+    "diagnose",
+    "empty_cache",
+    "flight_recorder",
+    "monitored_barrier",
+    "register",
+    "use_shared_allocator",
+]
 
 
 def create(options: Any, backend_options: Any) -> Any:
@@ -65,3 +79,5 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
 
 
 register()
+if _allocator.wanted():
+    use_shared_allocator()

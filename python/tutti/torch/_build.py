@@ -1,12 +1,14 @@
-"""Compiles the C++ extension for the installed PyTorch, once, and loads it."""
+"""Compiles C++ extensions for the installed PyTorch, once, and loads the one of torch.distributed."""
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +23,8 @@ from tutti._library import find_library
 
 _SOURCES = Path(__file__).parent / "csrc"
 _NAME = "_tutti_torch"
+_OLDEST = (2, 9)
+_TESTED = "2.13"
 _loaded: ModuleType | None = None
 
 
@@ -55,31 +59,48 @@ def _compiler() -> list[str]:
     return command
 
 
-def _command(target: Path) -> list[str]:
+@dataclasses.dataclass(frozen=True)
+class Extension:
+    """What is compiled: a source with all others, the files that it depends on, and arguments of the compiler."""
+
+    name: str
+    source: Path
+    files: tuple[Path, ...]
+    before: tuple[str, ...] = ()  # arguments before the source
+    behind: tuple[str, ...] = ()
+
+
+def _command(made: Extension, target: Path) -> list[str]:
     from torch.utils.cpp_extension import include_paths, library_paths
 
     includes = [*include_paths(), sysconfig.get_paths()["include"], str(headers())]
-    libraries = [f"-L{p}" for p in library_paths()]
     return [
         *_compiler(),
         *("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-        f"-DTUTTI_TORCH_MODULE={_NAME}",
+        *made.before,
         *(arg for path in includes for arg in ("-isystem", path)),
-        str(_SOURCES / "extension.cpp"),
+        str(made.source),
         *("-o", str(target)),
-        *libraries,
-        *("-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", "-ldl", "-pthread"),
+        *(f"-L{p}" for p in library_paths()),
+        *made.behind,
+        *("-lc10", "-ltorch_cpu", "-ltorch", "-ldl", "-pthread"),
     ]
 
 
-def _key() -> str:
+def _key(made: Extension) -> str:
     digest = hashlib.sha256()
-    for part in (torch.__version__, str(torch.__file__), sys.version, importlib.machinery.EXTENSION_SUFFIXES[0]):
+    parts = (torch.__version__, str(torch.__file__), sys.version, importlib.machinery.EXTENSION_SUFFIXES[0])
+    for part in (*parts, *made.before, *made.behind):
         digest.update(part.encode() + b"\0")
-    for source in [*sorted(_SOURCES.iterdir()), headers() / "nccl.h", headers() / "tutti.h"]:
+    for source in [*sources(), *made.files, headers() / "nccl.h", headers() / "tutti.h"]:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def sources() -> tuple[Path, ...]:
+    """Name the sources of the back end."""
+    return tuple(sorted(_SOURCES.iterdir()))
 
 
 def cache() -> Path:
@@ -88,26 +109,47 @@ def cache() -> Path:
     return Path(named) if os.environ.get("TUTTI_CACHE") else Path(named) / "tutti"
 
 
-def build() -> Path:
-    """Compile the extension unless that has been done; other processes wait for the first one."""
-    folder = cache() / f"torch-{torch.__version__}-{_key()}"
-    target = folder / f"{_NAME}.so"
+def _advice() -> str:
+    """Say what to do, where this PyTorch is another than the one that tests run with."""
+    if torch.__version__.startswith(_TESTED + "."):
+        return ""
+    return f". It is tested with PyTorch {_TESTED}: install that one (pip install 'torch=={_TESTED}.*')"
+
+
+def check_version(version: str) -> None:
+    """Raise RuntimeError when this version of PyTorch is too old."""
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise RuntimeError(f"tutti: the back end needs PyTorch {oldest} or newer, and this is {version}")
+
+
+def compile_once(made: Extension) -> Path:
+    """Compile an extension unless that has been done; other processes wait for the first one. Gives its path."""
+    check_version(torch.__version__)
+    folder = cache() / f"torch-{torch.__version__}-{_key(made)}"
+    target = folder / f"{made.name}.so"
     if target.exists():
         return target
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel gives it back when its process ends
         if not target.exists():
-            draft = folder / f"{_NAME}.{os.getpid()}.so"
-            done = subprocess.run(_command(draft), capture_output=True, text=True, check=False)
+            draft = folder / f"{made.name}.{os.getpid()}.so"
+            done = subprocess.run(_command(made, draft), capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 draft.unlink(missing_ok=True)
                 raise RuntimeError(
-                    f"tutti: the back end does not compile for PyTorch {torch.__version__}:\n"
+                    f"tutti: the back end does not compile for PyTorch {torch.__version__}{_advice()}:\n"
                     f"{shlex.join(done.args)}\n{done.stderr[-4000:]}"
                 )
             draft.rename(target)
     return target
+
+
+def build() -> Path:
+    """Compile the extension unless that has been done. Gives its path."""
+    module = f"-DTUTTI_TORCH_MODULE={_NAME}"
+    return compile_once(Extension(_NAME, _SOURCES / "extension.cpp", (), (module,), ("-ltorch_python",)))
 
 
 def extension() -> ModuleType:

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "base/util.h"
 #include "device/host/capture.h"
+#include "device/elsewhere.h"
 #include "device/host/hostcall.h"
 #include "device/host/ipc.h"
 #include "device/host/stream.h"
@@ -50,6 +51,7 @@ static void device_in_child(void)
   tt_worker_forget();
   tt_hostcall_forget();
   tt_value_forget();
+  tt_elsewhere_forget();
   tt_ipc_forked();
 }
 

@@ -170,26 +170,6 @@ void tt_heap_copy(char *to, const char *from, size_t size)
   }
 }
 
-// Caller holds `lock`.
-static ncclResult_t heap_share(tt_block *b)
-{
-  void *p = NULL;
-  int fd = -1;
-  ncclResult_t res = ncclSuccess;
-  TT_TRY_GOTO(tt_mem_file(b->base, b->room, &fd), res);
-  TT_TRY_GOTO(tt_shm_map(fd, b->room, &p), res);
-  tt_heap_copy(p, b->base, b->size);
-  TT_TRY_GOTO(tt_mem_show(b->base, b->room, fd), res);
-  TT_TRY_GOTO(tt_map_move(p, b->room, b->base), res);
-  b->fd = fd;
-  return ncclSuccess;
-fail:
-  tt_mem_hide(b->base);
-  tt_shm_unmap(p, b->room);
-  tt_fd_close(fd);
-  return res;
-}
-
 ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
 {
   ncclResult_t res = ncclSuccess;
@@ -199,7 +179,7 @@ ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
     res = tt_fail(ncclInvalidArgument, "%p does not point into memory that was allocated here: it cannot be shared",
                   (const void *)ptr);
   } else if (b->fd < 0) {
-    res = heap_share(b);
+    res = tt_mem_move(b->base, b->room, b->size, &b->fd);
   }
   if (res == ncclSuccess) {
     *out = *b;
@@ -208,7 +188,28 @@ ncclResult_t tt_heap_share(const void *ptr, tt_block *out)
   return res;
 }
 
-__attribute__((constructor)) static void heap_at_start(void)
+ncclResult_t tt_heap_show(tt_block *b)
 {
-  tt_proc_hold_at_fork(&lock); // the child has a copy of the memory and of its list
+  return b->owner == TT_BLOCK_NCCL ? tt_mem_share(b->base, &b->fd) : tt_heap_share(b->base, b);
+}
+
+// The child has a copy of the memory and of its list. What was shared becomes the child's own, too: the parent and its
+// peers go on with the shared memory. Where the system has no memory for that, the two share it.
+static void heap_in_child(void)
+{
+  for (tt_span *s = tt_spans_from(blocks, 0, 0); s != NULL; s = tt_spans_from(blocks, s->start, s->size + 1)) {
+    tt_block *b = &heap_entry_of(s)->block;
+    if (b->fd >= 0 && tt_map_own(b->fd, b->room, b->base) == ncclSuccess) {
+      tt_mem_hide(b->base);
+      tt_fd_close(b->fd);
+      b->fd = -1;
+    }
+  }
+}
+
+// Before those without a number: mem.c's lock is taken inside.
+__attribute__((constructor(202))) static void heap_at_start(void)
+{
+  tt_proc_hold_at_fork(&lock);
+  tt_proc_on_fork(heap_in_child);
 }

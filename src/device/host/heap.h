@@ -3,6 +3,9 @@
 //
 // A pointer into it can be asked for its kind, device and allocation (tuttiPointerGetAttributes). Any other memory is
 // good for communication too; it is only not known.
+//
+// A forked child has its own copy of what was allocated or registered in its parent, shared or not, and may free it or
+// share it anew. Only what was opened from another process stays that process's.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +27,7 @@ typedef struct tt_block {
   tt_block_owner owner;
   int device;
   unsigned flags; // the user's, only kept
-  int fd;         // of TT_BLOCK_HEAP once it has been shared, else -1
+  int fd;         // of TT_BLOCK_HEAP once it has been shared, else -1; a forked child's copy is not shared
 } tt_block;
 
 // At least `size` bytes on a page of their own, zeroed, for the calling process alone until they are exported. Free
@@ -49,6 +52,8 @@ bool tt_heap_allocation(const void *ptr, void **base, size_t *size);
 // its contents, and gives the descriptor (which stays the block's). It stays so until it is freed. Nobody may write to
 // the block meanwhile. Errors: ncclInvalidArgument (not such a block), ncclSystemError.
 ncclResult_t tt_heap_share(const void *ptr, tt_block *out);
+// The same of a block that tt_heap_find has given, of tt_heap_alloc or tt_mem_alloc: sets its descriptor.
+ncclResult_t tt_heap_show(tt_block *b);
 
 // Copies memory to fresh memory, but leaves pages alone that hold only zeros: those of the new memory do so already,
 // and take up no memory.

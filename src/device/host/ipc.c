@@ -106,11 +106,7 @@ ncclResult_t tt_ipc_export(const void *ptr, tuttiIpcMemHandle_t *out)
     return tt_fail(ncclInvalidArgument, "%p is no device memory that was allocated by this process: it has no handle",
                    ptr);
   }
-  if (b.owner == TT_BLOCK_NCCL) {
-    b.fd = tt_mem_descriptor(b.base);
-  } else {
-    TT_TRY(tt_heap_share(ptr, &b));
-  }
+  TT_TRY(tt_heap_show(&b));
   handle h = handle_for(MAGIC_MEMORY, b.fd, b.size);
   h.device = b.device;
   memcpy(out, &h, sizeof h);

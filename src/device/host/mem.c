@@ -12,6 +12,7 @@
 #include "base/spans.h"
 #include "device/host/device.h"
 #include "device/host/heap.h"
+#include "os/map.h"
 #include "os/shm.h"
 
 #define NAME "tutti-mem"
@@ -20,7 +21,7 @@ typedef struct alloc {
   char *base;
   size_t size;
   int fd;
-  bool shown; // somebody else's, by tt_mem_show
+  bool shown; // somebody else's, by tt_mem_move
   tt_span span;
 } alloc;
 
@@ -31,9 +32,11 @@ typedef struct record {
   uint64_t size;
 } record;
 
-// The process's shareable allocations. `allocs` under `lock`; `live` and `freed` are written under it and read without.
+// The process's shareable allocations. `allocs` and `inherited` under `lock`; `live` and `freed` are written under it
+// and read without.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tt_span *allocs;
+static tt_span *inherited; // in a forked child: its own copies of the parent's allocations, which no peer maps
 static _Atomic uint32_t live, freed;
 static void (*_Atomic on_free)(void *base, size_t size); // NULL: nobody is told. Set once
 
@@ -53,12 +56,18 @@ static ncclResult_t mem_make(alloc *a)
   return write_record(a->fd, a->base, a->size);
 }
 
-static void mem_add(alloc *a)
+// Caller holds `lock`.
+static void mem_list(alloc *a)
 {
-  pthread_mutex_lock(&lock);
   a->span = (tt_span){.start = (uintptr_t)a->base, .size = a->size};
   tt_spans_add(&allocs, &a->span);
   atomic_fetch_add_explicit(&live, 1, memory_order_release);
+}
+
+static void mem_add(alloc *a)
+{
+  pthread_mutex_lock(&lock);
+  mem_list(a);
   pthread_mutex_unlock(&lock);
 }
 
@@ -69,7 +78,7 @@ ncclResult_t tt_mem_alloc(size_t size, void **ptr)
     return tt_fail(ncclSystemError, "no memory for the record of an allocation of %zu bytes", size);
   }
   a->fd = -1;
-  a->size = TT_ROUND_UP(TT_MAX(size, 1), 4096);
+  a->size = TT_ROUND_UP(TT_MAX(TT_MIN(size, PTRDIFF_MAX), 1), 4096); // more is refused all the same
   ncclResult_t res = ncclSuccess;
   TT_TRY_GOTO(mem_make(a), res);
   tt_block b = {.base = a->base,
@@ -116,19 +125,38 @@ static alloc *mem_take_out(const void *base, bool shown)
   return a;
 }
 
-ncclResult_t tt_mem_file(const void *base, size_t size, int *fd)
+// Moves [base, base + size), of whose bytes the first `used` matter, into a file with a record: in place.
+static ncclResult_t mem_move(alloc *a, size_t used)
 {
-  TT_TRY(tt_shm_create(NAME, size + sizeof(record), fd));
-  return write_record(*fd, base, size);
+  ncclResult_t res = ncclSuccess;
+  void *p = NULL;
+  a->fd = -1;
+  TT_TRY_GOTO(tt_shm_create(NAME, a->size + sizeof(record), &a->fd), res);
+  TT_TRY_GOTO(write_record(a->fd, a->base, a->size), res);
+  TT_TRY_GOTO(tt_shm_map(a->fd, a->size, &p), res);
+  tt_heap_copy(p, a->base, used);
+  TT_TRY_GOTO(tt_map_move(p, a->size, a->base), res);
+  return ncclSuccess;
+fail:
+  tt_shm_unmap(p, a->size);
+  tt_fd_close(a->fd);
+  a->fd = -1;
+  return res;
 }
 
-ncclResult_t tt_mem_show(void *base, size_t size, int fd)
+ncclResult_t tt_mem_move(void *base, size_t size, size_t used, int *fd)
 {
   alloc *a = tt_calloc(1, sizeof *a);
   if (a == NULL) {
     return tt_fail(ncclSystemError, "no memory for the record of %zu bytes that peers can map", size);
   }
-  *a = (alloc){.base = base, .size = size, .fd = fd, .shown = true};
+  *a = (alloc){.base = base, .size = size, .shown = true};
+  ncclResult_t res = mem_move(a, used);
+  if (res != ncclSuccess) {
+    tt_free(a);
+    return res;
+  }
+  *fd = a->fd;
   mem_add(a);
   return ncclSuccess;
 }
@@ -138,9 +166,28 @@ void tt_mem_hide(const void *base)
   tt_free(mem_take_out(base, true));
 }
 
+// What the parent had allocated before the fork. NULL: there is no such one. Caller holds `lock`.
+static alloc *inherited_at(const void *base)
+{
+  tt_span *s = tt_spans_holder(inherited, (uintptr_t)base, 1);
+  return s != NULL && s->start == (uintptr_t)base ? TT_SPAN_OWNER(s, alloc, span) : NULL;
+}
+
+static alloc *inherited_take_out(const void *base)
+{
+  pthread_mutex_lock(&lock);
+  alloc *a = inherited_at(base);
+  if (a != NULL) {
+    tt_spans_remove(&inherited, &a->span);
+  }
+  pthread_mutex_unlock(&lock);
+  return a;
+}
+
 ncclResult_t tt_mem_free(void *ptr)
 {
   alloc *a = mem_take_out(ptr, false);
+  a = a != NULL ? a : inherited_take_out(ptr);
   if (a == NULL) {
     return tt_fail(ncclInvalidArgument, "ncclMemFree: %p was not allocated by ncclMemAlloc, or has been freed", ptr);
   }
@@ -167,6 +214,25 @@ int tt_mem_descriptor(const void *base)
   int fd = a != NULL ? a->fd : -1;
   pthread_mutex_unlock(&lock);
   return fd;
+}
+
+ncclResult_t tt_mem_share(const void *base, int *fd)
+{
+  ncclResult_t res = ncclSuccess;
+  pthread_mutex_lock(&lock);
+  alloc *a = beginning_at(base, false), *copy = a == NULL ? inherited_at(base) : NULL;
+  if (copy != NULL && (res = mem_move(copy, copy->size)) == ncclSuccess) {
+    tt_spans_remove(&inherited, &copy->span);
+    mem_list(copy);
+    a = copy;
+  }
+  if (a != NULL) {
+    *fd = a->fd;
+  }
+  pthread_mutex_unlock(&lock);
+  return a != NULL || res != ncclSuccess
+             ? res
+             : tt_fail(ncclInvalidArgument, "%p was not allocated by ncclMemAlloc, or has been freed", base);
 }
 
 tt_mappable tt_mem_find(const void *ptr, size_t size)
@@ -318,7 +384,27 @@ void tt_mem_forget(tt_link *link)
   }
 }
 
+// The parent goes on with the shared memory. What the child writes is its own, and its peers must not map the file.
+// Where the system has no memory for that, the two share it.
+static void mem_in_child(void)
+{
+  tt_span *kept = NULL;
+  while (allocs != NULL) {
+    alloc *a = TT_SPAN_OWNER(allocs, alloc, span);
+    tt_spans_remove(&allocs, &a->span);
+    bool own = !a->shown && tt_map_own(a->fd, a->size, a->base) == ncclSuccess;
+    if (own) {
+      tt_fd_close(a->fd);
+      a->fd = -1;
+      atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    }
+    tt_spans_add(own ? &inherited : &kept, &a->span);
+  }
+  allocs = kept;
+}
+
 __attribute__((constructor)) static void mem_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
+  tt_proc_on_fork(mem_in_child);
 }

@@ -9,7 +9,9 @@
 #include "device/lane.h"
 #include "device/one_sided.h"
 
-// Allocates `size` bytes that peers can map, page-aligned, zeroed. Errors: ncclSystemError. Any thread.
+// Allocates `size` bytes that peers can map, page-aligned, zeroed. Errors: ncclSystemError. Any thread. A child of fork
+// has its own copy of what it writes, which no peer maps before tt_mem_share, and may free it; what its parent writes
+// later, the child may see in pages that it has not written.
 ncclResult_t tt_mem_alloc(size_t size, void **ptr);
 // Frees it. Errors: ncclInvalidArgument when `ptr` did not come from tt_mem_alloc. Peers let go of it when they next
 // hear from this process.
@@ -18,12 +20,16 @@ ncclResult_t tt_mem_free(void *ptr);
 // The descriptor of the allocation that begins at `base`, which keeps it; -1 when there is none.
 int tt_mem_descriptor(const void *base);
 
-// For memory [base, base + size) of somebody else: makes a file with room for it, and its record behind. The caller
-// closes *fd. Errors: ncclSystemError.
-ncclResult_t tt_mem_file(const void *base, size_t size, int *fd);
-// That memory shows the file from now on, or soon: peers can map it. `fd` stays the caller's. Errors: ncclSystemError.
-ncclResult_t tt_mem_show(void *base, size_t size, int fd);
-// No longer. Does nothing where no memory of tt_mem_show begins. Peers let go of it as after tt_mem_free.
+// The same of any allocation of this process, also of one that its parent made before the fork: that becomes memory
+// which peers can map, in place and with its contents. Nobody may write to it meanwhile. Errors: ncclInvalidArgument
+// (no allocation begins there), ncclSystemError.
+ncclResult_t tt_mem_share(const void *base, int *fd);
+
+// Has peers map [base, base + size) of somebody else, whole pages: moves it into shared memory, in place, with its
+// first `used` bytes. Nobody may write to it meanwhile. The caller closes *fd behind tt_mem_hide. Errors:
+// ncclSystemError.
+ncclResult_t tt_mem_move(void *base, size_t size, size_t used, int *fd);
+// No longer. Does nothing where no memory of tt_mem_move begins. Peers let go of it as after tt_mem_free.
 void tt_mem_hide(const void *base);
 
 // The memory of both kinds that holds [ptr, ptr + size), or some of it. Any thread; costs one load when there is none.

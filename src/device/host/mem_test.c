@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/result.h"
 #include "device/host/handover.h"
@@ -109,6 +111,41 @@ static void test_a_failed_allocation_leaves_nothing(void **state)
   assert_int_equal(tt_mem_alloc((size_t)1 << 62, &p), ncclSystemError);
   assert_ptr_equal(p, &old);
   assert_int_equal(open_descriptors(), before);
+}
+
+// In the child of test_a_fork: a number for what is wrong.
+static int wrong_in_child(char *a, size_t size)
+{
+  if (a[5] != 7 || whole(a, 1) != 0 || tt_mem_descriptor(a) != -1) {
+    return 1;
+  }
+  memset(a, 1, size);
+  void *own; // of the child itself: as in any process
+  if (tt_mem_alloc(PAGE, &own) != ncclSuccess || whole(own, 1) == 0 || tt_mem_free(own) != ncclSuccess) {
+    return 2;
+  }
+  return tt_mem_free(a) == ncclSuccess && tt_mem_free(a) == ncclInvalidArgument ? 0 : 3;
+}
+
+// The parent's memory is not written by the child; the child goes on with what was there, and may free it.
+static void test_a_fork(void **state)
+{
+  enum { SIZE = 3 * PAGE };
+  (void)state;
+  char *a = get(SIZE);
+  memset(a, 7, SIZE);
+  pid_t child = fork();
+  if (child == 0) {
+    _exit(wrong_in_child(a, SIZE));
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  for (size_t i = 0; i < SIZE; i++) {
+    assert_int_equal(a[i], 7);
+  }
+  assert_true(whole(a, SIZE) != 0);
+  put(a);
 }
 
 static void *hammer(void *arg)
@@ -360,6 +397,7 @@ int main(void)
       cmocka_unit_test(test_allocations_are_found_by_any_address),
       cmocka_unit_test(test_wrong_frees),
       cmocka_unit_test(test_a_failed_allocation_leaves_nothing),
+      cmocka_unit_test(test_a_fork),
       cmocka_unit_test(test_threads_allocate_side_by_side),
       cmocka_unit_test(test_the_oldest_goes_first_but_not_the_other_of_the_pair),
       cmocka_unit_test(test_what_is_mapped_is_what_the_token_names),

@@ -41,21 +41,10 @@ static void moved_end(tt_moved *m)
 // Caller holds `lock`.
 static ncclResult_t moved_make(tt_moved *m)
 {
-  ncclResult_t res = ncclSuccess;
-  void *p = NULL;
-  TT_TRY_GOTO(tt_mem_file(m->base, m->size, &m->fd), res);
-  TT_TRY_GOTO(tt_shm_map(m->fd, m->size, &p), res);
-  tt_heap_copy(p, m->base, m->size);
-  TT_TRY_GOTO(tt_mem_show(m->base, m->size, m->fd), res);
-  TT_TRY_GOTO(tt_map_move(p, m->size, m->base), res);
+  TT_TRY(tt_mem_move(m->base, m->size, m->size, &m->fd));
   m->span = (tt_span){.start = (uintptr_t)m->base, .size = m->size};
   tt_spans_add(&all_moved, &m->span);
   return ncclSuccess;
-fail:
-  tt_mem_hide(m->base);
-  tt_shm_unmap(p, m->size);
-  tt_fd_close(m->fd);
-  return res;
 }
 
 // The pages become private again; what the program has unmapped since is left alone. Caller holds `lock`.
@@ -124,8 +113,9 @@ static bool take_allocated(const void *ptr, const char **why)
   if (!tt_heap_find(ptr, &b) || b.owner == TT_BLOCK_REGISTERED) {
     return false;
   }
-  if (b.owner == TT_BLOCK_HEAP && b.fd < 0 &&
-      (tt_stream_wait_device(b.device, false) != ncclSuccess || tt_heap_share(ptr, &b) != ncclSuccess)) {
+  bool shared =
+      b.owner == TT_BLOCK_IMPORTED || (b.owner == TT_BLOCK_HEAP && b.fd >= 0) || tt_mem_descriptor(b.base) >= 0;
+  if (!shared && (tt_stream_wait_device(b.device, false) != ncclSuccess || tt_heap_show(&b) != ncclSuccess)) {
     *why = no_memory;
   }
   return true;
@@ -181,7 +171,7 @@ static void moved_in_child(void)
   }
 }
 
-// Before those without a number: heap.c's and mem.c's locks are taken inside.
+// Before heap.c and mem.c, whose locks are taken inside.
 __attribute__((constructor(201))) static void moved_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);

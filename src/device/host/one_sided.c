@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "device/host/mem.h"
-#include "device/host/stall.h"
+#include "device/stall.h"
 #include "device/owner.h"
 #include "device/rma_link.h"
 #include "os/clock.h"
@@ -339,7 +339,7 @@ static tt_run batch_run(tt_work *work, size_t *budget, ncclResult_t *result)
   const tt_port *port = b->rma->port;
   if (!b->begun) {
     b->begun = true;
-    tt_flight_start(&port->flight, b->record, b->n);
+    tt_flight_start(&port->flight, b->record, b->n, false);
     rma_tell(b, -1);
   }
   for (;;) {

@@ -2,18 +2,25 @@
 // after its peers.
 #include "base/log.h"
 #include "base/result.h"
-#include "device/host/stall.h"
+#include "device/stall.h"
+#include "device/program.h"
 #include "os/clock.h"
 
-#define CHECK_BYTES (64u << 10) // what a look at the peers may move
-#define AT_ONCE_BYTES 4096      // a plan that moves no more, and waits for nothing, takes no time that one would record
+#define CHECK_BYTES (64u << 10)        // what a look at the peers may move
+#define AT_ONCE_BYTES TT_PROGRAM_BYTES // a plan that moves no more, and waits for nothing, takes no time to record
+
+// Does the caller's own submission of the plan run it?
+static inline bool plan_is_submitted_here(const tt_plan *p)
+{
+  return atomic_load_explicit(&p->submitter, memory_order_relaxed) == (uintptr_t)__builtin_thread_pointer();
+}
 
 // First run: reads device scalars and shows the peers what this rank is doing.
 static inline __attribute__((always_inline)) void begin(tt_plan *p)
 {
   p->started = true;
   tt_stall_begin(p);
-  tt_flight_start(&p->port->flight, p->record, p->recorded);
+  tt_flight_start(&p->port->flight, p->record, p->recorded, plan_is_submitted_here(p));
   for (int i = 0; i < p->ncalls; i++) {
     tt_call *c = &p->calls[i];
     if (c->scalar != NULL) {

@@ -25,15 +25,19 @@ static bool program_add_step(tt_program *p, const tt_port *port, const tt_lane *
 {
   tt_program_step *s = &p->steps[p->nsteps++];
   tt_lane_resolve(port, l, s, refs);
-  bool fits = s->kind != TT_PROGRAM_FAR && s->bytes <= TT_PROGRAM_BYTES;
-  for (int i = 0; fits && i < s->nsrc + s->ndst; i++) {
-    if (refs[i].fifo != NULL) {
+  p->queued |= s->kind == TT_PROGRAM_FAR || s->bytes > TT_PROGRAM_BYTES;
+  for (int i = 0; i < s->nsrc + s->ndst; i++) {
+    const tt_link *link = refs[i].fifo != NULL ? port->links[refs[i].peer] : NULL;
+    if (link != NULL && (link->networked || link->behind != NULL)) {
+      return false;
+    }
+    if (link != NULL) {
       p->claims &= i >= s->nsrc;
       p->pauses |= i >= s->nsrc;
-      add_page(p, port->links[refs[i].peer]->page);
+      add_page(p, link->page);
     }
   }
-  return fits;
+  return true;
 }
 
 static uint64_t passes_of(const tt_lane *l)
@@ -88,14 +92,14 @@ static bool program_fill(tt_program *p, const tt_port *port, tt_lane *lanes, con
     p->first[i + 1] = p->nsteps;
   }
   p->single = p->nsteps == 1 && p->npages > 0 ? (tt_program_kind)p->steps[0].kind : TT_PROGRAM_ANY;
-  return true;
+  return !p->queued || p->sched->ntmp == 0;
 }
 
 tt_program *tt_program_compile(const tt_port *port, const tt_schedule *sched, tt_call *call, size_t chunk,
                                tt_proto fifo)
 {
   tt_lane lanes[TT_PROGRAM_STRANDS];
-  if (sched->nstrands > TT_PROGRAM_STRANDS || fifo == TT_TOK || call->count == 0) {
+  if (sched->nstrands > TT_PROGRAM_STRANDS || call->count == 0) {
     return NULL;
   }
   for (int i = 0; i < sched->nstrands; i++) {
@@ -495,7 +499,7 @@ static void lane_run_program(const tt_port *port, tt_lane *l, const tt_program_c
 tt_run tt_lane_run(tt_port *port, tt_lane *l, size_t *budget)
 {
   const tt_program_call c = call_of(l);
-  if (l->program != NULL) {
+  if (l->program != NULL && !l->program->queued) {
     lane_run_program(port, l, &c, budget);
     if (!l->done && *budget == 0) {
       return TT_RUN_MORE;

@@ -66,20 +66,43 @@ static void test_steps_of_all_passes_are_resolved(void **state)
   tt_free(p);
 }
 
-// Long messages, tokens, much scratch and a network are left to plans, whose lanes resolve one step after the other.
+// Only lanes run programs with long messages or tokens.
+static void test_some_are_queued(void **state)
+{
+  static const rig_step token = {TT_IN, -1, TT_TOKEN, 1, 0};
+  (void)state;
+  tt_program *p = tt_program_compile(&r->ports[0], rig_write(&schedules[0], 1, &token, 1), &calls[0], CHUNK, TT_SIMPLE);
+  assert_non_null(p);
+  assert_true(p->queued);
+  assert_int_equal(p->steps[0].kind, TT_PROGRAM_FAR);
+  tt_free(p);
+  const tt_schedule *s = rig_send(&schedules[0], 1);
+  p = tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE);
+  assert_non_null(p);
+  assert_false(p->queued);
+  tt_free(p);
+  calls[0].count = 1 << 20;
+  p = tt_program_compile(&r->ports[0], s, &calls[0], 1 << 20, TT_SIMPLE);
+  assert_non_null(p);
+  assert_true(p->queued);
+  tt_free(p);
+}
+
+// Many steps, much scratch, scratch with tokens or long messages, and a network are left to lanes, which resolve one
+// step after the other.
 static void test_other_calls_have_none(void **state)
 {
-  static const rig_step token = {TT_IN, -1, TT_TOKEN, 1, 0}, scratch = {TT_IN, -1, TT_TMP, -1, 0};
+  static const rig_step scratch = {TT_IN, -1, TT_TMP, -1, 0},
+                        both[] = {{TT_IN, -1, TT_TMP, -1, 0}, {TT_IN, -1, TT_TOKEN, 1, 0}};
   (void)state;
-  assert_null(tt_program_compile(&r->ports[0], rig_write(&schedules[0], 1, &token, 1), &calls[0], CHUNK, TT_SIMPLE));
   rig_write(&schedules[0], 1, &scratch, 1);
   schedules[0].s.ntmp = TT_PROGRAM_BYTES / CHUNK;
   assert_null(tt_program_compile(&r->ports[0], &schedules[0].s, &calls[0], CHUNK, TT_SIMPLE));
+  rig_write(&schedules[0], 1, both, 2);
+  schedules[0].s.ntmp = 1;
+  assert_null(tt_program_compile(&r->ports[0], &schedules[0].s, &calls[0], CHUNK, TT_SIMPLE));
   const tt_schedule *s = rig_send(&schedules[0], 1);
-  tt_free(tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE));
-  calls[0].count = 1 << 20;
-  assert_null(tt_program_compile(&r->ports[0], s, &calls[0], 1 << 20, TT_SIMPLE));
-  calls[0].count = BYTES;
+  assert_null(tt_program_compile(&r->ports[0], s, &calls[0], BYTES / TT_PROGRAM_REFS, TT_SIMPLE));
   r->links[0][1].networked = true;
   assert_null(tt_program_compile(&r->ports[0], s, &calls[0], CHUNK, TT_SIMPLE));
 }
@@ -210,6 +233,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_steps_of_all_passes_are_resolved, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_some_are_queued, setup, teardown),
       cmocka_unit_test_setup_teardown(test_other_calls_have_none, setup, teardown),
       cmocka_unit_test_setup_teardown(test_scaled_inputs_and_scratch, setup, teardown),
       cmocka_unit_test_setup_teardown(test_a_lane_goes_on_where_the_caller_stopped, setup, teardown),

@@ -10,7 +10,7 @@
 #include "base/opcode.h"
 #include "base/param.h"
 #include "base/util.h"
-#include "device/host/reduce_convert.h"
+#include "device/reduce_convert.h"
 #include "device/host/reduce_priv.h"
 
 enum {

@@ -4,9 +4,7 @@
 #include <immintrin.h>
 
 #include "base/util.h"
-#include "device/host/reduce_convert.h"
-
-#define TT_INLINE static inline __attribute__((always_inline))
+#include "device/reduce_convert.h"
 
 enum { TT_W = 16 };
 

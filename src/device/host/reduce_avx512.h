@@ -7,13 +7,11 @@
 #include <immintrin.h>
 
 #include "base/util.h"
-#include "device/host/reduce_convert.h"
+#include "device/reduce_convert.h"
 #ifdef __AVX512VBMI__
 #include "device/host/reduce_fp8_vbmi.h"
 #define TT_FP8_BYTES 64
 #endif
-
-#define TT_INLINE static inline __attribute__((always_inline))
 
 enum { TT_W = 32 };
 

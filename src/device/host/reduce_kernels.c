@@ -9,6 +9,7 @@
 #include "device/host/reduce_isa.h"
 #include "device/host/reduce_narrow.h"
 #include "device/host/reduce_priv.h"
+#include "device/reduce_element.h"
 
 // Elements as they lie in users' memory: at any address.
 #define TT_ELEMENT __attribute__((aligned(1), may_alias))
@@ -21,146 +22,6 @@ typedef int64_t tt_i64 TT_ELEMENT;
 typedef uint64_t tt_u64 TT_ELEMENT;
 typedef float tt_f32 TT_ELEMENT;
 typedef double tt_f64 TT_ELEMENT;
-
-// ---- Operations of the wide types: <op>_<type>(a, b), fin_<type>(result), scalar_<type>(s). What max and min give
-// needs no finish ----
-
-#define INT_OPS(T, UNSIGNED)                \
-  TT_INLINE T sum_##T(T a, T b)             \
-  {                                         \
-    return (T)((UNSIGNED)a + (UNSIGNED)b);  \
-  }                                         \
-  TT_INLINE T prod_##T(T a, T b)            \
-  {                                         \
-    return (T)((UNSIGNED)a * (UNSIGNED)b);  \
-  }                                         \
-  TT_INLINE T max_##T(T a, T b)             \
-  {                                         \
-    return a > b ? a : b;                   \
-  }                                         \
-  TT_INLINE T min_##T(T a, T b)             \
-  {                                         \
-    return a < b ? a : b;                   \
-  }                                         \
-  TT_INLINE T fin_##T(T a)                  \
-  {                                         \
-    return a;                               \
-  }                                         \
-  TT_INLINE T scalar_##T(const uint64_t *s) \
-  {                                         \
-    return s ? (T)*s : (T)1;                \
-  }
-
-// What compilers make of `a > b ? a : b` takes `b` of two zeros. The maximum has a sign only if `a` has one, the
-// minimum has one if `a` has one: that is so of all other numbers anyway. So two operations on bits make +0 the larger
-// zero, in any order.
-#define SIGN_OPS(T, BITS)            \
-  TT_INLINE T max_sign_##T(T r, T a) \
-  {                                  \
-    BITS x, y;                       \
-    memcpy(&x, &r, sizeof x);        \
-    memcpy(&y, &a, sizeof y);        \
-    x &= y | (BITS)-1 >> 1;          \
-    memcpy(&r, &x, sizeof r);        \
-    return r;                        \
-  }                                  \
-  TT_INLINE T min_sign_##T(T r, T a) \
-  {                                  \
-    BITS x, y;                       \
-    memcpy(&x, &r, sizeof x);        \
-    memcpy(&y, &a, sizeof y);        \
-    x |= y & ~((BITS)-1 >> 1);       \
-    memcpy(&r, &x, sizeof r);        \
-    return r;                        \
-  }
-
-#define FLOAT_OPS(T, NAN_T, BITS)                   \
-  TT_INLINE T sum_##T(T a, T b)                     \
-  {                                                 \
-    return a + b;                                   \
-  }                                                 \
-  TT_INLINE T prod_##T(T a, T b)                    \
-  {                                                 \
-    return a * b;                                   \
-  }                                                 \
-  SIGN_OPS(T, BITS)                                 \
-  TT_INLINE T max_##T(T a, T b)                     \
-  {                                                 \
-    T r = max_sign_##T(a > b ? a : b, a);           \
-    return __builtin_isunordered(a, b) ? NAN_T : r; \
-  }                                                 \
-  TT_INLINE T min_##T(T a, T b)                     \
-  {                                                 \
-    T r = min_sign_##T(a < b ? a : b, a);           \
-    return __builtin_isunordered(a, b) ? NAN_T : r; \
-  }                                                 \
-  TT_INLINE T fin_##T(T a)                          \
-  {                                                 \
-    return a != a ? NAN_T : a;                      \
-  }
-
-// The result of an operation, finished.
-#define RESULT_sum(T, A, B) fin_##T(sum_##T(A, B))
-#define RESULT_prod(T, A, B) fin_##T(prod_##T(A, B))
-#define RESULT_max(T, A, B) max_##T(A, B)
-#define RESULT_min(T, A, B) min_##T(A, B)
-
-FLOAT_OPS(float, TT_NAN_F32, uint32_t)
-FLOAT_OPS(double, TT_NAN_F64, uint64_t)
-
-TT_INLINE float scalar_float(const uint64_t *s)
-{
-  return s ? tt_f32_of_bits((uint32_t)*s) : 1.0F;
-}
-
-TT_INLINE double scalar_double(const uint64_t *s)
-{
-  double d = 1;
-  if (s) {
-    memcpy(&d, s, sizeof d);
-  }
-  return d;
-}
-
-// ---- Division by a number known only at run time, as a multiplication (Granlund and Montgomery, "Division by
-// invariant integers using multiplication", 1994, figure 4.1). `shift` is ceil(log2 d) - 1; exact for every numerator
-// ----
-
-typedef struct tt_div {
-  uint64_t mul;
-  int shift;
-} tt_div;
-
-TT_INLINE tt_div div_make(uint32_t d, int bits)
-{
-  int log = 32 - __builtin_clz(d - 1); // d >= 2
-  unsigned __int128 num = (((unsigned __int128)1 << log) - d) << bits;
-  return (tt_div){(uint64_t)(num / d) + 1, log - 1};
-}
-
-TT_INLINE uint32_t div_u32(uint32_t x, tt_div d)
-{
-  uint32_t hi = (uint32_t)((x * (uint64_t)(uint32_t)d.mul) >> 32);
-  return (hi + ((x - hi) >> 1)) >> d.shift;
-}
-
-TT_INLINE uint64_t div_u64(uint64_t x, tt_div d)
-{
-  uint64_t hi = (uint64_t)(((unsigned __int128)x * d.mul) >> 64);
-  return (hi + ((x - hi) >> 1)) >> d.shift;
-}
-
-TT_INLINE int32_t div_i32(int32_t x, tt_div d)
-{
-  uint32_t sign = x < 0 ? ~0U : 0, q = div_u32(((uint32_t)x ^ sign) - sign, d);
-  return (int32_t)((q ^ sign) - sign);
-}
-
-TT_INLINE int64_t div_i64(int64_t x, tt_div d)
-{
-  uint64_t sign = x < 0 ? ~0ULL : 0, q = div_u64(((uint64_t)x ^ sign) - sign, d);
-  return (int64_t)((q ^ sign) - sign);
-}
 
 #define DIVIDE(T, ELEM, FN, BITS)                               \
   static void divide_##T(void *dst, size_t n, uint32_t divisor) \
@@ -278,17 +139,16 @@ TT_INLINE int64_t div_i64(int64_t x, tt_div d)
     }                                                                           \
   }
 
-#define INT_TYPE(T, ELEM, UNSIGNED, DIV, BITS) \
-  INT_OPS(T, UNSIGNED)                         \
-  WIDE_TYPE(T, ELEM)                           \
+#define INT_TYPE(T, ELEM, DIV, BITS) \
+  WIDE_TYPE(T, ELEM)                 \
   DIVIDE(T, ELEM, DIV, BITS)
 
-INT_TYPE(int8_t, tt_i8, uint32_t, div_i32, 32)
-INT_TYPE(uint8_t, tt_u8, uint32_t, div_u32, 32)
-INT_TYPE(int32_t, tt_i32, uint32_t, div_i32, 32)
-INT_TYPE(uint32_t, tt_u32, uint32_t, div_u32, 32)
-INT_TYPE(int64_t, tt_i64, uint64_t, div_i64, 64)
-INT_TYPE(uint64_t, tt_u64, uint64_t, div_u64, 64)
+INT_TYPE(int8_t, tt_i8, div_i32, 32)
+INT_TYPE(uint8_t, tt_u8, div_u32, 32)
+INT_TYPE(int32_t, tt_i32, div_i32, 32)
+INT_TYPE(uint32_t, tt_u32, div_u32, 32)
+INT_TYPE(int64_t, tt_i64, div_i64, 64)
+INT_TYPE(uint64_t, tt_u64, div_u64, 64)
 WIDE_TYPE(float, tt_f32)
 WIDE_TYPE(double, tt_f64)
 
@@ -337,11 +197,8 @@ BIT_OP(bitxor, ^)
     fold2_or_##ID(dst, dst, dst, n);                            \
   }
 
-#define TRUTH_MASK(bytes, exponent) (UINT64_MAX >> (64 - 8 * (bytes) + ((exponent) > 0)))
-#define TRUTH_ONE(exponent, mantissa) \
-  ((exponent) > 0 ? ((UINT64_C(1) << ((exponent) > 0 ? (exponent)-1 : 0)) - 1) << (mantissa) : 1)
 #define T(id, word, bytes, cls, exponent, mantissa, kernels) \
-  TRUTH_TYPE(id, CODE_##bytes, TRUTH_MASK(bytes, exponent), TRUTH_ONE(exponent, mantissa))
+  TRUTH_TYPE(id, CODE_##bytes, TT_TRUTH_MASK(bytes, exponent), TT_TRUTH_ONE(exponent, mantissa))
 #include "base/types.def"
 
 // ---- Streaming copy ----

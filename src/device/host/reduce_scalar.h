@@ -1,9 +1,9 @@
 // reduce_scalar.h: the vector vocabulary of the narrow kernels for any machine: one element at a time, in loops that
 // the compiler vectorises. reduce_avx512.h says what the words mean.
 #pragma once
-#include "device/host/reduce_convert.h"
+#include <string.h>
 
-#define TT_INLINE static inline __attribute__((always_inline))
+#include "device/reduce_convert.h"
 
 enum { TT_W = 1 };
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/opcode.h"
-#include "device/host/reduce_convert.h"
+#include "device/reduce_convert.h"
 #include "device/host/reduce_priv.h"
 
 enum { MAX_SRC = 64, MAX_COUNT = 4097, ELEMENT = 8, GUARD = 64, SLOT = MAX_COUNT * ELEMENT + 2 * GUARD + 64 };

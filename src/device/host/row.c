@@ -2,16 +2,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/param.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "device/host/capture.h"
 #include "device/host/device.h"
+#include "device/elsewhere.h"
 #include "device/host/handover.h"
 #include "device/host/heap.h"
 #include "device/host/mem.h"
 #include "device/host/moved.h"
 #include "device/host/pages.h"
-#include "device/host/stall.h"
+#include "device/stall.h"
 #include "device/host/stream.h"
 
 #define HELP_BYTES (1u << 20) // moved by one call of `progress`, about
@@ -35,11 +37,32 @@ static uint64_t row_probe(void)
   return (uint64_t)(uintptr_t)&probe_value;
 }
 
-static bool row_reaches(const tt_proc_id *peer, uint64_t probe)
+static bool row_reaches(tt_port *port, const tt_reach *peer)
 {
+  const int pid = peer->proc->pid;
   uint64_t seen = 0;
-  return tt_proc_copy(peer->pid, &seen, probe, sizeof seen, false) == 0 && seen == peer->cookie &&
-         tt_proc_copy(peer->pid, &seen, probe, sizeof seen, true) == 0;
+  (void)port;
+  return tt_params_get()->cma_enable && tt_proc_copy(pid, &seen, peer->probe, sizeof seen, false) == 0 &&
+         seen == peer->proc->cookie && tt_proc_copy(pid, &seen, peer->probe, sizeof seen, true) == 0;
+}
+
+static bool row_joins(int device, int other)
+{
+  (void)device;
+  (void)other;
+  return true;
+}
+
+static void *row_scratch_alloc(int device, size_t bytes)
+{
+  (void)device;
+  return tt_calloc_line(bytes);
+}
+
+static void row_scratch_free(int device, void *scratch)
+{
+  (void)device;
+  tt_free(scratch);
 }
 
 static ncclResult_t row_captured(cudaStream_t stream, int device, bool *captured)
@@ -61,11 +84,13 @@ static ncclResult_t row_open(tt_port *port, const tt_port_env *env)
   TT_TRY(TT_NEW(port->pages, 1, "rank %d: no memory to know large buffers again", port->rank));
   tt_pages_open(port->pages, port->nranks > 1);
   port->large = port->pages->least;
+  tt_elsewhere_open(port);
   return ncclSuccess;
 }
 
 static void row_close(tt_port *port)
 {
+  tt_elsewhere_close(port);
   tt_bell_retire(&port->page->bell);
   tt_free(port->operands);
   tt_free(port->bounce);
@@ -80,10 +105,11 @@ static void row_use_buffers(tt_port *port, const tt_buffer_use *buffers)
   tt_pages_use(port->pages, buffers);
 }
 
-static void row_submit(tt_plan *plan, tt_stream *stream)
+static ncclResult_t row_submit(tt_plan *plan, tt_stream *stream)
 {
   plan->work.ops = plan->watch == NULL ? &tt_plan_ops : &tt_plan_watched_ops;
   tt_stream_push(stream, &plan->work);
+  return ncclSuccess;
 }
 
 static void row_submit_rma(tt_rma_batch *b, tt_stream *stream)
@@ -172,12 +198,18 @@ static const tt_shortcut_ops shortcut = {.free_at = tt_stream_free_at,
                                          .queue = tt_stream_queue,
                                          .run_rma = tt_rma_run};
 
+static ncclResult_t host_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
+{
+  return tt_stream_get(handle, port->device, what, out);
+}
+
 const tt_device_ops tt_device_host = {.name = "host",
                                       .count = tt_host_device_count,
                                       .current = tt_host_device,
                                       .identify = row_identify,
                                       .probe = row_probe,
                                       .reaches = row_reaches,
+                                      .joins = row_joins,
                                       .alloc = tt_mem_alloc,
                                       .free = tt_mem_free,
                                       .find = tt_mem_find,
@@ -186,9 +218,9 @@ const tt_device_ops tt_device_host = {.name = "host",
                                       .unmap = tt_moved_give,
                                       .allocation = tt_heap_allocation,
                                       .on_free = tt_mem_on_free,
-                                      .scratch_alloc = tt_calloc_line,
-                                      .scratch_free = tt_free,
-                                      .get = tt_stream_get,
+                                      .scratch_alloc = row_scratch_alloc,
+                                      .scratch_free = row_scratch_free,
+                                      .get = host_row_get,
                                       .order = tt_stream_order,
                                       .record_event = row_record_event,
                                       .captured = row_captured,

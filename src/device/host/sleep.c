@@ -111,12 +111,6 @@ void tt_peer_check_streams(void)
   tt_stream_each(peer_check_stream, NULL);
 }
 
-uint64_t tt_peer_check_ns(void)
-{
-  int64_t ms = tt_params_get()->peer_check_ms;
-  return (uint64_t)TT_CLAMP(ms, 1, 3600000) * 1000000ull;
-}
-
 // A waiting thread answers for its own stream and for those that no thread waits for.
 static bool sleeper_answers(const tt_stream *s, const tt_stream *own)
 {

@@ -163,13 +163,16 @@ static void step_find_first(const tt_port *port, int peer, two_calls *c)
 }
 
 // Is this rank in a message, and the peer in a collective call? Its message may have come before, in another size
-// class.
+// class. So may a block of this call, where the peer is in another operation.
 static void step_find_stray(const tt_port *port, int peer, two_calls *c)
 {
   const tt_link *link = port->links[peer];
-  for (int k = 0; k < TT_TINY && c->sig[0] >> 32 == 0 && c->sig[1] >> 32 != 0 && link != NULL; k++) {
+  uint64_t mine = c->sig[0];
+  bool strays = mine >> 32 == 0 ? c->sig[1] >> 32 != 0 : tt_sig_has_blocks(mine) && (c->sig[1] ^ mine) >> 32 != 0;
+  for (int k = 0; k < TT_TINY && strays && link != NULL; k++) {
     const tt_slot *s = tt_fifo_slot(&link->recv[k]);
-    if (link->recv[k].slots != NULL && tt_fifo_arrived(&link->recv[k]) && s->sig >> 32 == 0) {
+    if (link->recv[k].slots != NULL && tt_fifo_arrived(&link->recv[k]) &&
+        (mine >> 32 == 0 ? s->sig >> 32 == 0 : s->sig == mine)) {
       c->sig[1] = s->sig;
       c->count[1] = s->count;
     }

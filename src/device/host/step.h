@@ -3,13 +3,6 @@
 #pragma once
 #include "device/program.h"
 
-// Works out the step before which the lane stands, which is not done and does not drain. `refs`: room for as many as
-// the step has.
-void tt_lane_resolve(const tt_port *port, const tt_lane *l, tt_program_step *s, tt_program_ref *refs);
-
-// The lane has taken that step.
-void tt_lane_advance(tt_lane *l);
-
 // After the last pass: has the network taken everything that was lent to it? Goes over the steps once more. A FIFO that
 // other steps use too is asked for no more than this lane has put in.
 bool tt_lane_drained(const tt_port *port, tt_lane *l);

@@ -536,10 +536,10 @@ static inline uint64_t stream_time(tt_stream *s)
   return now;
 }
 
-uint64_t tt_stream_free_at(cudaStream_t handle, int device)
+uint64_t tt_stream_free_at(cudaStream_t handle, int device, bool timed)
 {
   tt_stream *s = find_stream(handle, device);
-  return TT_UNLIKELY(s == NULL) || !stream_is_free(s) ? 0 : stream_time(s);
+  return TT_UNLIKELY(s == NULL) || !stream_is_free(s) ? 0 : timed ? stream_time(s) : 1;
 }
 
 static void push_only(tt_stream *s, tt_work *w)
@@ -652,6 +652,9 @@ static void wait_for_marks(milestone *m)
   for (milestone *next; m != NULL; m = next) {
     next = m->next;
     tt_host_wait(m->stream, tt_event_reached, m->event);
+    if (!tt_stream_idle(m->stream)) { // the thread that has just reached the mark has it in its hands yet
+      tt_stream_pass(m->stream);
+    }
     tt_event_destroy(m->event);
     tt_free(m);
   }

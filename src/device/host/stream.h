@@ -60,7 +60,7 @@ ncclResult_t tt_stream_get(cudaStream_t handle, int device, const char *what, tt
 tt_stream *tt_stream_find(cudaStream_t handle, int device);
 
 // tt_shortcut_ops.free_at of the stream that tt_stream_find finds.
-uint64_t tt_stream_free_at(cudaStream_t handle, int device);
+uint64_t tt_stream_free_at(cudaStream_t handle, int device, bool timed);
 
 // A thread waits for the stream, asks whether it is idle, or records an event: the next call has a time of its own.
 static inline void tt_stream_unshare(tt_stream *s)

@@ -637,20 +637,24 @@ static void test_calls_share_a_time(void **state)
   (void)state;
   tt_stream *s = dummy_stream();
   cudaStream_t handle = (cudaStream_t)s;
-  uint64_t first = tt_stream_free_at(handle, 0);
+  uint64_t first = tt_stream_free_at(handle, 0, true);
   assert_true(first != 0);
   assert_int_equal(s->shares, 0); // the call before was long ago
   s->shares = TT_TIME_SHARED - 1;
   for (int i = 1; i < TT_TIME_SHARED; i++) {
-    assert_int_equal(tt_stream_free_at(handle, 0), first);
+    assert_int_equal(tt_stream_free_at(handle, 0, true), first);
   }
-  uint64_t second = tt_stream_free_at(handle, 0);
+  uint64_t second = tt_stream_free_at(handle, 0, true);
   assert_true(second > first);
   s->shares = 1;
   assert_int_equal(tt_stream_wait(s), ncclSuccess);
-  assert_true(tt_stream_free_at(handle, 0) > second);
+  uint64_t third = tt_stream_free_at(handle, 0, true);
+  assert_true(third > second);
+  s->shares = 0;
+  assert_true(tt_stream_free_at(handle, 0, false) != 0);
+  assert_int_equal(s->read, third); // without reading the clock
   tt_stream_destroy(s);
-  assert_int_equal(tt_stream_free_at(handle, 0), 0);
+  assert_int_equal(tt_stream_free_at(handle, 0, true), 0);
 }
 
 int main(void)

@@ -4,6 +4,10 @@
 // has sent more than has come. This rank's own messages lie in FIFOs of a peer that has left, or that peer has got
 // less. Over the network messages have no numbers there: they are those of sends where the sender has begun no
 // collective that the receiver has not. A peer that is ahead in collectives learns by itself that this rank has left.
+//
+// A rank that looks has said before that it leaves. So where a message crosses with the receiver's leaving, either the
+// receiver finds the message or the sender finds that the receiver has left: on one machine by the fence, over the
+// network since a peer's answer comes after what the peer has said before.
 #include "base/result.h"
 #include "device/lane.h"
 
@@ -97,6 +101,7 @@ static ncclResult_t unread_far(const tt_port *port, const tt_link *link)
 
 ncclResult_t tt_call_unread(const tt_port *port)
 {
+  tt_bell_fence();
   if (port->mover != NULL) {
     port->mover->census(port->mover_self);
   }

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/util.h"
 #include "device/host/stream.h"
+#include "device/stall_chain.h"
 
 #define TT_WAIT_BYTES (8u << 20) // what a waiting thread moves before it looks around
 // Looks between two at the streams of others, which mostly have waiting threads of their own.
@@ -87,9 +88,6 @@ bool tt_bell_set_alarmed(const tt_bell_set *n);
 // again, sleeps for `ns` nanoseconds at most. False: its sleep was not ended by a bell, or by one with an alarm; it has
 // looked after the peers.
 bool tt_sleep_once(tt_stream *s, bool (*ready)(void *arg), void *arg, tt_attend_fn attending, uint64_t ns);
-
-// Nanoseconds between two looks whether peers live (NCCL_PEER_CHECK_MS).
-uint64_t tt_peer_check_ns(void);
 
 // Asks the current entry of each blocked stream to look whether its peers live.
 void tt_peer_check_streams(void);

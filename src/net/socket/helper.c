@@ -108,6 +108,15 @@ void tt_snet_helpers_stop(tt_snet_conn *c)
   }
 }
 
+bool tt_snet_helpers_rest(const tt_snet_conn *c)
+{
+  bool rest = true;
+  for (int i = 0; c->data.helped && i < c->data.nthreads; i++) {
+    rest &= __atomic_load_n(&c->data.helpers[i].asleep, __ATOMIC_SEQ_CST) != 0;
+  }
+  return rest;
+}
+
 void tt_snet_helpers_wake(tt_snet_conn *c)
 {
   for (int i = 0; i < c->data.nthreads; i++) {

@@ -63,10 +63,29 @@ static ncclResult_t socket_init(const tt_net_env *env, void **ctx)
   return ncclSuccess;
 }
 
+// The oldest request that the caller has not seen done; NULL: none is under way.
+static const tt_snet_req *oldest_request(const tt_snet_conn *c)
+{
+  for (uint32_t i = c->posted - TT_SNET_RING; i != c->posted; i++) {
+    const tt_snet_req *r = &c->reqs[i % TT_SNET_RING];
+    if (r->conn != NULL) {
+      return r;
+    }
+  }
+  return NULL;
+}
+
+// Requests are done in order, so it is enough that the oldest one stands: the control socket if that has not all of its
+// frame and payload, else the data sockets. Helper threads may have ended it meanwhile: that is looked at last.
 static bool socket_stands(void *comm)
 {
   const tt_snet_conn *c = comm;
-  return c->data.nsocks == 0 && c->failed == ncclSuccess && tt_sock_stands(c->fd);
+  const tt_snet_req *r = oldest_request(c);
+  if (c->failed != ncclSuccess || r == NULL) {
+    return false;
+  }
+  bool framed = (int32_t)(c->front - r->number) > 0;
+  return framed ? tt_snet_stripe_stands(c) && !tt_snet_req_done(r) : tt_sock_stands(c->fd);
 }
 
 static ncclResult_t socket_close(void *comm)

@@ -215,6 +215,8 @@ bool tt_snet_piece_fits(uint32_t piece, uint64_t size, int nsocks);
 ncclResult_t tt_snet_stripe(tt_snet_conn *c, tt_snet_req *r);
 // Moves what can be moved on all data sockets, unless helper threads do. Reports what went wrong there.
 ncclResult_t tt_snet_stripe_drive(tt_snet_conn *c);
+// Can no piece on the data sockets move on until the peer reads? False also while a helper thread is at work.
+bool tt_snet_stripe_stands(const tt_snet_conn *c);
 // Moves what can be moved on one data socket. True in *moved when anything was; 0 or -errno.
 int tt_snet_sock_drive(tt_snet_conn *c, tt_snet_sock *s, bool *moved);
 // True when the socket has pieces to move.
@@ -228,6 +230,8 @@ static inline bool tt_snet_sock_busy(const tt_snet_sock *s)
 void tt_snet_helpers_start(tt_snet_conn *c);
 void tt_snet_helpers_stop(tt_snet_conn *c);
 void tt_snet_helpers_wake(tt_snet_conn *c);
+// Do all of them sleep? Then what they have done before can be seen.
+bool tt_snet_helpers_rest(const tt_snet_conn *c);
 
 // ---- connect.c ----
 // The rows of tt_net_ops (net/net.h) of these names, with the same arguments, threads and errors.

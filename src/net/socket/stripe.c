@@ -106,3 +106,14 @@ ncclResult_t tt_snet_stripe_drive(tt_snet_conn *c)
   }
   return e != 0 ? tt_snet_conn_fail(c, e, NULL) : ncclSuccess;
 }
+
+// A helper thread that has woken up meanwhile is seen at the second look, or what it has ended.
+bool tt_snet_stripe_stands(const tt_snet_conn *c)
+{
+  bool stands = tt_snet_helpers_rest(c);
+  for (int i = 0; i < c->data.nsocks && stands; i++) {
+    const tt_snet_sock *s = &c->data.socks[i];
+    stands = !tt_snet_sock_busy(s) || tt_sock_stands(s->fd);
+  }
+  return stands && tt_snet_helpers_rest(c);
+}

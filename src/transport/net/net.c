@@ -16,6 +16,17 @@ static bool net_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_
   return w->proxy != NULL && tt_transport_needs_net(me, peer);
 }
 
+void *tt_net_messages(const tt_link *link, bool send, size_t *size)
+{
+  const size_t first = 4096; // heads, tokens and the first slots
+  const windows *own = link->own;
+  if (own->shared != NULL) {
+    return NULL;
+  }
+  *size = own->size / 2 - first;
+  return own->base + (send ? 0 : own->size / 2) + first;
+}
+
 static void net_disconnect(tt_link *link)
 {
   windows *own = link->own;
@@ -44,6 +55,16 @@ static ncclResult_t net_connect_shared(const tt_wiring *w, tt_link *link, int vi
   return tt_proxy_connect_shared(w->proxy, link, &share);
 }
 
+// A device whose streams work on the FIFOs has to know where they lie.
+static ncclResult_t net_pin(const tt_wiring *w, tt_link *link)
+{
+  const windows *own = link->own;
+  const size_t one = own->size / 2;
+  char *out = own->shared != NULL ? own->shared + TT_PROXY_SHARE_HEAD : own->base;
+  const tt_link_env env = {.windows = {out, own->base + one}, .window_bytes = one};
+  return w->port->row->pins ? w->port->row->connect(w->port, link, &env) : ncclSuccess;
+}
+
 static ncclResult_t net_connect(const tt_wiring *w, tt_link *link)
 {
   size_t one = TT_ROUND_UP(tt_net_window_bytes(&w->geometry), 4096);
@@ -65,6 +86,7 @@ static ncclResult_t net_connect(const tt_wiring *w, tt_link *link)
   } else {
     TT_TRY_GOTO(net_connect_shared(w, link, via), res);
   }
+  TT_TRY_GOTO(net_pin(w, link), res);
   return ncclSuccess;
 fail:
   net_disconnect(link);

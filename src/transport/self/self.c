@@ -7,6 +7,8 @@
 #include "base/result.h"
 #include "transport/transport.h"
 
+enum { PAGE = 4096 };
+
 static bool self_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt_endpoint *peer)
 {
   (void)w;
@@ -17,19 +19,20 @@ static bool self_can_connect(const tt_wiring *w, const tt_endpoint *me, const tt
 static ncclResult_t self_connect(const tt_wiring *w, tt_link *link)
 {
   const tt_geometry *g = &w->geometry;
-  char *window = tt_calloc_line(tt_window_bytes(g));
-  if (window == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank,
-                   tt_window_bytes(g));
+  const size_t bytes = tt_window_bytes(g);
+  char *memory = tt_calloc_line(bytes + PAGE), *window = (char *)TT_ROUND_UP((uintptr_t)memory, (uintptr_t)PAGE);
+  if (memory == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for %zu bytes of buffer to send to itself", w->rank, bytes);
   }
   tt_window_view(g, window, link->send);
   tt_window_view(g, window, link->recv);
   link->page = w->port->page;
   link->access = TT_ACCESS_LOCAL;
-  link->own = window;
-  ncclResult_t res = w->port->row->connect(w->port, link, &(tt_link_env){.box_bytes = 0});
+  link->own = memory;
+  const tt_link_env env = {.windows = {window, window}, .window_bytes = bytes};
+  ncclResult_t res = w->port->row->connect(w->port, link, &env);
   if (res != ncclSuccess) {
-    tt_free(window);
+    tt_free(memory);
   }
   return res;
 }

@@ -2,13 +2,13 @@
 #include "group.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 namespace tutti {
 
 using c10d::OpType;
 using Ptr = ProcessGroupTutti::Ptr;
-using Guard = std::lock_guard<std::recursive_mutex>;
 using Refusal = std::function<void(const std::string &)>;
 
 // For the checks of c10d, which say what is wrong.
@@ -17,10 +17,16 @@ static Refusal refuse(const char *title)
   return [title](const std::string &text) { TORCH_CHECK(false, title, ": ", text); };
 }
 
+static const Tensors *first_of(const std::vector<Tensors> &lists)
+{
+  return lists.empty() ? nullptr : &lists[0];
+}
+
 static void check_tensors(const char *title, const Tensors &tensors)
 {
   for (const auto &tensor : tensors) {
-    TORCH_CHECK(tensor.layout() == at::kStrided, title, ": only dense tensors are supported; to_dense() makes one");
+    TORCH_CHECK(tensor.layout() == at::kStrided, title,
+                ": invalid tensor layout: only dense tensors are supported; to_dense() makes one");
     TORCH_CHECK(tensor.is_cpu(), title, ": the tensor is on ", tensor.device(),
                 ", but this back end is for CPU tensors");
   }
@@ -97,40 +103,98 @@ template <typename F> static ncclResult_t grouped(F calls)
   return result != ncclSuccess ? result : end;
 }
 
-template <typename O>
-ProcessGroupTutti::Call ProcessGroupTutti::call_of(OpType type, const char *title, const O &opts) const
+// What `calls` queue does not run: its time is added to *us. The group is not left open: it would be one of the thread,
+// and take the operations of other communicators, too.
+template <typename F> static ncclResult_t estimated(double *us, F calls)
 {
-  return {type, title, timeout_of(opts.timeout), opts.asyncOp};
+  const ncclResult_t begun = lib().ncclGroupStart();
+  if (begun != ncclSuccess) {
+    return begun;
+  }
+  const ncclResult_t result = calls();
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  const ncclResult_t end = lib().ncclGroupSimulateEnd(&info);
+  *us += info.estimatedTime;
+  return result != ncclSuccess ? result : end;
 }
 
-template <typename F> Ptr ProcessGroupTutti::launch(const Call &call, StreamWork::Parts parts, F queue)
+template <typename O>
+ProcessGroupTutti::Call ProcessGroupTutti::call_of(OpType type, const char *title, const O &opts,
+                                                   const Tensors *inputs) const
 {
-  const Guard guard(mutex_);
-  comm_->check_alive(call.title);
-  while (!running_.empty() && running_.front()->isCompleted()) {
-    running_.pop_front();
-  }
-  auto work = c10::make_intrusive<StreamWork>(rank_, call.type, call.title, std::move(parts), comm_, call.timeout);
+  return {type, title, timeout_of(opts.timeout), opts.asyncOp, inputs};
+}
+
+template <typename F> Ptr ProcessGroupTutti::start(const Call &call, StreamWork::Parts parts, F queue)
+{
+  parts.inputs = call.inputs;
+  cudaStream_t stream = parts.stream != nullptr ? parts.stream : comm_->stream();
+  const auto work = make<StreamWork>(call.type, call.title, std::move(parts), comm_, call.timeout);
+  const auto queued = [&] { return queue(comm_->handle(), stream); };
+  comm_->check(estimating_ ? estimated(&estimated_us_, queued) : queued(), call.title);
   work->set_number(++number_);
-  check(queue(comm_->handle(), comm_->stream()), call.title, comm_->handle());
-  running_.push_back(work);
-  work->launched(call.async || coalescing_);
-  if (running_.size() == 1 && work->isCompleted()) {
-    running_.pop_front();
+  if (estimating_) {
+    work->complete(nullptr);
+    return note(work);
+  }
+  const bool holds = stream == comm_->stream(); // a wait for a signal uses no memory, and may never end
+  if (holds) {
+    running_.push_back(work);
+  }
+  work->launched();
+  if (holds && work->isCompleted()) {
+    running_.pop_back();
   }
   return note(work);
 }
 
-Ptr ProcessGroupTutti::join(const Call &call, std::vector<Ptr> parts, Tensors outputs)
+Ptr ProcessGroupTutti::one_sided(const OneSided &what, const Queue &queue)
 {
-  return c10::make_intrusive<JoinedWork>(rank_, std::move(parts), std::move(outputs), call.timeout);
+  StreamWork::Parts parts{{}, what.keep, nullptr};
+  parts.stream = what.waits_for > 0 ? comm_->wait_stream(what.waits_for) : nullptr;
+  return launch({OpType::UNKNOWN, what.title, timeout_of(what.timeout), true}, std::move(parts), queue);
+}
+
+// Ends what the stream has passed, and frees it: for that a thread may need Python's lock, so it holds no other one.
+struct Passed {
+  std::deque<c10::intrusive_ptr<StreamWork>> works;
+  ~Passed()
+  {
+    for (const auto &work : works) {
+      work->isCompleted();
+    }
+  }
+};
+
+template <typename F> Ptr ProcessGroupTutti::launch(const Call &call, StreamWork::Parts parts, F queue)
+{
+  Passed passed;
+  CallsGuard guard(comm_->calls());
+  comm_->check_open(call.title);
+  for (; !running_.empty() && running_.front()->passed(); running_.pop_front()) {
+    passed.works.push_back(running_.front());
+  }
+  if (call.async || joining_ || estimating_) {
+    return start(call, std::move(parts), queue);
+  }
+  if (observer_ || at::hasCallbacks()) { // a profiler: it sees works
+    const Ptr work = start(call, std::move(parts), queue);
+    guard.unlock();
+    work->wait();
+    return nullptr;
+  }
+  comm_->check(queue(comm_->handle(), comm_->stream()), call.title);
+  ++number_;
+  guard.unlock();
+  complete_now(*comm_, call.title, call.timeout, parts.finish);
+  return nullptr;
 }
 
 // ---- Broadcast, all-reduce, reduce ----
 
 Ptr ProcessGroupTutti::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 {
-  const Call call = call_of(OpType::BROADCAST, "tutti:broadcast", opts);
+  const Call call = call_of(OpType::BROADCAST, "tutti:broadcast", opts, &tensors);
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
   c10d::assertRootTensor(refuse(call.title), opts.rootTensor, static_cast<int64_t>(tensors.size()));
   check_alike(call.title, tensors);
@@ -152,13 +216,12 @@ Ptr ProcessGroupTutti::broadcast(Tensors &tensors, const c10d::BroadcastOptions 
 
 Ptr ProcessGroupTutti::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
-  const Call call = call_of(OpType::ALLREDUCE, "tutti:all_reduce", opts);
+  const Call call = call_of(OpType::ALLREDUCE, "tutti:all_reduce", opts, &tensors);
   if (!tensors.empty() && tensors[0].is_sparse()) {
     return allreduce_sparse(tensors, opts);
   }
   check_alike(call.title, tensors);
-  const Guard guard(mutex_);
-  const Reduction reduction(opts.reduceOp, tensors[0].scalar_type(), comm_->handle(), call.title);
+  const Reduction reduction(opts.reduceOp, tensors[0].scalar_type(), *comm_, call.title);
   const at::Tensor input = tensors.size() == 1 ? tensors[0] : Reduction::fold(opts.reduceOp, tensors);
   const at::Tensor data = reduction.enter(input);
   StreamWork::Parts parts{tensors, {data}, nullptr};
@@ -178,28 +241,28 @@ Ptr ProcessGroupTutti::allreduce(Tensors &tensors, const c10d::AllreduceOptions 
 
 Ptr ProcessGroupTutti::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts)
 {
-  const Call call = call_of(OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts);
+  const Call call = call_of(OpType::ALLREDUCE_COALESCED, "tutti:all_reduce_coalesced", opts, &tensors);
   c10d::assertNonEmpty(refuse(call.title), tensors);
-  std::vector<Ptr> parts;
-  auto each = static_cast<const c10d::AllreduceOptions &>(opts);
-  each.asyncOp = true;
-  for (const auto &tensor : tensors) {
-    Tensors one{tensor};
-    parts.push_back(allreduce(one, each));
-  }
-  return join(call, std::move(parts), tensors);
+  return join(call, tensors, [&] {
+    for (size_t i = 0; i < tensors.size(); i++) {
+      const auto same = [&](const at::Tensor &before) { return before.is_same(tensors[i]); };
+      if (std::none_of(tensors.begin(), tensors.begin() + i, same)) { // a tensor named twice is reduced once
+        Tensors one{tensors[i]};
+        allreduce(one, opts);
+      }
+    }
+  });
 }
 
 Ptr ProcessGroupTutti::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 {
-  const Call call = call_of(OpType::REDUCE, "tutti:reduce", opts);
+  const Call call = call_of(OpType::REDUCE, "tutti:reduce", opts, &tensors);
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
   c10d::assertRootTensor(refuse(call.title), opts.rootTensor, static_cast<int64_t>(tensors.size()));
   c10d::assertSingleElement(refuse(call.title), tensors);
   check_alike(call.title, tensors);
   const bool root = opts.rootRank == rank_;
-  const Guard guard(mutex_);
-  const Reduction reduction(opts.reduceOp, tensors[0].scalar_type(), comm_->handle(), call.title);
+  const Reduction reduction(opts.reduceOp, tensors[0].scalar_type(), *comm_, call.title);
   const at::Tensor data = reduction.enter(tensors[0]);
   StreamWork::Parts parts{tensors, {data}, nullptr};
   if (root && !reduction.in_place(tensors[0])) {
@@ -215,9 +278,9 @@ Ptr ProcessGroupTutti::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 
 Ptr ProcessGroupTutti::allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts)
 {
-  const Call call = call_of(OpType::ALLGATHER, "tutti:all_gather", opts);
-  c10d::assertNonEmptyInputTensorList(refuse(call.title), inputs.size());
-  c10d::assertInputOutputTensorListsSameSize(refuse(call.title), outputs.size(), inputs.size());
+  const Call call = call_of(OpType::ALLGATHER, "tutti:all_gather", opts, &inputs);
+  checks::some_inputs(call.title, inputs.size());
+  checks::as_many(call.title, outputs.size(), inputs.size());
   const size_t expected = inputs.size() * size_;
   Tensors results;
   for (size_t i = 0; i < outputs.size(); i++) {
@@ -235,7 +298,7 @@ Ptr ProcessGroupTutti::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
   }
   const at::Tensor data = joined(inputs);
   const at::Tensor all = at::empty({size_ * data.numel()}, data.options());
-  StreamWork::Parts parts{results, {data, all}, nullptr};
+  StreamWork::Parts parts{results, {data, all}, nullptr, outputs.size()};
   parts.finish = [all, outputs] {
     for (const auto &list : outputs) {
       spread(all, list);
@@ -277,7 +340,8 @@ Ptr ProcessGroupTutti::gather_unequal(const Call &call, const Tensors &outputs, 
 
 Ptr ProcessGroupTutti::_allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts)
 {
-  const Call call = call_of(OpType::_ALLGATHER_BASE, "tutti:all_gather_into_tensor", opts);
+  const Tensors inputs{input};
+  const Call call = call_of(OpType::_ALLGATHER_BASE, "tutti:all_gather_into_tensor", opts, &inputs);
   check_tensors(call.title, {output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), call.title, ": the output is ", output.scalar_type(),
               ", but the input is ", input.scalar_type());
@@ -297,54 +361,53 @@ Ptr ProcessGroupTutti::_allgather_base(at::Tensor &output, at::Tensor &input, co
 Ptr ProcessGroupTutti::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                            const c10d::AllgatherOptions &opts)
 {
-  const Call call = call_of(OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced", opts);
-  c10d::assertNonEmptyInputTensorList(refuse(call.title), inputs.size());
-  c10d::assertAllgatherCoalescedOutputTensorLists(refuse(call.title), outputs, inputs.size(), size_);
-  std::vector<Ptr> parts;
+  const Call call = call_of(OpType::ALLGATHER_COALESCED, "tutti:all_gather_coalesced", opts, &inputs);
+  checks::some_inputs(call.title, inputs.size());
+  checks::coalesced_outputs(call.title, outputs, inputs.size(), size_);
+  std::vector<Tensors> of_inputs(inputs.size());
   Tensors results;
-  auto each = opts;
-  each.asyncOp = true;
   for (size_t i = 0; i < inputs.size(); i++) {
-    std::vector<Tensors> lists(1);
-    Tensors one{inputs[i]};
     for (const auto &list : outputs) {
-      lists[0].push_back(list[i]);
+      of_inputs[i].push_back(list[i]);
     }
-    results.insert(results.end(), lists[0].begin(), lists[0].end());
-    parts.push_back(allgather(lists, one, each));
+    results.insert(results.end(), of_inputs[i].begin(), of_inputs[i].end());
   }
-  return join(call, std::move(parts), std::move(results));
+  return join(call, std::move(results), [&] {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      std::vector<Tensors> lists{of_inputs[i]};
+      Tensors one{inputs[i]};
+      allgather(lists, one, opts);
+    }
+  });
 }
 
 Ptr ProcessGroupTutti::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                        const c10d::AllgatherOptions &opts)
 {
-  const Call call = call_of(OpType::COALESCED, "tutti:all_gather_into_tensor_coalesced", opts);
-  c10d::assertInputOutputTensorListsSameSize(refuse(call.title), outputs.size(), inputs.size());
-  std::vector<Ptr> parts;
-  auto each = opts;
-  each.asyncOp = true;
-  for (size_t i = 0; i < inputs.size(); i++) {
-    parts.push_back(_allgather_base(outputs[i], inputs[i], each));
-  }
-  return join(call, std::move(parts), outputs);
+  const Call call = call_of(OpType::COALESCED, "tutti:all_gather_into_tensor_coalesced", opts, &inputs);
+  checks::as_many(call.title, outputs.size(), inputs.size());
+  return join(call, outputs, [&] {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      _allgather_base(outputs[i], inputs[i], opts);
+    }
+  });
 }
 
 Ptr ProcessGroupTutti::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts)
 {
-  const Call call = call_of(OpType::GATHER, "tutti:gather", opts);
+  const Call call = call_of(OpType::GATHER, "tutti:gather", opts, &inputs);
   const bool root = opts.rootRank == rank_;
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
   c10d::assertSingleElementInput(refuse(call.title), inputs);
   check_tensors(call.title, inputs);
   Tensors results;
   if (root) {
-    c10d::assertGatherOutputTensorList(refuse(call.title), outputs, size_);
+    checks::one_per_rank(call.title, "output", outputs, size_);
     check_tensors(call.title, outputs[0]);
     c10d::assertTypeAndSizesMatch(refuse(call.title), outputs[0], inputs[0].options(), inputs[0].sizes());
     results = outputs[0];
   } else {
-    c10d::assertEmptyOutputTensorList(refuse(call.title), outputs);
+    checks::none_but_at_root(call.title, "output", outputs);
   }
   const at::Tensor data = flat(inputs[0]);
   const at::Tensor all = at::empty({root ? size_ * data.numel() : 0}, data.options());
@@ -360,19 +423,19 @@ Ptr ProcessGroupTutti::gather(std::vector<Tensors> &outputs, Tensors &inputs, co
 
 Ptr ProcessGroupTutti::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts)
 {
-  const Call call = call_of(OpType::SCATTER, "tutti:scatter", opts);
+  const Call call = call_of(OpType::SCATTER, "tutti:scatter", opts, first_of(inputs));
   const bool root = opts.rootRank == rank_;
   c10d::assertRootRank(refuse(call.title), opts.rootRank, size_);
   c10d::assertSingleElementOutput(refuse(call.title), outputs);
   check_tensors(call.title, outputs);
   at::Tensor all = outputs[0];
   if (root) {
-    c10d::assertScatterInputTensorList(refuse(call.title), inputs, size_);
+    checks::one_per_rank(call.title, "input", inputs, size_);
     check_tensors(call.title, inputs[0]);
     c10d::assertTypeAndSizesMatch(refuse(call.title), inputs[0], outputs[0].options(), outputs[0].sizes());
     all = joined(inputs[0]);
   } else {
-    c10d::assertEmptyInputTensorList(refuse(call.title), inputs);
+    checks::none_but_at_root(call.title, "input", inputs);
   }
   const at::Tensor output = outputs[0];
   const at::Tensor own = place_for(output);
@@ -391,9 +454,9 @@ Ptr ProcessGroupTutti::scatter(Tensors &outputs, std::vector<Tensors> &inputs, c
 Ptr ProcessGroupTutti::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                       const c10d::ReduceScatterOptions &opts)
 {
-  const Call call = call_of(OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts);
+  const Call call = call_of(OpType::REDUCE_SCATTER, "tutti:reduce_scatter", opts, first_of(inputs));
   c10d::assertSingleElementOutput(refuse(call.title), outputs);
-  c10d::assertScatterInputTensorList(refuse(call.title), inputs, size_);
+  checks::one_per_rank(call.title, "input", inputs, size_);
   check_tensors(call.title, outputs);
   check_tensors(call.title, inputs[0]);
   for (const auto &input : inputs[0]) {
@@ -409,7 +472,8 @@ Ptr ProcessGroupTutti::reduce_scatter(Tensors &outputs, std::vector<Tensors> &in
 Ptr ProcessGroupTutti::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
                                             const c10d::ReduceScatterOptions &opts)
 {
-  const Call call = call_of(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_tensor", opts);
+  const Tensors inputs{input};
+  const Call call = call_of(OpType::_REDUCE_SCATTER_BASE, "tutti:reduce_scatter_tensor", opts, &inputs);
   check_tensors(call.title, {output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), call.title, ": the output is ", output.scalar_type(),
               ", but the input is ", input.scalar_type());
@@ -421,8 +485,7 @@ Ptr ProcessGroupTutti::_reduce_scatter_base(at::Tensor &output, at::Tensor &inpu
 Ptr ProcessGroupTutti::reduce_flat(const Call &call, const c10d::ReduceOp &op, at::Tensor &output,
                                    const at::Tensor &input)
 {
-  const Guard guard(mutex_);
-  const Reduction reduction(op, input.scalar_type(), comm_->handle(), call.title);
+  const Reduction reduction(op, input.scalar_type(), *comm_, call.title);
   const at::Tensor data = reduction.enter(input);
   const at::Tensor result =
       reduction.in_place(output) ? reduction.enter(output) : at::empty({data.numel() / size_}, data.options());
@@ -440,8 +503,7 @@ Ptr ProcessGroupTutti::reduce_flat(const Call &call, const c10d::ReduceOp &op, a
 Ptr ProcessGroupTutti::reduce_unequal(const Call &call, const c10d::ReduceOp &op, at::Tensor &output,
                                       const Tensors &blocks)
 {
-  const Guard guard(mutex_);
-  const Reduction reduction(op, output.scalar_type(), comm_->handle(), call.title);
+  const Reduction reduction(op, output.scalar_type(), *comm_, call.title);
   Tensors data;
   for (const auto &block : blocks) {
     data.push_back(reduction.enter(block));
@@ -465,15 +527,14 @@ Ptr ProcessGroupTutti::reduce_unequal(const Call &call, const c10d::ReduceOp &op
 Ptr ProcessGroupTutti::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                        const c10d::ReduceScatterOptions &opts)
 {
-  const Call call = call_of(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "tutti:reduce_scatter_tensor_coalesced", opts);
-  c10d::assertInputOutputTensorListsSameSize(refuse(call.title), outputs.size(), inputs.size());
-  std::vector<Ptr> parts;
-  auto each = opts;
-  each.asyncOp = true;
-  for (size_t i = 0; i < inputs.size(); i++) {
-    parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], each));
-  }
-  return join(call, std::move(parts), outputs);
+  const Call call =
+      call_of(reduce_scatter_tensor_coalesced_type, "tutti:reduce_scatter_tensor_coalesced", opts, &inputs);
+  checks::as_many(call.title, outputs.size(), inputs.size());
+  return join(call, outputs, [&] {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      _reduce_scatter_base(outputs[i], inputs[i], opts);
+    }
+  });
 }
 
 // ---- All-to-all ----
@@ -481,7 +542,8 @@ Ptr ProcessGroupTutti::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors
 Ptr ProcessGroupTutti::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
                                      std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &opts)
 {
-  const Call call = call_of(OpType::ALLTOALL_BASE, "tutti:all_to_all_single", opts);
+  const Tensors inputs{input};
+  const Call call = call_of(OpType::ALLTOALL_BASE, "tutti:all_to_all_single", opts, &inputs);
   check_tensors(call.title, {output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), call.title, ": the output is ", output.scalar_type(),
               ", but the input is ", input.scalar_type());
@@ -509,8 +571,9 @@ Ptr ProcessGroupTutti::alltoall_base(at::Tensor &output, at::Tensor &input, std:
 
 Ptr ProcessGroupTutti::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts)
 {
-  const Call call = call_of(OpType::ALLTOALL, "tutti:all_to_all", opts);
-  c10d::assertAllToAllTensorListSizes(refuse(call.title), outputs.size(), inputs.size(), size_);
+  const Call call = call_of(OpType::ALLTOALL, "tutti:all_to_all", opts, &inputs);
+  checks::world_size(call.title, "input", inputs.size(), size_);
+  checks::world_size(call.title, "output", outputs.size(), size_);
   check_tensors(call.title, outputs);
   check_tensors(call.title, inputs);
   Tensors data, places;
@@ -563,13 +626,13 @@ Ptr ProcessGroupTutti::barrier(const c10d::BarrierOptions &opts)
 
 // ---- Sparse tensors ----
 
-at::Tensor ProcessGroupTutti::gather_now(const at::Tensor &input)
+at::Tensor ProcessGroupTutti::gather_now(const JoinedPtr &whole, const at::Tensor &input)
 {
   at::Tensor own = flat(input);
   at::Tensor all = at::empty({size_ * own.numel()}, own.options());
-  c10d::AllgatherOptions opts;
-  opts.asyncOp = false;
-  _allgather_base(all, own, opts)->wait();
+  Ptr part;
+  collect(whole, [&] { part = _allgather_base(all, own, {}); });
+  part->wait();
   std::vector<int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), size_);
   return all.reshape(sizes);
@@ -589,19 +652,27 @@ static at::Tensor sparse_shape(const at::Tensor &tensor)
 
 Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
-  const Call call = call_of(OpType::_ALLREDUCE_SPARSE, "tutti:all_reduce of sparse tensors", opts);
+  const Call call = call_of(OpType::_ALLREDUCE_SPARSE, "tutti:sparse_all_reduce", opts, &tensors);
   TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM, call.title, ": unsupported reduction operation (only SUM)");
   c10d::assertNonEmpty(refuse(call.title), tensors);
   c10d::assertTypeAndSizesMatch(refuse(call.title), tensors);
   c10d::assertLayoutMatch(refuse(call.title), tensors);
+  TORCH_CHECK(!estimating_, call.title, ": there is no estimate of its time");
   const at::AutoDispatchBelowADInplaceOrView below;
+  const auto whole = begin_joined(call, tensors);
+  reduce_sparse_now(whole, tensors);
+  return end_joined(whole);
+}
+
+void ProcessGroupTutti::reduce_sparse_now(const JoinedPtr &whole, const Tensors &tensors)
+{
   at::Tensor own = tensors[0];
   for (size_t i = 1; i < tensors.size(); i++) {
     own = own + tensors[i];
   }
   own = own.coalesce();
-  const at::Tensor shapes = gather_now(sparse_shape(own));
-  TORCH_CHECK(shapes.narrow(1, 0, 66).eq(shapes.select(0, 0).narrow(0, 0, 66)).all().item<bool>(), call.title,
+  const at::Tensor shapes = gather_now(whole, sparse_shape(own));
+  TORCH_CHECK(shapes.narrow(1, 0, 66).eq(shapes.select(0, 0).narrow(0, 0, 66)).all().item<bool>(), whole->title(),
               ": the ranks' tensors differ in their sizes or in their sparse dimensions");
   const auto most = shapes.select(1, 66).max().item<int64_t>();
   std::vector<int64_t> room = own._values().sizes().vec();
@@ -610,8 +681,8 @@ Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceO
   at::Tensor values = at::zeros(room, own._values().options());
   indices.narrow(0, 0, own._nnz()).copy_(own._indices().t());
   values.narrow(0, 0, own._nnz()).copy_(own._values());
-  const at::Tensor all_indices = gather_now(indices);
-  const at::Tensor all_values = gather_now(values);
+  const at::Tensor all_indices = gather_now(whole, indices);
+  const at::Tensor all_values = gather_now(whole, values);
   at::Tensor sum;
   for (int rank = 0; rank < size_; rank++) {
     const auto count = shapes.select(0, rank).select(0, 66).item<int64_t>();
@@ -621,12 +692,9 @@ Ptr ProcessGroupTutti::allreduce_sparse(Tensors &tensors, const c10d::AllreduceO
     sum = rank == 0 ? part : sum + part;
   }
   sum = sum.coalesce();
-  for (auto &tensor : tensors) {
+  for (const auto &tensor : tensors) {
     tensor.copy_(sum);
   }
-  auto work = c10::make_intrusive<BaseWork>(rank_, call.type, call.title, tensors, call.timeout);
-  work->complete(nullptr);
-  return note(work);
 }
 
 } // namespace tutti

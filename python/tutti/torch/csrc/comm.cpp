@@ -2,28 +2,69 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <thread>
+#include <utility>
 
 namespace tutti {
 
 Comm::Comm(ncclComm_t handle, std::string name) : handle_(handle), name_(std::move(name))
 {
-  check(lib().tuttiStreamCreate(&stream_, TUTTI_STREAM_NON_BLOCKING), "a stream for " + name_);
+  tutti::check(lib().tuttiStreamCreate(&stream_, TUTTI_STREAM_NON_BLOCKING), "a stream for " + name_);
 }
 
 Comm::~Comm()
 {
   abort("the group has been destroyed");
   lib().tuttiStreamDestroy(stream_);
+  for (const auto &wait : waits_) {
+    if (wait.second != nullptr) {
+      lib().tuttiStreamDestroy(wait.second);
+    }
+  }
 }
 
+cudaStream_t Comm::wait_stream(int signal)
+{
+  const std::lock_guard<std::mutex> guard(mutex_);
+  cudaStream_t &stream = waits_[signal];
+  if (stream == nullptr) {
+    tutti::check(lib().tuttiStreamCreate(&stream, TUTTI_STREAM_NON_BLOCKING), "a stream for " + name_);
+  }
+  return stream;
+}
+
+bool Comm::waits_for(int signal)
+{
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto wait = waits_.find(signal);
+  return wait != waits_.end() && wait->second != nullptr && lib().tuttiStreamQuery(wait->second) == ncclInProgress;
+}
+
+bool Comm::idle()
+{
+  std::vector<cudaStream_t> all{stream_};
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    for (const auto &wait : waits_) {
+      all.push_back(wait.second);
+    }
+  }
+  return std::all_of(all.begin(), all.end(), [](cudaStream_t stream) {
+    return stream == nullptr || lib().tuttiStreamQuery(stream) != ncclInProgress;
+  });
+}
+
+// After this nobody uses the communicator any more, and the caller may free it.
 ncclComm_t Comm::take()
 {
-  return handle_.exchange(nullptr);
+  ncclComm_t comm = handle_.exchange(nullptr);
+  const std::unique_lock<std::shared_mutex> others_have_left(lookers_);
+  return comm;
 }
 
 void Comm::keep_error(c10d::ErrorType type, const std::string &text)
@@ -32,22 +73,39 @@ void Comm::keep_error(c10d::ErrorType type, const std::string &text)
   if (error_.empty()) {
     type_ = type;
     error_ = text;
+    failed_.store(true, std::memory_order_release);
   }
+}
+
+// The library's error, and its text; success where it has none, or has been told to free the communicator.
+ncclResult_t Comm::state()
+{
+  ncclResult_t result = ncclSuccess;
+  const std::shared_lock<std::shared_mutex> use(lookers_);
+  ncclComm_t comm = handle_;
+  if (comm == nullptr || lib().ncclCommGetAsyncError(comm, &result) != ncclSuccess || result == ncclInProgress) {
+    return ncclSuccess;
+  }
+  if (result != ncclSuccess) {
+    const auto type = result == ncclRemoteError ? c10d::ErrorType::REMOTE_ERROR
+                      : result == ncclTimeout   ? c10d::ErrorType::TIMEOUT
+                                                : c10d::ErrorType::COMM_ERROR;
+    keep_error(type, tutti::describe(result, name_, comm));
+  }
+  return result;
 }
 
 std::string Comm::error()
 {
-  ncclResult_t result = ncclSuccess;
-  ncclComm_t comm = handle_;
-  if (comm != nullptr && lib().ncclCommGetAsyncError(comm, &result) == ncclSuccess && result != ncclSuccess &&
-      result != ncclInProgress) {
-    const auto type = result == ncclRemoteError ? c10d::ErrorType::REMOTE_ERROR
-                      : result == ncclTimeout   ? c10d::ErrorType::TIMEOUT
-                                                : c10d::ErrorType::COMM_ERROR;
-    keep_error(type, describe(result, name_, comm));
-  }
+  state();
   const std::lock_guard<std::mutex> guard(mutex_);
   return error_;
+}
+
+std::string Comm::describe(ncclResult_t result)
+{
+  const std::shared_lock<std::shared_mutex> use(lookers_);
+  return tutti::describe(result, name_, handle_);
 }
 
 c10d::ErrorType Comm::error_type()
@@ -57,13 +115,28 @@ c10d::ErrorType Comm::error_type()
   return type_;
 }
 
-void Comm::check_alive(const char *operation)
+void Comm::throw_error(const char *operation)
 {
-  const std::string text = error();
-  if (!text.empty()) {
+  if (failed_.load(std::memory_order_acquire) || state() != ncclSuccess) {
+    C10_THROW_ERROR(DistBackendError, c10::str(operation, ": ", error()));
+  }
+}
+
+void Comm::check_open(const char *operation)
+{
+  if (handle_ == nullptr) {
+    throw_error(operation);
+    C10_THROW_ERROR(DistBackendError, c10::str(operation, ": tutti: ", name_, " has been shut down"));
+  }
+}
+
+void Comm::check(ncclResult_t result, const char *operation)
+{
+  if (result != ncclSuccess && result != ncclInProgress) {
+    const std::string text = describe(result); // the thread's last error, before others are asked for
+    throw_error(operation);
     C10_THROW_ERROR(DistBackendError, c10::str(operation, ": ", text));
   }
-  TORCH_CHECK(handle_ != nullptr, operation, ": tutti: ", name_, " has been shut down");
 }
 
 // The verdict's text of the library's answer: what stands behind "text" in "verdict".
@@ -82,6 +155,7 @@ static std::string verdict_text(const char *json)
 
 void Comm::expire(const std::string &why)
 {
+  const std::shared_lock<std::shared_mutex> use(lookers_);
   ncclComm_t comm = handle_;
   char *json = nullptr;
   std::string text = "tutti: " + name_ + ": " + why;
@@ -110,17 +184,18 @@ void Comm::close(Milliseconds limit)
   if (handle_ == nullptr) {
     return;
   }
+  const auto end = Clock::now() + limit;
   const bool healthy = error().empty();
-  if (healthy) { // waits for what is queued, which a peer that never calls holds up
-    const auto end = Clock::now() + limit;
-    while (lib().tuttiStreamQuery(stream_) == ncclInProgress && Clock::now() < end) {
-      std::this_thread::sleep_for(Milliseconds(1));
-    }
+  while (healthy && !idle() && Clock::now() < end) {
+    std::this_thread::sleep_for(Milliseconds(1)); // a peer that never calls holds up what is queued
+  }
+  const CallsGuard alone(calls_, end);
+  if (!alone.owns_lock() || !idle() || !healthy) {
+    return abort("it was shut down before its operations were complete");
   }
   ncclComm_t comm = take();
   if (comm != nullptr) {
-    healthy &&lib().tuttiStreamQuery(stream_) != ncclInProgress ? lib().ncclCommDestroy(comm)
-                                                                : lib().ncclCommAbort(comm);
+    lib().ncclCommDestroy(comm);
   }
 }
 
@@ -224,11 +299,33 @@ static std::string missing_ranks(c10d::Store &store, const std::string &key, int
   return missing;
 }
 
-// Waits for ready(), which is asked more and more rarely. False: the limit has passed, or *stop.
-template <typename F> static bool wait_until(Clock::time_point limit, const std::atomic<bool> *stop, F ready)
+// Removes what meet() has written.
+static void forget(c10d::Store &store, const std::string &key, int size)
+{
+  try {
+    store.deleteKey(key + "/id");
+    for (int i = 0; i < size; i++) {
+      store.deleteKey(key + "/here/" + std::to_string(i));
+    }
+  } catch (const std::exception &) { // a store that cannot remove: its keys are not used again
+  }
+}
+
+// Of the innermost Stoppable; null: there is none.
+static thread_local const std::atomic<bool> *stop_of_thread;
+
+Stoppable::Stoppable(const std::atomic<bool> *stop) : outer_(std::exchange(stop_of_thread, stop)) {}
+
+Stoppable::~Stoppable()
+{
+  stop_of_thread = outer_;
+}
+
+// Waits for ready(), which is asked more and more rarely. False: the limit has passed, or the thread is to stop.
+template <typename F> static bool wait_until(Clock::time_point limit, F ready)
 {
   for (auto pause = std::chrono::microseconds(100); !ready();) {
-    if (Clock::now() >= limit || (stop != nullptr && *stop)) {
+    if (Clock::now() >= limit || (stop_of_thread != nullptr && *stop_of_thread)) {
       return false;
     }
     std::this_thread::sleep_for(pause);
@@ -237,12 +334,35 @@ template <typename F> static bool wait_until(Clock::time_point limit, const std:
   return true;
 }
 
-ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bool> *stop, const std::string &name,
+void Comm::settled(ncclResult_t begun, Milliseconds limit, const char *operation,
+                   const std::function<std::string()> &missing)
+{
+  check(begun, operation);
+  ncclResult_t now = ncclSuccess;
+  const bool done = wait_until(Clock::now() + limit, [&] {
+    const ncclResult_t answer =
+        look(operation, [&](ncclComm_t comm) { return lib().ncclCommGetAsyncError(comm, &now); });
+    now = answer != ncclSuccess ? answer : now;
+    return now != ncclInProgress;
+  });
+  if (done && now == ncclSuccess) {
+    return;
+  }
+  // Also where a peer has given up before: the library's text names that peer then, not the rank that is late.
+  const std::string late = missing(), why = late.empty() ? "" : "; not here: rank " + late;
+  if (!done) { // ends the wait of the peers, too
+    expire(c10::str(operation, " has not completed in ", limit.count(), " ms, the timeout in force", why));
+  }
+  const std::string text = error();
+  C10_THROW_ERROR(DistBackendError, c10::str(operation, ": ", text.empty() ? describe(now) : text, done ? why : ""));
+}
+
+ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::string &name,
                   const std::function<std::string()> &hint)
 {
   ncclResult_t state = ncclInProgress;
   const bool done = wait_until(
-      limit, stop, [&] { return lib().ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress; });
+      limit, [&] { return lib().ncclCommGetAsyncError(comm, &state) != ncclSuccess || state != ncclInProgress; });
   if (done && state == ncclSuccess) {
     return comm;
   }
@@ -252,11 +372,70 @@ ncclComm_t settle(ncclComm_t comm, Clock::time_point limit, const std::atomic<bo
   C10_THROW_ERROR(DistBackendError, text);
 }
 
-ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string &key, int rank, int size,
-                Milliseconds limit, const std::string &name, const std::atomic<bool> *stop)
+// A number of the id (FNV-1a, 64 bits), as text. The ids of two meetings differ.
+static std::string mark_of(const ncclUniqueId &id)
+{
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char byte : id.internal) {
+    hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3u;
+  }
+  return std::to_string(hash);
+}
+
+using Hint = std::function<std::string()>;
+
+static void show_id(c10d::Store &store, const std::string &key, const ncclUniqueId &id)
+{
+  const auto *bytes = reinterpret_cast<const uint8_t *>(&id);
+  store.set(key, std::vector<uint8_t>(bytes, bytes + sizeof(id)));
+}
+
+static ncclUniqueId await_id(c10d::Store &store, const std::string &key, Clock::time_point end, const std::string &name,
+                             const Hint &hint)
+{
+  ncclUniqueId id;
+  TORCH_CHECK_WITH(DistStoreError, wait_until(end, [&] { return store.check({key}); }), "tutti: ", name,
+                   ": rank 0 has not come", hint());
+  const auto bytes = store.get(key);
+  TORCH_CHECK(bytes.size() == sizeof(id), "tutti: ", name, ": the store has ", bytes.size(),
+              " bytes where the id should be; does another job use this store?");
+  std::memcpy(&id, bytes.data(), sizeof(id));
+  return id;
+}
+
+// How the back end wants its communicators: created without blocking, so that the wait can be given up.
+static ncclConfig_t usual_config()
+{
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.numRmaSig = one_sided_signals;
+  return config;
+}
+
+ncclComm_t grow(ncclComm_t old, const c10::intrusive_ptr<c10d::Store> &store, const std::string &key, int rank,
+                int size, Milliseconds limit, const std::string &name)
 {
   const auto end = Clock::now() + limit;
-  const auto hint = [&] {
+  const Hint hint = [&] { return c10::str(" (time limit ", limit.count(), " ms)"); };
+  ncclUniqueId id;
+  ncclConfig_t config = usual_config();
+  ncclComm_t comm = nullptr;
+  const bool knows = rank == 0 || old == nullptr;
+  if (rank == 0) {
+    check(lib().ncclCommGetUniqueId(old, &id), "an id for " + name, old);
+    show_id(*store, key, id);
+  } else if (old == nullptr) {
+    id = await_id(*store, key, end, name, hint);
+  }
+  check(lib().ncclCommGrow(old, size, knows ? &id : nullptr, old != nullptr ? -1 : rank, &comm, &config), name, old);
+  return settle(comm, end, name, hint);
+}
+
+ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string &key, int rank, int size,
+                Milliseconds limit, const std::string &name, std::string *mark)
+{
+  const auto end = Clock::now() + limit;
+  const Hint hint = [&] {
     const std::string missing = missing_ranks(*store, key, size);
     return c10::str(" (time limit ", limit.count(), " ms", missing.empty() ? "" : "; not here: rank " + missing, ")");
   };
@@ -264,21 +443,21 @@ ncclComm_t meet(const c10::intrusive_ptr<c10d::Store> &store, const std::string 
   store->set(key + "/here/" + std::to_string(rank), std::vector<uint8_t>(1, 1));
   if (rank == 0) {
     check(lib().ncclGetUniqueId(&id), "an id for " + name);
-    const auto *bytes = reinterpret_cast<const uint8_t *>(&id);
-    store->set(key + "/id", std::vector<uint8_t>(bytes, bytes + sizeof(id)));
+    show_id(*store, key + "/id", id);
   } else {
-    TORCH_CHECK_WITH(DistStoreError, wait_until(end, stop, [&] { return store->check({key + "/id"}); }),
-                     "tutti: ", name, ": rank 0 has not come", hint());
-    const auto bytes = store->get(key + "/id");
-    TORCH_CHECK(bytes.size() == sizeof(id), "tutti: ", name, ": the store has ", bytes.size(),
-                " bytes where the id should be; does another job use this store?");
-    std::memcpy(&id, bytes.data(), sizeof(id));
+    id = await_id(*store, key + "/id", end, name, hint);
   }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0; // so that the wait can be given up
+  ncclConfig_t config = usual_config();
   ncclComm_t comm = nullptr;
   check(lib().ncclCommInitRankConfig(&comm, size, id, rank, &config), name);
-  return settle(comm, end, stop, name, hint);
+  comm = settle(comm, end, name, hint);
+  if (rank == 0) { // all have joined; ranks that torchrun starts anew may meet at the same key of the same store
+    forget(*store, key, size);
+  }
+  if (mark != nullptr) {
+    *mark = mark_of(id);
+  }
+  return comm;
 }
 
 } // namespace tutti

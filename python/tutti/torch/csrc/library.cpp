@@ -31,6 +31,8 @@ void open_library(const std::string &path)
   functions.name = reinterpret_cast<decltype(functions.name)>(find_function(handle, path, #name));
   TUTTI_TORCH_FUNCTIONS(TUTTI_TORCH_FIND)
 #undef TUTTI_TORCH_FIND
+  int device = 0;
+  functions.tuttiGetDevice(&device); // tensors are host memory, also on a machine with GPUs
   opened = true;
 }
 

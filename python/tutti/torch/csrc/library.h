@@ -10,6 +10,9 @@
 #include "nccl.h"
 #include "tutti.h"
 
+// As nccl_device/core.h has it, which the package does not bring.
+extern "C" ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void **outPtr);
+
 // What the back end calls, one X(function) for each.
 // clang-format off
 #define TUTTI_TORCH_FUNCTIONS(X)                                                                                  \
@@ -17,9 +20,13 @@
   X(ncclCommAbort) X(ncclCommRevoke) X(ncclCommShrink) X(ncclCommGetAsyncError) X(ncclAllReduce) X(ncclBroadcast) \
   X(ncclReduce) X(ncclAllGather) X(ncclReduceScatter) X(ncclAlltoAll) X(ncclGather) X(ncclScatter) X(ncclSend)    \
   X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd) X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy)                   \
-  X(tuttiStreamCreate) X(tuttiStreamDestroy) X(tuttiStreamSynchronize) X(tuttiStreamQuery)                        \
+  X(tuttiStreamCreate) X(tuttiStreamDestroy) X(tuttiStreamSynchronizeFor) X(tuttiStreamQuery)                     \
   X(tuttiStreamWaitEvent) X(tuttiLaunchHostFunc) X(tuttiEventCreateWithFlags) X(tuttiEventDestroy)                \
-  X(tuttiEventRecord) X(tuttiEventQuery) X(tuttiEventSynchronize) X(tuttiCommDiagnose) X(tuttiCommFlightRecorder)
+  X(tuttiEventRecord) X(tuttiEventQuery) X(tuttiEventSynchronizeFor) X(tuttiCommDiagnose) X(tuttiCommFlightRecorder) \
+  X(ncclMemAlloc) X(ncclMemFree) X(ncclCommSuspend) X(ncclCommResume) X(ncclCommMemStats) X(ncclGroupSimulateEnd)    \
+  X(ncclCommGetUniqueId) X(ncclCommGrow) X(ncclCommWindowRegister) X(ncclCommWindowDeregister) X(ncclPutSignal)      \
+  X(ncclSignal) X(ncclWaitSignal) X(ncclGetPeerDevicePointer) X(tuttiMemcpyAsync) X(tuttiPointerGetAttributes)   \
+  X(tuttiGetDevice)
 // clang-format on
 
 namespace tutti {

@@ -6,9 +6,10 @@ namespace tutti {
 
 MessageWork::MessageWork(int rank, c10d::OpType type, const char *title, const at::Tensor &tensor, Milliseconds timeout,
                          std::weak_ptr<Messages> owner)
-    : BaseWork(rank, type, title, {tensor}, timeout), owner_(std::move(owner))
+    : BaseWork(rank, type, title, {tensor}, timeout, 1, &static_cast<const Tensors &>(Tensors{tensor})),
+      owner_(std::move(owner))
 {
-  begun_ = Clock::now();
+  begin();
 }
 
 // Looks now and then whether a rank has died: the peer may be gone before the two have met.
@@ -65,6 +66,15 @@ Messages::Lane &Messages::lane_of(Lanes &lanes, int peer, bool sends)
   return *lane;
 }
 
+// close() ends what is there when it has the lock: nothing may come behind it.
+void Messages::check_open(const char *title) const
+{
+  if (stop_) {
+    group_->throw_error(title);
+    C10_THROW_ERROR(DistBackendError, c10::str(title, ": tutti: ", group_->name(), " has been shut down"));
+  }
+}
+
 // ---- Connecting ----
 
 void Messages::connect(Lane &lane)
@@ -84,7 +94,8 @@ void Messages::run_connector(Lane &lane)
     const int from = lane.sends ? rank_ : lane.peer;
     const int to = lane.sends ? lane.peer : rank_;
     const std::string key = c10::str("lane/", from, "-", to);
-    comm = std::make_shared<Comm>(meet(store_, key, lane.sends ? 0 : 1, 2, limit_, name, &stop_), name);
+    const Stoppable given_up(&stop_);
+    comm = std::make_shared<Comm>(meet(store_, key, lane.sends ? 0 : 1, 2, limit_, name), name);
   } catch (const std::exception &error) {
     text = error.what();
   }
@@ -108,16 +119,15 @@ void Messages::run_connector(Lane &lane)
 
 // ---- Sending ----
 
-MessagePtr Messages::send(const at::Tensor &tensor, int peer, int tag, Milliseconds timeout)
+void Messages::send(const MessagePtr &work, const at::Tensor &tensor, int peer, int tag)
 {
-  auto work =
-      c10::make_intrusive<MessageWork>(rank_, c10d::OpType::SEND, "tutti:send", tensor, timeout, weak_from_this());
   auto message = std::make_unique<Message>();
   message->owner = shared_from_this();
   message->tensor = tensor.contiguous();
   message->header = {tag, message->tensor.nbytes()};
   message->work = work;
   const std::lock_guard<std::mutex> guard(mutex_);
+  check_open(work->title());
   Lane &lane = lane_of(out_, peer, true);
   message->lane = &lane;
   TORCH_CHECK_WITH(DistBackendError, lane.error.empty(), "tutti:send: ", lane.error);
@@ -129,12 +139,12 @@ MessagePtr Messages::send(const at::Tensor &tensor, int peer, int tag, Milliseco
     connect(lane);
   }
   end_all(ended, -1); // nobody else has the work yet
-  return work;
 }
 
 void Messages::start_send(std::unique_ptr<Message> message, Ended *ended)
 {
   Comm &comm = *message->lane->comm;
+  const CallsGuard guard(comm.calls());
   message->work->carrier = message->lane->comm;
   ncclResult_t result = lib().ncclSend(&message->header, sizeof(Header), ncclUint8, 1, comm.handle(), comm.stream());
   if (result == ncclSuccess && message->header.bytes > 0) {
@@ -147,7 +157,7 @@ void Messages::start_send(std::unique_ptr<Message> message, Ended *ended)
   if (result == ncclSuccess) {
     message.release(); // on_sent has it
   } else {
-    ended->emplace_back(message->work, failure(describe(result, comm.name(), comm.handle())));
+    ended->emplace_back(message->work, failure(comm.describe(result)));
   }
 }
 
@@ -160,18 +170,16 @@ void Messages::on_sent(void *argument)
 
 // ---- Receiving ----
 
-MessagePtr Messages::receive(const at::Tensor &tensor, int source, int tag, Milliseconds timeout)
+void Messages::receive(const MessagePtr &work, const at::Tensor &tensor, int source, int tag)
 {
   const bool any = source < 0;
-  auto work =
-      c10::make_intrusive<MessageWork>(rank_, any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
-                                       any ? "tutti:recv_any_source" : "tutti:recv", tensor, timeout, weak_from_this());
   const Posted posted{source, tag, tensor, work};
   const std::lock_guard<std::mutex> guard(mutex_);
+  check_open(work->title());
   for (int peer = any ? 0 : source; peer < (any ? size_ : source + 1); peer++) {
     Lane &lane = lane_of(in_, peer, false);
     if (take_early(lane, posted)) {
-      return work;
+      return;
     }
     TORCH_CHECK_WITH(DistBackendError, lane.error.empty() || (any && !all_failed(in_)), work->title(), ": ",
                      lane.error);
@@ -185,7 +193,6 @@ MessagePtr Messages::receive(const at::Tensor &tensor, int source, int tag, Mill
     }
   }
   end_all(ended, -1); // nobody else has the work yet
-  return work;
 }
 
 static std::exception_ptr store_message(const at::Tensor &target, const at::Tensor &bytes, int peer, int64_t tag)
@@ -254,6 +261,7 @@ void Messages::listen(Lane &lane, Ended *ended)
   message->owner = shared_from_this();
   message->lane = &lane;
   Comm &comm = *lane.comm;
+  const CallsGuard guard(comm.calls());
   ncclResult_t result = lib().ncclRecv(&message->header, sizeof(Header), ncclUint8, 0, comm.handle(), comm.stream());
   if (result == ncclSuccess) {
     result = lib().tuttiLaunchHostFunc(comm.stream(), on_header, message.get());
@@ -262,7 +270,7 @@ void Messages::listen(Lane &lane, Ended *ended)
     message.release(); // on_header has it
     lane.listening = true;
   } else {
-    fail(lane, describe(result, comm.name(), comm.handle()), ended);
+    fail(lane, comm.describe(result), ended);
   }
 }
 
@@ -273,6 +281,7 @@ std::string Messages::receive_bytes(Message &message)
   const bool straight = match(message) && message.target.is_contiguous() && message.target.nbytes() == bytes;
   message.tensor = straight ? message.target : at::empty({static_cast<int64_t>(bytes)}, at::kByte);
   Comm &comm = *message.lane->comm;
+  const CallsGuard guard(comm.calls());
   ncclResult_t result = ncclSuccess;
   if (bytes > 0) {
     result = lib().ncclRecv(message.tensor.data_ptr(), bytes, ncclUint8, 0, comm.handle(), comm.stream());
@@ -280,7 +289,7 @@ std::string Messages::receive_bytes(Message &message)
   if (result == ncclSuccess) {
     result = lib().tuttiLaunchHostFunc(comm.stream(), on_bytes, &message);
   }
-  return result == ncclSuccess ? "" : describe(result, comm.name(), comm.handle());
+  return result == ncclSuccess ? "" : comm.describe(result);
 }
 
 void Messages::on_header(void *argument)

@@ -40,9 +40,10 @@ public:
   Messages(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::shared_ptr<Comm> group, Milliseconds limit);
   ~Messages();
 
-  // Both return at once. `source` -1: from any rank. The tensor is used until the work has ended.
-  MessagePtr send(const at::Tensor &tensor, int peer, int tag, Milliseconds timeout);
-  MessagePtr receive(const at::Tensor &tensor, int source, int tag, Milliseconds timeout);
+  // Both return at once, and end the work when the message has gone or come. `source` -1: from any rank. The tensor is
+  // used until then.
+  void send(const MessagePtr &work, const at::Tensor &tensor, int peer, int tag);
+  void receive(const MessagePtr &work, const at::Tensor &tensor, int source, int tag);
   // Ends everything, what is under way with an error. Sends that run get `patience` to complete.
   void close(Milliseconds patience, const std::string &why);
   // A time limit has passed: the work ends with `text`, and its lane too if the message is under way.
@@ -90,6 +91,7 @@ private:
   using Lanes = std::vector<std::unique_ptr<Lane>>;
   using Ended = std::vector<std::pair<MessagePtr, std::exception_ptr>>;
 
+  void check_open(const char *title) const;
   Lane &lane_of(Lanes &lanes, int peer, bool sends);
   void connect(Lane &lane);
   void run_connector(Lane &lane);

@@ -52,7 +52,7 @@ static bool is_bitwise(RedOp op)
   return op == RedOp::BAND || op == RedOp::BOR || op == RedOp::BXOR;
 }
 
-Reduction::Reduction(const c10d::ReduceOp &op, at::ScalarType type, ncclComm_t comm, const char *operation)
+Reduction::Reduction(const c10d::ReduceOp &op, at::ScalarType type, Comm &comm, const char *operation)
     : comm_(comm), outer_(type), inner_(type)
 {
   const RedOp kind = op;
@@ -69,7 +69,8 @@ Reduction::Reduction(const c10d::ReduceOp &op, at::ScalarType type, ncclComm_t c
 Reduction::~Reduction()
 {
   if (own_) {
-    lib().ncclRedOpDestroy(op_, comm_);
+    const CallsGuard guard(comm_.calls());
+    lib().ncclRedOpDestroy(op_, comm_.handle());
   }
 }
 
@@ -113,14 +114,15 @@ void Reduction::choose(RedOp op, at::ScalarType type, const char *operation)
 
 void Reduction::scale(const c10d::ReduceOp &op, const char *operation)
 {
-  const auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
+  const auto *supplement = dynamic_cast<Supplement *>(op.supplement_.get());
   TORCH_CHECK(supplement != nullptr, "tutti: ", operation, ": PREMUL_SUM has no factor");
   TORCH_CHECK(at::isFloatingType(inner_), "tutti: ", operation, ": PREMUL_SUM is for floating types, not for ", outer_);
   const double factor =
       supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
   at::Tensor scalar = at::full({1}, factor, at::TensorOptions().dtype(at::kDouble)).to(inner_);
-  check(lib().ncclRedOpCreatePreMulSum(&op_, scalar.data_ptr(), type_, ncclScalarHostImmediate, comm_), operation,
-        comm_);
+  const CallsGuard guard(comm_.calls());
+  comm_.check(lib().ncclRedOpCreatePreMulSum(&op_, scalar.data_ptr(), type_, ncclScalarHostImmediate, comm_.handle()),
+              operation);
   own_ = true;
 }
 

@@ -3,8 +3,7 @@
 
 #include <functional>
 
-#include <torch/csrc/distributed/c10d/Types.hpp>
-
+#include "checks.h"
 #include "comm.h"
 
 namespace tutti {
@@ -14,7 +13,7 @@ namespace tutti {
 class Reduction {
 public:
   // Throws, with the operation's and the type's name, where PyTorch defines no such reduction.
-  Reduction(const c10d::ReduceOp &op, at::ScalarType type, ncclComm_t comm, const char *operation);
+  Reduction(const c10d::ReduceOp &op, at::ScalarType type, Comm &comm, const char *operation);
   ~Reduction();
   Reduction(const Reduction &) = delete;
   Reduction &operator=(const Reduction &) = delete;
@@ -40,7 +39,7 @@ private:
   void choose(c10d::ReduceOp::RedOpType op, at::ScalarType type, const char *operation);
   void scale(const c10d::ReduceOp &op, const char *operation);
 
-  ncclComm_t comm_;
+  Comm &comm_;
   at::ScalarType outer_; // the tensor's
   at::ScalarType inner_; // what the library reduces
   ncclDataType_t type_ = ncclUint8;

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "comm.h"
+#include "observer.h"
 
 namespace tutti {
 
@@ -20,7 +21,10 @@ std::exception_ptr failure(const std::string &text);
 class BaseWork : public c10d::Work {
 public:
   // `title`: for the profiler and for texts, as "tutti:all_reduce". `outputs`: what result() and the future give.
-  BaseWork(int rank, c10d::OpType type, const char *title, Tensors outputs, Milliseconds timeout);
+  // `lists`: more than 1 where the future gives them as that many lists of equal length. `inputs`: for the profiler,
+  // may be null.
+  BaseWork(int rank, c10d::OpType type, const char *title, Tensors outputs, Milliseconds timeout, size_t lists = 1,
+           const Tensors *inputs = nullptr);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -42,6 +46,8 @@ public:
   {
     return number_;
   }
+  // In ms; an error where the operation is not observed.
+  float getDuration() const override;
 
   // Ends the operation: on success (`error` is null) or with an error. The first call wins. From any thread.
   void complete(std::exception_ptr error, int source = -1);
@@ -49,6 +55,10 @@ public:
   {
     number_ = number;
   }
+  // The operation begins now, and `observer` hears of its end. To be called before another thread knows of the work.
+  void observe(std::shared_ptr<Observer> observer);
+  // To be called once the operation has been launched: it will end although nobody waits, if it is observed.
+  void follow();
   const char *title() const
   {
     return title_;
@@ -70,34 +80,50 @@ protected:
   // The first future has been asked for: somebody must end the operation although nobody waits.
   virtual void watch() {}
 
+  c10::IValue value() const;
+  // The operation begins now, if it has not begun before.
+  void begin();
+
   const char *title_;
   Tensors outputs_;
   Milliseconds timeout_;
-  Clock::time_point begun_; // set where the operation was not done at once
+  size_t lists_;
+  Clock::time_point begun_; // set where the operation was not done at once, or is observed
 
 private:
   std::atomic<bool> ended_{false};
   std::atomic<bool> ending_{false};
   int source_ = -1;
   uint64_t number_ = 0;
+  std::shared_ptr<Observer> observer_;
+  Clock::time_point finished_; // of what is observed; written before ended_
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// What is queued on the stream of a communicator. Ends when the stream has passed it: whoever waits or looks, sees to
-// the rest.
+// Waits until the stream of the communicator has passed what has been queued, for `timeout` at most, and calls `finish`
+// where there is one. Throws when the operation, named `title`, has failed.
+void complete_now(Comm &comm, const char *title, Milliseconds timeout, const std::function<void()> &finish);
+
+// An operation queued on a stream of a communicator. Ends when the stream has passed it: the thread that waits or looks
+// does what is left.
 class StreamWork : public BaseWork {
 public:
   struct Parts {
     Tensors outputs;
-    Tensors keep;                 // memory that the operation uses
-    std::function<void()> finish; // run once, after success, by the thread that finds the operation done
+    Tensors keep;                    // memory that the operation uses
+    std::function<void()> finish;    // run once, after success, by the thread that finds the operation done
+    size_t lists = 1;                // of the future's value
+    const Tensors *inputs = nullptr; // for the profiler; used by the constructor alone
+    cudaStream_t stream = nullptr;   // null: the communicator's for operations
   };
   StreamWork(int rank, c10d::OpType type, const char *title, Parts parts, std::shared_ptr<Comm> comm,
              Milliseconds timeout);
   ~StreamWork() override;
 
-  // To be called once, behind the launch. `async`: other work may follow on the stream before somebody waits.
-  void launched(bool async);
+  // To be called once, behind the launch.
+  void launched();
+  // Has the stream passed it? Ends nothing.
+  bool passed() const;
   void abort() override;
 
 protected:
@@ -109,18 +135,27 @@ private:
   void end();
   static void reached(void *work);
 
+  void end_locked();
+
   std::shared_ptr<Comm> comm_;
+  cudaStream_t stream_;
   Tensors keep_;
   std::function<void()> finish_;
-  std::mutex finishing_;
-  tuttiEvent_t event_ = nullptr;
+  std::mutex finishing_;         // held by the one thread that ends the operation
+  tuttiEvent_t event_ = nullptr; // behind the operation; null where that was done at once
   std::unique_ptr<Deadline> deadline_;
 };
 
 // Several operations as one: ends when all have ended.
 class JoinedWork : public BaseWork {
 public:
-  JoinedWork(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> parts, Tensors outputs, Milliseconds timeout);
+  JoinedWork(int rank, c10d::OpType type, const char *title, Tensors outputs, Milliseconds timeout,
+             const Tensors *inputs = nullptr);
+
+  // Both are to be called before anybody waits.
+  void add(c10::intrusive_ptr<BaseWork> part);
+  // The results are those of the parts, one behind the other.
+  void take_results();
 
 protected:
   void await(Clock::time_point limit) override;
@@ -130,7 +165,7 @@ protected:
 private:
   void end();
 
-  std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
+  std::vector<c10::intrusive_ptr<BaseWork>> parts_;
 };
 
 } // namespace tutti

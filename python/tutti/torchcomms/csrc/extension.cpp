@@ -1,0 +1,13 @@
+// extension.cpp: all of the library as one unit, with the sources of the back end of torch.distributed.
+#include "../../torch/csrc/allocator.cpp"
+#include "../../torch/csrc/collectives.cpp"
+#include "../../torch/csrc/comm.cpp"
+#include "../../torch/csrc/group.cpp"
+#include "../../torch/csrc/library.cpp"
+#include "../../torch/csrc/messages.cpp"
+#include "../../torch/csrc/observer.cpp"
+#include "../../torch/csrc/reduction.cpp"
+#include "../../torch/csrc/work.cpp"
+#include "backend.cpp"
+#include "reconfigure.cpp"
+#include "window.cpp"

@@ -1,0 +1,99 @@
+// bits.cu: the module of bitwise and logical operations, whatever the type: of bytes; of codes of 1, 2, 4 and 8 bytes.
+#include "kernels.h"
+#include "span.h"
+
+// w = w op x.
+TT_INLINE void bits_fold(uint32_t kind, uint32_t w[4], const uint32_t x[4])
+{
+  TT_UNROLL
+  for (int j = 0; j < 4; j++) {
+    w[j] = kind == TT_CUDA_AND ? w[j] & x[j] : kind == TT_CUDA_OR ? w[j] | x[j] : w[j] ^ x[j];
+  }
+}
+
+TT_KERNEL bitwise(const tt_cuda_combine c)
+{
+  if (port_halted(c.port)) {
+    return;
+  }
+  const tt_span s = span_of(c);
+  const tt_packs packs = span_packs(s, 1);
+  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+    const uint64_t i = span_first(packs, p);
+    const uint32_t present = span_present(s, packs, p);
+    uint32_t w[4], x[4];
+    span_load(w, span_operand(s, 0) + i, present, 1);
+    for (uint32_t k = 1; k < s.nsrc; k++) {
+      span_load(x, span_operand(s, k) + i, present, 1);
+      bits_fold(s.kind, w, x);
+    }
+    span_write(s, w, i, present, 1);
+  }
+}
+
+// The truths of a pack's codes of `size` bytes, a bit for each.
+TT_INLINE uint32_t logic_truths(const uint32_t w[4], uint64_t mask, const uint32_t size)
+{
+  uint32_t truths = 0;
+  TT_UNROLL
+  for (uint32_t i = 0; i < TT_CUDA_PACK; i += size) {
+    const uint64_t high = size == 8 ? (uint64_t)w[i / 4 + 1] << 32 : 0;
+    const uint64_t code = high | w[i / 4] >> 8 * (i % 4);
+    truths |= (uint32_t)((code & mask) != 0) << i / size;
+  }
+  return truths;
+}
+
+TT_INLINE void logic_codes(uint32_t w[4], uint32_t truths, uint64_t one, const uint32_t size)
+{
+  TT_UNROLL
+  for (uint32_t i = 0; i < TT_CUDA_PACK; i += size) {
+    const uint64_t code = truths >> i / size & 1 ? one : 0;
+    w[i / 4] = i % 4 == 0 ? (uint32_t)code : w[i / 4] | (uint32_t)code << 8 * (i % 4);
+    if (size == 8) {
+      w[i / 4 + 1] = (uint32_t)(code >> 32);
+    }
+  }
+}
+
+// A single source becomes codes of 0 and 1: the end of a logical operation of one rank.
+TT_INLINE void logic_run(tt_cuda_combine c, const uint32_t size)
+{
+  if (port_halted(c.port)) {
+    return;
+  }
+  const tt_span s = span_of(c);
+  const tt_packs packs = span_packs(s, size);
+  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+    const uint64_t i = span_first(packs, p);
+    const uint32_t present = span_present(s, packs, p);
+    uint32_t w[4], truths = 0;
+    for (uint32_t k = 0; k < s.nsrc; k++) {
+      span_load(w, span_operand(s, k) + i * size, present, size);
+      const uint32_t x = logic_truths(w, c.mask, size);
+      truths = k == 0 ? x : s.kind == TT_CUDA_AND ? truths & x : s.kind == TT_CUDA_OR ? truths | x : truths ^ x;
+    }
+    logic_codes(w, truths, c.one, size);
+    span_write(s, w, i, present, size);
+  }
+}
+
+TT_KERNEL logical1(const tt_cuda_combine c)
+{
+  logic_run(c, 1);
+}
+
+TT_KERNEL logical2(const tt_cuda_combine c)
+{
+  logic_run(c, 2);
+}
+
+TT_KERNEL logical4(const tt_cuda_combine c)
+{
+  logic_run(c, 4);
+}
+
+TT_KERNEL logical8(const tt_cuda_combine c)
+{
+  logic_run(c, 8);
+}

@@ -1,0 +1,149 @@
+// kernels.h: what the host and the kernels share: the arguments of the kernels, and what lies in memory that both see.
+//
+// No kernel ever waits: the stream has waited before (cuStreamWaitValue32). A step of a schedule is up to four
+// launches:
+//   arrive   writes this rank's tokens: where its buffers are
+//   resolve  checks what has arrived, finds the addresses of all operands, and says whether the step may go on
+//   combine  (or copy, bitand, land, …) makes the result
+//   post     hands over the messages that the step has sent, gives back what it has received
+// Each looks at the port's stop word first, and does nothing if it is set.
+//
+// Plain C, of the part that C and C++ have in common. Addresses are uint64_t: of device memory, or of host memory that
+// the driver has mapped for the device.
+#pragma once
+#include <stdint.h>
+
+enum {
+  TT_CUDA_THREADS = 256, // of a CTA, of every kernel
+  TT_CUDA_PACK = 16      // bytes that a thread moves at a time
+};
+
+// Not compared in counts: TT_SIG_DECIDED of device/lane.h.
+#define TT_CUDA_DECIDED (1ull << 63)
+
+// The header of a message or token: tt_slot of device/fifo.h, as the device sees it.
+typedef struct tt_cuda_slot {
+  uint32_t seq, bytes;
+  uint64_t sig, count;
+  uint64_t in, out; // from here on: tt_desc, of a token
+  uint32_t in_mem, out_mem;
+  uint64_t scalar;
+  uint32_t freed, along;
+} tt_cuda_slot;
+
+// An allocation of a peer's, as its tokens name it, and where this rank has it. The last one of a list has `handle` 0.
+typedef struct tt_cuda_map {
+  uint64_t remote, bytes; // its address in the peer's process, and its size
+  uint64_t here;          // its address in this one
+  uint32_t handle, unused;
+} tt_cuda_map;
+
+// Where an operand is: an address, or a place in a buffer of the peer whose token has arrived in `slot`.
+typedef enum { TT_CUDA_AT, TT_CUDA_PEER_IN, TT_CUDA_PEER_OUT } tt_cuda_where;
+
+// An operand of a step, or something else that it waits for.
+typedef struct tt_cuda_ref {
+  uint64_t at;     // address, or offset into the peer's buffer
+  uint64_t bytes;  // that the step uses of it
+  uint64_t slot;   // address of the header that must have arrived; 0: none
+  uint64_t maps;   // address of the peer's list of allocations; 0: the peer's addresses are this process's
+  uint64_t scalar; // address of the factor of an own operand; 0: there is none. A peer's has come with its token
+  uint32_t seq;    // of that header
+  int32_t peer;    // for the report of a fault
+  uint8_t where;   // tt_cuda_where
+  uint8_t scaled;  // multiply the operand by its factor first
+  uint8_t data;    // it is an operand; else only its header counts
+  uint8_t unused[5];
+} tt_cuda_ref;
+
+// An operand found: what combine reads.
+typedef struct tt_cuda_operand {
+  uint64_t at;
+  uint64_t scalar; // the factor, in the bits of the type
+  uint32_t scaled;
+  uint32_t fault; // tt_cuda_fault_code
+} tt_cuda_operand;
+
+typedef enum {
+  TT_CUDA_FINE,
+  TT_CUDA_NOT_THERE, // the header has another number: the stream was released before it came
+  TT_CUDA_MISMATCH,  // the peer is in another call: `sig` and `count` are its own
+  TT_CUDA_UNMAPPED   // this rank has no memory where the peer's token says: `sig` is the handle, `count` the address
+} tt_cuda_fault_code;
+
+// The first fault of a port, in host memory. `code` is written last, and once.
+typedef struct tt_cuda_fault {
+  uint32_t code;
+  int32_t peer;
+  uint64_t sig, count;
+  uint64_t own_sig, own_count; // of the call that the rank itself is in
+} tt_cuda_fault;
+
+// What all kernels of a port look at.
+typedef struct tt_cuda_port {
+  uint64_t stop;  // address of the stop word: not 0: do nothing. Host memory
+  uint64_t fault; // of its tt_cuda_fault
+  uint64_t go;    // of a word of device memory, which resolve writes: 1: the step may go on
+} tt_cuda_port;
+
+typedef struct tt_cuda_call {
+  uint64_t sig, count; // as in tt_slot
+} tt_cuda_call;
+
+// resolve: one CTA. operands[i] belongs to refs[i].
+typedef struct tt_cuda_resolve {
+  tt_cuda_port port;
+  tt_cuda_call call;
+  uint64_t refs;     // address of the tt_cuda_ref
+  uint64_t operands; // address of as many tt_cuda_operand, device memory
+  uint32_t nrefs;
+  uint32_t scalar_bytes; // of the type
+} tt_cuda_resolve;
+
+// tt_red_kind and tt_red_bit_kind of device/reduce.h.
+typedef enum { TT_CUDA_SUM, TT_CUDA_PROD, TT_CUDA_MAX, TT_CUDA_MIN, TT_CUDA_FIRST } tt_cuda_kind;
+typedef enum { TT_CUDA_AND, TT_CUDA_OR, TT_CUDA_XOR } tt_cuda_bit_kind;
+
+// The kernels that make data: any number of CTAs. Sources first, then destinations. A destination may be identical to a
+// source, never partly overlap one. `go` of the port 0: it need not be asked.
+typedef struct tt_cuda_combine {
+  tt_cuda_port port;
+  uint64_t operands; // address of the tt_cuda_operand
+  uint64_t first;    // bytes of each operand to leave out: a large step is several launches
+  uint64_t count;    // elements; of copy and of bitwise operations: bytes
+  uint64_t mul;      // multiplier of the final division (div_make); 0: there is none
+  uint32_t shift;    // and its shift
+  uint32_t nsrc, ndst;
+  uint32_t kind;      // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
+  uint64_t mask, one; // of logical operations: the bits that make an element true; the code of 1
+} tt_cuda_combine;
+
+// What arrive and post write.
+typedef struct tt_cuda_post {
+  uint64_t at;    // address of a header, or of a word
+  uint32_t seq;   // of the header; value of the word
+  uint32_t bytes; // payload of the message
+  uint32_t word;  // it is a word alone: the head of a FIFO
+  uint32_t unused;
+  uint64_t clear; // address of a word that is set to 0 before; 0: none is
+} tt_cuda_post;
+
+// post: one CTA.
+typedef struct tt_cuda_posts {
+  tt_cuda_port port;
+  tt_cuda_call call;
+  uint64_t posts; // address of the tt_cuda_post
+  uint32_t nposts;
+  uint32_t unused;
+} tt_cuda_posts;
+
+// arrive: one CTA. The same token for every peer; `bytes` of the posts are not looked at.
+typedef struct tt_cuda_arrive {
+  tt_cuda_posts to;
+  uint64_t in, out; // as in tt_cuda_slot
+  uint32_t in_mem, out_mem;
+  uint64_t scalar;    // the factor,
+  uint64_t scalar_at; // or the address where it is when the kernel runs, in `scalar_bytes`; 0: `scalar` is it
+  uint32_t scalar_bytes;
+  uint32_t freed;
+} tt_cuda_arrive;

@@ -1,0 +1,193 @@
+// step.cu: the module of what every step needs: arrive, resolve, copy, post (kernels.h).
+#include "kernels.h"
+#include "span.h"
+
+#define AT(base, type, number, member) ((base) + (uint64_t)(number) * sizeof(type) + __builtin_offsetof(type, member))
+
+TT_KERNEL copy(const tt_cuda_combine c)
+{
+  if (port_halted(c.port)) {
+    return;
+  }
+  const tt_span s = span_of(c);
+  const tt_packs packs = span_packs(s, 1);
+  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+    const uint64_t i = span_first(packs, p);
+    const uint32_t present = span_present(s, packs, p);
+    uint32_t w[4];
+    span_load(w, span_operand(s, 0) + i, present, 1);
+    span_write(s, w, i, present, 1);
+  }
+}
+
+// ---- Resolve ----
+
+// The bits of a scalar of `bytes` bytes.
+TT_INLINE uint64_t scalar_at(uint64_t at, uint32_t bytes)
+{
+  switch (bytes) {
+  case 1: return gpu_load1(at);
+  case 2: return gpu_load2(at);
+  case 4: return gpu_load4(at);
+  default: return gpu_load8(at);
+  }
+}
+
+// Where this rank has `bytes` bytes at `address` of the peer's process, in its allocation `handle`; 0: nowhere.
+TT_INLINE uint64_t map_find(uint64_t maps, uint32_t handle, uint64_t address, uint64_t bytes)
+{
+  if (maps == 0) {
+    return address;
+  }
+  for (uint64_t m = maps; gpu_load4(AT(m, tt_cuda_map, 0, handle)) != 0; m += sizeof(tt_cuda_map)) {
+    const uint64_t offset = address - gpu_load8(AT(m, tt_cuda_map, 0, remote)),
+                   size = gpu_load8(AT(m, tt_cuda_map, 0, bytes));
+    if (gpu_load4(AT(m, tt_cuda_map, 0, handle)) == handle && offset <= size && bytes <= size - offset) {
+      return gpu_load8(AT(m, tt_cuda_map, 0, here)) + offset;
+    }
+  }
+  return 0;
+}
+
+// Has the header arrived, of the same call? The stream has waited for it before this launch, so that all of it is here;
+// if not, the stream was released to stop.
+TT_INLINE uint32_t header_fault(tt_cuda_call call, uint64_t slot, uint32_t seq)
+{
+  if (gpu_look(AT(slot, tt_cuda_slot, 0, seq)) != seq) {
+    return TT_CUDA_NOT_THERE;
+  }
+  const uint64_t sig = gpu_load8(AT(slot, tt_cuda_slot, 0, sig)), count = gpu_load8(AT(slot, tt_cuda_slot, 0, count));
+  const bool same = sig == call.sig && ((count ^ call.count) & ~TT_CUDA_DECIDED) == 0;
+  return same ? TT_CUDA_FINE : TT_CUDA_MISMATCH;
+}
+
+// The peer's token has arrived: finds the operand in its buffer.
+TT_INLINE uint64_t peer_operand(uint64_t ref, uint64_t slot, uint32_t where)
+{
+  const bool out = where == TT_CUDA_PEER_OUT;
+  const uint64_t base = gpu_load8(out ? AT(slot, tt_cuda_slot, 0, out) : AT(slot, tt_cuda_slot, 0, in));
+  const uint32_t handle = gpu_load4(out ? AT(slot, tt_cuda_slot, 0, out_mem) : AT(slot, tt_cuda_slot, 0, in_mem));
+  return map_find(gpu_load8(AT(ref, tt_cuda_ref, 0, maps)), handle, base + gpu_load8(AT(ref, tt_cuda_ref, 0, at)),
+                  gpu_load8(AT(ref, tt_cuda_ref, 0, bytes)));
+}
+
+// Finds one operand, and writes it. Returns what is wrong with it.
+TT_INLINE uint32_t resolve_one(tt_cuda_resolve r, uint32_t i)
+{
+  const uint64_t ref = AT(r.refs, tt_cuda_ref, i, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
+  const uint32_t where = gpu_load1(AT(ref, tt_cuda_ref, 0, where)), scaled = gpu_load1(AT(ref, tt_cuda_ref, 0, scaled));
+  uint32_t fault =
+      slot == 0 ? (uint32_t)TT_CUDA_FINE : header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  uint64_t at = gpu_load8(AT(ref, tt_cuda_ref, 0, at)), scalar = 0;
+  if (fault == TT_CUDA_FINE && where != TT_CUDA_AT) {
+    at = peer_operand(ref, slot, where);
+    fault = at == 0 ? TT_CUDA_UNMAPPED : TT_CUDA_FINE;
+    scalar = gpu_load8(AT(slot, tt_cuda_slot, 0, scalar));
+  } else if (where == TT_CUDA_AT && scaled != 0) {
+    scalar = scalar_at(gpu_load8(AT(ref, tt_cuda_ref, 0, scalar)), r.scalar_bytes);
+  }
+  gpu_store8(AT(r.operands, tt_cuda_operand, i, at), at);
+  gpu_store8(AT(r.operands, tt_cuda_operand, i, scalar), scalar);
+  gpu_store4(AT(r.operands, tt_cuda_operand, i, scaled), scaled);
+  gpu_store4(AT(r.operands, tt_cuda_operand, i, fault), fault);
+  return fault;
+}
+
+// Reports the first fault among the operands, if the port has none yet.
+TT_INLINE void fault_report(tt_cuda_resolve r)
+{
+  uint32_t i = 0, code = TT_CUDA_FINE;
+  while (i < r.nrefs && code == TT_CUDA_FINE) {
+    code = gpu_load4(AT(r.operands, tt_cuda_operand, i++, fault));
+  }
+  const uint64_t ref = AT(r.refs, tt_cuda_ref, i - 1, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
+  const bool out = gpu_load1(AT(ref, tt_cuda_ref, 0, where)) == TT_CUDA_PEER_OUT;
+  uint64_t sig = gpu_load8(AT(slot, tt_cuda_slot, 0, sig)), count = gpu_load8(AT(slot, tt_cuda_slot, 0, count));
+  if (code == TT_CUDA_UNMAPPED) {
+    sig = gpu_load4(out ? AT(slot, tt_cuda_slot, 0, out_mem) : AT(slot, tt_cuda_slot, 0, in_mem));
+    count = gpu_load8(out ? AT(slot, tt_cuda_slot, 0, out) : AT(slot, tt_cuda_slot, 0, in));
+  }
+  gpu_store4(AT(r.port.fault, tt_cuda_fault, 0, peer), gpu_load4(AT(ref, tt_cuda_ref, 0, peer)));
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, sig), sig);
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, count), count);
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, own_sig), r.call.sig);
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, own_count), r.call.count);
+  gpu_release(AT(r.port.fault, tt_cuda_fault, 0, code), code);
+}
+
+TT_KERNEL resolve(const tt_cuda_resolve r)
+{
+  bool wrong = false;
+  if (gpu_thread() == 0) {
+    wrong = gpu_look(r.port.stop) != 0 || gpu_look(r.port.fault) != 0;
+  }
+  if (gpu_any(wrong)) {
+    if (gpu_thread() == 0) {
+      gpu_store4(r.port.go, 0);
+    }
+    return;
+  }
+  for (uint32_t i = gpu_thread(); i < r.nrefs; i += gpu_threads()) {
+    wrong |= resolve_one(r, i) != TT_CUDA_FINE;
+  }
+  wrong = gpu_any(wrong);
+  if (gpu_thread() == 0) {
+    if (wrong) {
+      fault_report(r);
+    }
+    gpu_store4(r.port.go, !wrong);
+  }
+}
+
+// ---- Arrive and post ----
+
+// Writes what every header has, or a word alone, and hands it over: whoever sees the number sees all that was written
+// before.
+TT_INLINE void post_one(tt_cuda_posts p, uint32_t i)
+{
+  const uint64_t at = gpu_load8(AT(p.posts, tt_cuda_post, i, at));
+  const uint32_t seq = gpu_load4(AT(p.posts, tt_cuda_post, i, seq));
+  const uint64_t clear = gpu_load8(AT(p.posts, tt_cuda_post, i, clear));
+  if (clear != 0) {
+    gpu_store4(clear, 0);
+  }
+  if (gpu_load4(AT(p.posts, tt_cuda_post, i, word)) == 0) {
+    gpu_store4(AT(at, tt_cuda_slot, 0, bytes), gpu_load4(AT(p.posts, tt_cuda_post, i, bytes)));
+    gpu_store8(AT(at, tt_cuda_slot, 0, sig), p.call.sig);
+    gpu_store8(AT(at, tt_cuda_slot, 0, count), p.call.count);
+  }
+  gpu_release(at, seq); // `seq` is a header's first word
+}
+
+TT_KERNEL post(const tt_cuda_posts p)
+{
+  if (port_halted(p.port)) {
+    return;
+  }
+  for (uint32_t i = gpu_thread(); i < p.nposts; i += gpu_threads()) {
+    post_one(p, i);
+  }
+}
+
+TT_KERNEL arrive(const tt_cuda_arrive a)
+{
+  bool wrong = false;
+  if (gpu_thread() == 0) {
+    wrong = gpu_look(a.to.port.stop) != 0 || gpu_look(a.to.port.fault) != 0;
+  }
+  if (gpu_any(wrong)) {
+    return;
+  }
+  const uint64_t scalar = a.scalar_at == 0 ? a.scalar : scalar_at(a.scalar_at, a.scalar_bytes);
+  for (uint32_t i = gpu_thread(); i < a.to.nposts; i += gpu_threads()) {
+    const uint64_t slot = gpu_load8(AT(a.to.posts, tt_cuda_post, i, at));
+    gpu_store8(AT(slot, tt_cuda_slot, 0, in), a.in);
+    gpu_store8(AT(slot, tt_cuda_slot, 0, out), a.out);
+    gpu_store4(AT(slot, tt_cuda_slot, 0, in_mem), a.in_mem);
+    gpu_store4(AT(slot, tt_cuda_slot, 0, out_mem), a.out_mem);
+    gpu_store8(AT(slot, tt_cuda_slot, 0, scalar), scalar);
+    gpu_store4(AT(slot, tt_cuda_slot, 0, freed), a.freed);
+    gpu_store4(AT(slot, tt_cuda_slot, 0, along), 0);
+    post_one(a.to, i);
+  }
+}

@@ -1,0 +1,49 @@
+// memory.h: memory of GPUs: allocating it, knowing what others have allocated, and sharing it with other processes.
+//
+// Tokens name an allocation by a number, which peers open once. An allocation is told from a later one at the same
+// address by the driver's number of it (CU_POINTER_ATTRIBUTE_BUFFER_ID), since nothing tells us what the program frees.
+// Any thread. The CUDA driver is open.
+#pragma once
+#include "device/cuda/gpu.h"
+#include "device/fifo.h"
+
+// What another process needs to open an allocation. Part of messages between processes: fixed layout.
+typedef struct tt_gpu_share {
+  CUipcMemHandle handle;
+  uint64_t bytes;
+} tt_gpu_share;
+_Static_assert(sizeof(tt_gpu_share) == 72, "message layout");
+
+// Allocates `size` bytes of the calling thread's device, for tt_gpu_free to free. Errors: ncclUnhandledCudaError,
+// ncclSystemError.
+ncclResult_t tt_gpu_alloc(size_t size, void **ptr);
+// Frees what tt_gpu_alloc has given. Errors: ncclInvalidArgument (`ptr` is something else, or freed already);
+// ncclUnhandledCudaError: it is not freed, and can be later.
+ncclResult_t tt_gpu_free(void *ptr);
+
+// The allocation, of any GPU's memory, that holds the byte, and its device. False: none does.
+bool tt_gpu_allocation(const void *ptr, void **base, size_t *bytes, int *device);
+
+// The allocation of tt_gpu_alloc that holds [ptr, ptr + size). False: none does.
+bool tt_gpu_range(const void *ptr, size_t size, void **base, size_t *bytes);
+
+// The allocation that holds [ptr, ptr + size), if other processes can open it: its number among those of this process,
+// from 1 on, never used again. Handle 0: there is none.
+tt_mappable tt_gpu_find(const void *ptr, size_t size);
+
+// How many allocations with a number are known to have been freed: a change invalidates what peers have opened.
+uint32_t tt_gpu_freed(void);
+
+// Looks which allocations with a number the program has freed: peers can close those. A call of the driver for each.
+void tt_gpu_sweep(void);
+// Is an allocation with that number there, as far as is known?
+bool tt_gpu_exists(uint32_t handle);
+
+// What peers need to open the allocation of that number. Errors: ncclInvalidArgument (it has been freed),
+// ncclUnhandledCudaError.
+ncclResult_t tt_gpu_export(uint32_t handle, tt_gpu_share *out);
+
+// Opens a peer's allocation on the device, for tt_gpu_close to close. Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base);
+// Closes what tt_gpu_open has opened on the device; once for each of its calls.
+void tt_gpu_close(int device, void *base);

@@ -1,0 +1,226 @@
+// stream.c: see stream.h.
+#include "device/cuda/stream.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct tt_gpu_stream {
+  tt_gpu_stream *next;
+  CUstream handle; // CU_STREAM_LEGACY, never 0
+  int device;
+  uint64_t thread;     // whose default stream it is; 0: anybody's
+  CUevent mark;        // behind the last work
+  _Atomic bool marked; // there was any
+};
+
+static struct {
+  pthread_mutex_t lock;
+  tt_gpu_stream *first;
+} streams = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+// A number of the calling thread's that no other thread has had.
+static uint64_t stream_thread(void)
+{
+  static _Atomic uint64_t last;
+  static __thread uint64_t number;
+  if (number == 0) {
+    number = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+  }
+  return number;
+}
+
+static CUstream gpu_stream_of(cudaStream_t handle)
+{
+  return handle == NULL ? CU_STREAM_LEGACY : (CUstream)handle;
+}
+
+static bool stream_is_default(CUstream handle)
+{
+  return handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+}
+
+// Is it a stream of the device's context? That context is current.
+static ncclResult_t stream_check(CUstream handle, int device, const char *what)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUcontext its = NULL, own = NULL;
+  if (stream_is_default(handle)) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_gpu_context(device, &own));
+  if (cu->StreamGetCtx(handle, &its) != CUDA_SUCCESS) {
+    return tt_fail(ncclInvalidArgument, "%s: %p is no stream", what, (void *)handle);
+  }
+  if (its != own) {
+    return tt_fail(ncclInvalidArgument, "%s: stream %p is not one of GPU %d, the communicator's", what, (void *)handle,
+                   device);
+  }
+  return ncclSuccess;
+}
+
+// NULL: it is not known yet. The lock is held.
+static tt_gpu_stream *stream_look(CUstream handle, int device, uint64_t thread)
+{
+  tt_gpu_stream *s = streams.first;
+  while (s != NULL && (s->handle != handle || s->device != device || s->thread != thread)) {
+    s = s->next;
+  }
+  return s;
+}
+
+// The lock is held, and the device's context is current.
+static ncclResult_t stream_make(CUstream handle, int device, uint64_t thread, tt_gpu_stream **out)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  tt_gpu_stream *s;
+  TT_TRY(TT_NEW(s, 1, "GPU %d: no memory for a stream", device));
+  *s = (tt_gpu_stream){.next = streams.first, .handle = handle, .device = device, .thread = thread};
+  CUresult error = cu->EventCreate(&s->mark, CU_EVENT_DISABLE_TIMING);
+  if (error != CUDA_SUCCESS) {
+    tt_free(s);
+  }
+  TT_CUDA(cu, error, "GPU %d: cannot create an event", device);
+  streams.first = s;
+  *out = s;
+  return ncclSuccess;
+}
+
+static ncclResult_t stream_find(CUstream handle, int device, const char *what, tt_gpu_stream **out)
+{
+  const uint64_t thread = handle == CU_STREAM_PER_THREAD ? stream_thread() : 0;
+  ncclResult_t res = ncclSuccess;
+  TT_TRY(stream_check(handle, device, what));
+  pthread_mutex_lock(&streams.lock);
+  tt_gpu_stream *s = stream_look(handle, device, thread);
+  res = s != NULL ? ncclSuccess : stream_make(handle, device, thread, &s);
+  pthread_mutex_unlock(&streams.lock);
+  if (res == ncclSuccess) {
+    *out = s;
+  }
+  return res;
+}
+
+ncclResult_t tt_gpu_stream_get(cudaStream_t handle, int device, const char *what, tt_gpu_stream **out)
+{
+  TT_TRY(tt_gpu_enter(device));
+  ncclResult_t res = stream_find(gpu_stream_of(handle), device, what, out);
+  tt_gpu_leave();
+  return res;
+}
+
+CUstream tt_gpu_stream_handle(const tt_gpu_stream *s)
+{
+  return s->handle;
+}
+
+ncclResult_t tt_gpu_stream_mark(tt_gpu_stream *s)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  TT_CUDA(cu, cu->EventRecord(s->mark, s->handle), "GPU %d: cannot record an event on stream %p", s->device,
+          (void *)s->handle);
+  s->marked = true;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  if (earlier == later || !earlier->marked) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_gpu_enter(later->device));
+  CUresult error = cu->StreamWaitEvent(later->handle, earlier->mark, 0);
+  tt_gpu_leave();
+  TT_CUDA(cu, error, "GPU %d: stream %p cannot wait for an event of stream %p", later->device, (void *)later->handle,
+          (void *)earlier->handle);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later)
+{
+  TT_TRY(tt_gpu_enter(earlier->device));
+  ncclResult_t res = tt_gpu_stream_mark(earlier);
+  tt_gpu_leave();
+  TT_TRY(res);
+  return tt_gpu_stream_order(earlier, later);
+}
+
+// Of an event's query or wait.
+typedef CUresult (*event_fn)(CUevent event);
+
+// Calls `query` for the mark; one that was never made counts as past. *error: its result.
+static ncclResult_t mark_state(const tt_gpu_stream *s, event_fn query, CUresult *error)
+{
+  TT_TRY(tt_gpu_enter(s->device));
+  *error = query(s->mark);
+  tt_gpu_leave();
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUresult error;
+  TT_TRY(mark_state(s, cu->EventQuery, &error));
+  if (error != CUDA_SUCCESS && error != CUDA_ERROR_NOT_READY) {
+    TT_CUDA(cu, error, "GPU %d: work on stream %p has failed", s->device, (void *)s->handle);
+  }
+  *idle = error == CUDA_SUCCESS;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_stream_wait(tt_gpu_stream *s)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUresult error;
+  TT_TRY(mark_state(s, cu->EventSynchronize, &error));
+  TT_CUDA(cu, error, "GPU %d: work on stream %p has failed", s->device, (void *)s->handle);
+  return ncclSuccess;
+}
+
+// Errors that captures give are the program's.
+static ncclResult_t stream_capture_result(CUresult error, int device, CUstream handle)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  if (error >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && error <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) {
+    return tt_fail(ncclInvalidUsage, "GPU %d, stream %p: %s", device, (void *)handle, tt_cuda_text(cu, error));
+  }
+  TT_CUDA(cu, error, "GPU %d: stream %p", device, (void *)handle);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_stream_captured(cudaStream_t handle, int device, bool *captured)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const CUstream stream = gpu_stream_of(handle);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  TT_TRY(tt_gpu_enter(device));
+  ncclResult_t res = stream_check(stream, device, "capture");
+  CUresult error = res == ncclSuccess ? cu->StreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+  tt_gpu_leave();
+  TT_TRY(res);
+  TT_TRY(stream_capture_result(error, device, stream));
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+    return tt_fail(ncclInvalidUsage, "GPU %d, stream %p: an earlier call has made its capture invalid", device,
+                   (void *)stream);
+  }
+  *captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_stream_is_captured(const tt_gpu_stream *s, bool *captured)
+{
+  return tt_gpu_stream_captured((cudaStream_t)s->handle, s->device, captured);
+}
+
+ncclResult_t tt_gpu_record_event(cudaEvent_t event, cudaStream_t stream, int device)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const CUstream handle = gpu_stream_of(stream);
+  TT_TRY(tt_gpu_enter(device));
+  ncclResult_t res = stream_check(handle, device, "launchCompletionEvent");
+  CUresult error = res == ncclSuccess ? cu->EventRecord((CUevent)event, handle) : CUDA_SUCCESS;
+  tt_gpu_leave();
+  TT_TRY(res);
+  return stream_capture_result(error, device, handle);
+}

@@ -1,0 +1,79 @@
+// capture_priv.h: plans in graphs, for the files of this folder.
+#pragma once
+#include "device/cuda/work/fifos.h"
+#include "device/cuda/work/port_priv.h"
+#include "device/cuda/work/submit.h"
+
+// What one call sends or receives over one FIFO of a link, and the FIFO that it has instead.
+typedef struct gpu_traffic {
+  gpu_fifo_end end;    // first member
+  const tt_call *call; // while it is recorded; not looked at afterwards
+  tt_fifo *of;         // the link's, the same
+  uint32_t messages, bytes;
+  int peer;
+  uint8_t kind;
+  bool sends;
+} gpu_traffic;
+
+// What a graph has of a plan.
+typedef struct gpu_capture {
+  struct gpu_capture *next; // of the port's
+  _Atomic bool released;    // by the driver: the graph, all that was made of it, and their launches have ended
+  int device;               // of its port
+  CUevent over;             // behind the plan in each replay: the next one waits for it
+  gpu_traffic *traffic;
+  uint32_t ntraffic;
+  void *lists;            // pinned
+  void *memory, *scratch; // of the device
+} gpu_capture;
+
+// A plan while it is captured.
+typedef struct gpu_recording {
+  gpu_capture *capture;
+  const tt_plan *plan;
+  CUstream stream;
+  int32_t *index; // hash table of the traffic, by call and FIFO
+  uint32_t slots; // of it, a power of two
+  uint32_t room;  // of the traffic
+  size_t list_bytes, list_used;
+  uintptr_t scratch; // the plan's,
+  size_t scratch_bytes;
+  gpu_room steps; // what they use of the device
+} gpu_recording;
+
+// What the call sends or receives over that FIFO of a link; NULL: nothing. Pure.
+gpu_traffic *tt_gpu_traffic_find(const gpu_recording *rec, const tt_call *call, const tt_fifo *of);
+
+// The lane has resolved the step: makes its FIFOs the operation's own.
+void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s);
+// The FIFO over which the call's tokens go to the peer; NULL: none do.
+gpu_traffic *tt_gpu_record_tokens(const tt_gpu_port *p, const tt_call *call, int peer);
+
+// The first and the last of a plan that is recorded. Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w);
+ncclResult_t tt_gpu_record_end(const tt_gpu_work *w);
+
+// Where kernels find what the plan has in its scratch; an address elsewhere stays what it is.
+CUdeviceptr tt_gpu_record_place(const gpu_recording *rec, const volatile void *ptr);
+
+// Submits all steps of plans that are being recorded: submit.c.
+ncclResult_t tt_gpu_batch_steps(const tt_gpu_work *works, int n);
+// Can the plan run on a GPU? Errors: ncclInvalidUsage.
+ncclResult_t tt_gpu_plan_suits(const tt_plan *plan);
+// Does a lane of the plan use a token that an earlier step has taken?
+bool tt_gpu_plan_keeps_tokens(const tt_plan *plan);
+// Copies the plan's input to its scratch, if it has one to copy. Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_plan_stage(const tt_gpu_work *w);
+
+// The port has one more plan in a graph.
+void tt_gpu_captures_add(tt_gpu_port *p, struct gpu_capture *c);
+// Takes the memory of graphs that have gone.
+void tt_gpu_captures_reap(tt_gpu_port *p);
+// The same of closed ports, and closes those that have no graph any more.
+void tt_gpu_closed_reap(void);
+// The port is closed, but graphs of it are left: keeps it for tt_gpu_closed_reap.
+void tt_gpu_closed_add(tt_gpu_port *p);
+// The port is stopped: releases the words that its graphs wait for. Any thread.
+void tt_gpu_captures_release(const tt_gpu_port *p);
+// Gives its memory back, when no graph is left: port.c.
+void tt_gpu_port_free(tt_gpu_port *p);

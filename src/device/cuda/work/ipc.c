@@ -1,0 +1,441 @@
+// ipc.c: see ipc.h.
+#include "device/cuda/work/ipc.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/work/pool.h"
+#include "device/cuda/work/port_priv.h"
+#include "device/lane.h"
+#include "os/clock.h"
+#include "os/proc.h"
+#include "os/thread.h"
+
+enum {
+  MAPS = 1024,        // of a peer, with the last one, which is none
+  TRIAL_BYTES = 4096, // of the memory that is opened as a trial
+  REQUEST_LEAST_NS = 10 * 1000,
+  REQUEST_MOST_NS = 1000 * 1000,
+  SLEEP_NS = 1000 * 1000 * 1000
+};
+#define NO_HANDLE UINT32_MAX // of a place in a list that is free again
+
+typedef enum { MAIL_OPEN = 1, MAIL_FORGET } mail_what;
+enum { MAIL_SERVES = 1, MAIL_LEFT };
+
+// What is asked. Part of shared memory: fixed layout.
+typedef struct ipc_request {
+  uint64_t base;         // the allocation's address in the asking process,
+  uint32_t handle, what; // mail_what
+  tt_gpu_share share;
+} ipc_request;
+_Static_assert(sizeof(ipc_request) <= sizeof(((tt_mail *)NULL)->body), "fits into a mail");
+
+// An allocation of this process, and what has become of it, by peer.
+typedef enum { IPC_UNKNOWN, IPC_OPEN, IPC_REFUSED } ipc_state;
+typedef struct ipc_shared {
+  uint32_t handle;
+  uint8_t *state;
+} ipc_shared;
+
+typedef struct tt_gpu_ipc {
+  tt_thread thread;
+  _Atomic bool closing;
+  tt_cuda_map *maps; // MAPS for each rank; written by the thread
+  ipc_shared *shared;
+  int nshared, room;
+  void *trial; // memory
+} tt_gpu_ipc;
+
+// What is open and was freed by its owner.
+typedef struct ipc_stale {
+  struct ipc_stale *next;
+  int device;
+  void *base;
+} ipc_stale;
+
+static pthread_mutex_t stale_lock = PTHREAD_MUTEX_INITIALIZER;
+static ipc_stale *_Atomic stale; // written under the lock
+
+static const tt_neighbor *ipc_peer(const tt_gpu_port *p, int peer)
+{
+  return &p->port->neighbors[peer];
+}
+
+bool tt_gpu_ipc_has(const tt_gpu_port *p, int peer)
+{
+  if (p->port->neighbors == NULL || peer == p->port->rank) {
+    return false;
+  }
+  const tt_neighbor *n = ipc_peer(p, peer), *me = ipc_peer(p, p->port->rank);
+  return n->page != NULL && (n->number != me->number || n->cookie != me->cookie);
+}
+
+static tt_cuda_map *maps_of(const tt_gpu_port *p, int peer)
+{
+  return p->ipc->maps + (size_t)peer * MAPS;
+}
+
+uint64_t tt_gpu_ipc_maps(const tt_gpu_port *p, int peer)
+{
+  return p->ipc != NULL && tt_gpu_ipc_has(p, peer) ? gpu_address(maps_of(p, peer)) : 0;
+}
+
+// ---- Answers: the thread ----
+
+// The entry with this number, or a free one. NULL: there is none.
+static tt_cuda_map *map_entry(tt_cuda_map *maps, uint32_t handle)
+{
+  tt_cuda_map *free = NULL;
+  int i = 0;
+  for (; i < MAPS - 1 && maps[i].handle != 0 && maps[i].handle != handle; i++) {
+    free = free == NULL && maps[i].handle == NO_HANDLE ? &maps[i] : free;
+  }
+  return maps[i].handle == handle && handle != 0 ? &maps[i] : free != NULL || i == MAPS - 1 ? free : &maps[i];
+}
+
+// Kernels may be looking for other allocations in the list: the number comes last.
+static void map_write(tt_cuda_map *m, const ipc_request *r, const void *here)
+{
+  __atomic_store_n(&m->remote, r->base, __ATOMIC_RELAXED);
+  __atomic_store_n(&m->bytes, r->share.bytes, __ATOMIC_RELAXED);
+  __atomic_store_n(&m->here, gpu_address(here), __ATOMIC_RELAXED);
+  __atomic_store_n(&m->handle, r->handle, __ATOMIC_RELEASE);
+}
+
+static bool mail_open(tt_gpu_port *p, int peer, const ipc_request *r)
+{
+  tt_cuda_map *m = map_entry(maps_of(p, peer), r->handle);
+  void *base = NULL;
+  if (m == NULL || r->handle == 0 || r->handle == NO_HANDLE) {
+    tt_info(TT_P2P, "rank %d has %d allocations of rank %d open, and opens no more", p->port->rank, MAPS - 1, peer);
+    return false;
+  }
+  if (m->handle == r->handle) {
+    return true;
+  }
+  if (tt_gpu_open(p->device, &r->share, &base) != ncclSuccess) {
+    tt_info(TT_P2P, "rank %d does not reach an allocation of rank %d: %s", p->port->rank, peer, tt_last_error());
+    return false;
+  }
+  map_write(m, r, base);
+  tt_info(TT_P2P, "rank %d has opened allocation %u of rank %d: %llu bytes", p->port->rank, r->handle, peer,
+          (unsigned long long)r->share.bytes);
+  return true;
+}
+
+// No kernel looks for it any more: the owner's tokens with this number have been given back.
+static void mail_forget(tt_gpu_port *p, int peer, uint32_t handle)
+{
+  tt_cuda_map *m = map_entry(maps_of(p, peer), handle);
+  ipc_stale *s;
+  if (m == NULL || m->handle != handle || TT_NEW(s, 1, "no memory to close a peer's memory") != ncclSuccess) {
+    return; // closed with the port
+  }
+  *s = (ipc_stale){.device = p->device, .base = (void *)(uintptr_t)m->here};
+  __atomic_store_n(&m->handle, NO_HANDLE, __ATOMIC_RELEASE);
+  tt_info(TT_P2P, "rank %d: rank %d has freed its allocation %u", p->port->rank, peer, handle);
+  pthread_mutex_lock(&stale_lock);
+  s->next = stale;
+  stale = s;
+  pthread_mutex_unlock(&stale_lock);
+}
+
+// Answers what the peer has asked, if it has.
+static bool mail_answer(tt_gpu_port *p, int peer)
+{
+  tt_mail *m = ipc_peer(p, peer)->from;
+  const uint32_t asked = atomic_load_explicit(&m->asked, memory_order_acquire);
+  ipc_request r;
+  if (asked == atomic_load_explicit(&m->answered, memory_order_relaxed)) {
+    return false;
+  }
+  memcpy(&r, m->body, sizeof r);
+  m->answer = 1;
+  if (m->what == MAIL_OPEN) {
+    m->answer = mail_open(p, peer, &r);
+  } else {
+    mail_forget(p, peer, r.handle);
+  }
+  atomic_store_explicit(&m->answered, asked, memory_order_release);
+  return true;
+}
+
+static bool mail_answer_all(tt_gpu_port *p)
+{
+  bool any = false;
+  for (int i = 0; i < p->port->nranks; i++) {
+    any |= tt_gpu_ipc_has(p, i) && mail_answer(p, i);
+  }
+  return any;
+}
+
+static void mail_serve(const tt_gpu_port *p, uint32_t how)
+{
+  for (int i = 0; i < p->port->nranks; i++) {
+    if (tt_gpu_ipc_has(p, i)) {
+      atomic_store_explicit(&ipc_peer(p, i)->from->served, how, memory_order_release);
+    }
+  }
+}
+
+static void *ipc_run(void *arg)
+{
+  tt_gpu_port *p = arg;
+  tt_bell *bell = &p->port->page->bell;
+  mail_serve(p, MAIL_SERVES);
+  while (!atomic_load(&p->ipc->closing)) {
+    const uint32_t ticket = tt_bell_announce(bell);
+    if (!mail_answer_all(p) && !atomic_load(&p->ipc->closing)) {
+      tt_bell_sleep(&bell, &ticket, 1, SLEEP_NS);
+    }
+    tt_bell_leave(bell);
+  }
+  mail_serve(p, MAIL_LEFT);
+  return NULL;
+}
+
+// ---- Requests ----
+
+// What has become of the peer; TT_RANK_RUNNING as long as it answers. A rank that has left in order answers until it
+// has completed what it had begun.
+static uint32_t ipc_peer_state(const tt_gpu_port *p, int peer)
+{
+  const tt_neighbor *n = ipc_peer(p, peer);
+  const bool ended = p->port->life >= 0 && !tt_proc_holds(p->port->life, n->cookie);
+  const uint32_t state = atomic_load_explicit(&n->page->state, memory_order_acquire);
+  const bool exits = atomic_load_explicit(&n->page->exits, memory_order_acquire) != 0,
+             serves = atomic_load_explicit(&n->to->served, memory_order_acquire) != MAIL_LEFT;
+  if (ended && state < TT_RANK_FAILED) {
+    return exits ? TT_RANK_EXITED : TT_RANK_KILLED;
+  }
+  return state < TT_RANK_FAILED || (state == TT_RANK_GONE && serves && !ended) ? TT_RANK_RUNNING : state;
+}
+
+// Asks the peer, and waits until `end_ns` for the answer. *state: what has become of the peer. False: there is no
+// answer; the peer has gone, this port is stopped, or it is late.
+static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
+                         uint32_t *state)
+{
+  tt_mail *m = ipc_peer(p, peer)->to;
+  const uint32_t number = atomic_load_explicit(&m->asked, memory_order_relaxed) + 1;
+  uint64_t nap_ns = REQUEST_LEAST_NS;
+  memcpy(m->body, r, sizeof *r);
+  m->what = r->what;
+  atomic_store_explicit(&m->asked, number, memory_order_release);
+  tt_bell_fence();
+  tt_bell_ring(&ipc_peer(p, peer)->page->bell);
+  *state = TT_RANK_RUNNING;
+  while (atomic_load_explicit(&m->answered, memory_order_acquire) != number) {
+    const bool looks = nap_ns == REQUEST_MOST_NS; // at the peer's process: a system call
+    *state = looks ? ipc_peer_state(p, peer) : TT_RANK_RUNNING;
+    if (*state != TT_RANK_RUNNING || tt_port_status(p->port) != ncclSuccess ||
+        __atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED) != 0 || tt_now_ns() > end_ns) {
+      return false;
+    }
+    tt_sleep_ns(nap_ns);
+    nap_ns = TT_MIN(nap_ns * 3 / 2, (uint64_t)REQUEST_MOST_NS);
+  }
+  *answer = m->answer;
+  return true;
+}
+
+// The same in an operation: whoever does not answer stops it.
+static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
+{
+  uint32_t state;
+  tt_culprit culprit = 0;
+  if (mail_request(p, peer, r, UINT64_MAX, answer, &state)) {
+    return ncclSuccess;
+  }
+  if (tt_port_status(p->port) == ncclSuccess && state != TT_RANK_RUNNING) {
+    const ncclResult_t res = tt_port_accuse(p->port, peer, ipc_peer(p, peer)->page, state, &culprit);
+    tt_port_stop_for(p->port, res, culprit);
+    return res;
+  }
+  const ncclResult_t res = tt_port_status(p->port);
+  return res != ncclSuccess ? res : tt_fail(ncclInternalError, "rank %d: aborted", p->port->rank);
+}
+
+static ncclResult_t ipc_describe(const tt_mappable *m, ipc_request *out)
+{
+  *out = (ipc_request){.base = m->from, .handle = m->handle, .what = MAIL_OPEN};
+  return tt_gpu_export(m->handle, &out->share);
+}
+
+bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
+{
+  const uint64_t end_ns = tt_now_ns() + tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
+  ipc_request r;
+  uint32_t answer, state;
+  if (p->ipc == NULL ||
+      (p->ipc->trial == NULL && tt_gpu_pool_take(p->device, TRIAL_BYTES, &p->ipc->trial) != ncclSuccess)) {
+    return false;
+  }
+  const tt_mappable m = tt_gpu_find(p->ipc->trial, TRIAL_BYTES);
+  return m.handle != 0 && ipc_describe(&m, &r) == ncclSuccess && mail_request(p, peer, &r, end_ns, &answer, &state) &&
+         answer != 0;
+}
+
+// ---- What peers have opened ----
+
+// Has the peers close what the program has freed.
+static ncclResult_t shared_forget(const tt_gpu_port *p)
+{
+  tt_gpu_ipc *ipc = p->ipc;
+  tt_gpu_sweep();
+  for (int i = 0; i < ipc->nshared;) {
+    ipc_shared *s = &ipc->shared[i];
+    const ipc_request r = {.handle = s->handle, .what = MAIL_FORGET};
+    uint32_t answer;
+    if (tt_gpu_exists(s->handle)) {
+      i++;
+      continue;
+    }
+    for (int peer = 0; peer < p->port->nranks; peer++) {
+      if (s->state[peer] == IPC_OPEN) {
+        TT_TRY(mail_require(p, peer, &r, &answer));
+        s->state[peer] = IPC_UNKNOWN;
+      }
+    }
+    tt_free(s->state);
+    *s = ipc->shared[--ipc->nshared];
+  }
+  return ncclSuccess;
+}
+
+// What is known of the allocation. A new one is the moment to look for those that were freed.
+static ncclResult_t shared_find(const tt_gpu_port *p, uint32_t handle, ipc_shared **out)
+{
+  tt_gpu_ipc *ipc = p->ipc;
+  for (int i = 0; i < ipc->nshared; i++) {
+    if (ipc->shared[i].handle == handle) {
+      *out = &ipc->shared[i];
+      return ncclSuccess;
+    }
+  }
+  TT_TRY(shared_forget(p));
+  if (!tt_grow(&ipc->shared, ipc->nshared, 1, &ipc->room, sizeof *ipc->shared)) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for the memory that peers have opened", p->port->rank);
+  }
+  ipc_shared *s = &ipc->shared[ipc->nshared];
+  TT_TRY(TT_NEW(s->state, p->port->nranks, "rank %d: no memory for the memory that peers have opened", p->port->rank));
+  s->handle = handle;
+  ipc->nshared++;
+  *out = s;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memory, bool *shared)
+{
+  ipc_shared *s = NULL;
+  ipc_request r;
+  uint32_t answer = 0;
+  TT_TRY(shared_find(p, memory->handle, &s));
+  if (s->state[peer] == IPC_UNKNOWN) {
+    if (ipc_describe(memory, &r) == ncclSuccess) {
+      TT_TRY(mail_require(p, peer, &r, &answer));
+    } else {
+      tt_info(TT_P2P, "%s", tt_last_error());
+    }
+    s->state[peer] = answer != 0 ? IPC_OPEN : IPC_REFUSED;
+  }
+  *shared = s->state[peer] == IPC_OPEN;
+  return ncclSuccess;
+}
+
+// ---- Open and close ----
+
+bool tt_gpu_ipc_stale(void)
+{
+  return stale != NULL;
+}
+
+void tt_gpu_ipc_close_stale(void)
+{
+  pthread_mutex_lock(&stale_lock);
+  ipc_stale *all = stale;
+  stale = NULL;
+  pthread_mutex_unlock(&stale_lock);
+  for (ipc_stale *s = all, *next; s != NULL; s = next) {
+    next = s->next;
+    tt_info(TT_P2P, "GPU %d: closes what a peer has freed, at %p", s->device, s->base);
+    tt_gpu_close(s->device, s->base);
+    tt_free(s);
+  }
+}
+
+static ncclResult_t ipc_start(tt_gpu_port *p)
+{
+  const size_t bytes = (size_t)p->port->nranks * MAPS * sizeof(tt_cuda_map);
+  void *maps = NULL;
+  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, bytes, &maps));
+  p->ipc->maps = maps;
+  memset(maps, 0, bytes);
+  return tt_thread_start(&p->ipc->thread, "tutti ipc", ipc_run, p);
+}
+
+ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p)
+{
+  bool any = false;
+  for (int i = 0; i < p->port->nranks && !any; i++) {
+    any = tt_gpu_ipc_has(p, i);
+  }
+  if (!any) {
+    return ncclSuccess;
+  }
+  TT_TRY(TT_NEW(p->ipc, 1, "rank %d: no memory for its peers' memory", p->port->rank));
+  const ncclResult_t res = ipc_start(p);
+  if (res != ncclSuccess) {
+    tt_gpu_ipc_close(p);
+  }
+  return res;
+}
+
+static void maps_close(const tt_gpu_port *p)
+{
+  for (int i = 0; i < p->port->nranks; i++) {
+    for (const tt_cuda_map *m = maps_of(p, i); m->handle != 0; m++) {
+      if (m->handle != NO_HANDLE) {
+        tt_gpu_close(p->device, (void *)(uintptr_t)m->here);
+      }
+    }
+  }
+}
+
+void tt_gpu_ipc_close(tt_gpu_port *p)
+{
+  tt_gpu_ipc *ipc = p->ipc;
+  if (ipc == NULL) {
+    return;
+  }
+  atomic_store(&ipc->closing, true);
+  tt_bell_wake(&p->port->page->bell);
+  tt_thread_join(&ipc->thread);
+  if (ipc->maps != NULL) {
+    maps_close(p);
+  }
+  for (int i = 0; i < ipc->nshared; i++) {
+    tt_free(ipc->shared[i].state);
+  }
+  tt_free(ipc->shared);
+  tt_gpu_pool_give(TT_GPU_PINNED, ipc->maps);
+  tt_gpu_pool_give(p->device, ipc->trial);
+  tt_free(ipc);
+  p->ipc = NULL;
+}
+
+// A child cannot use its parent's GPUs.
+static void ipc_in_child(void)
+{
+  stale = NULL;
+}
+
+__attribute__((constructor)) static void ipc_at_start(void)
+{
+  tt_proc_hold_at_fork(&stale_lock);
+  tt_proc_on_fork(ipc_in_child);
+}

@@ -1,0 +1,35 @@
+// ipc.h: memory of ranks of other processes on this machine, which kernels read and write.
+//
+// A token names an allocation by its number (memory.h). Before a rank submits one, the other rank's process has opened
+// that allocation: the rank asks for it by mail (tt_mail), and a thread of the other rank, "tutti ipc", opens it and
+// enters it into the list that the kernel resolve reads (tt_cuda_map). That thread waits for nothing but its mail, so
+// that a rank may wait for the answer before it submits.
+//
+// What a peer has opened stays open until the owner has seen that it was freed. The peer closes it when nothing of its
+// process is in flight, because the driver waits for all work then.
+#pragma once
+#include "device/cuda/work/port.h"
+
+// Opens what the port needs for ranks of other processes of this machine, if there are any. Errors: ncclSystemError,
+// ncclUnhandledCudaError.
+ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p);
+// Ends that, and closes what was open; the port is idle. Accepts a port without.
+void tt_gpu_ipc_close(tt_gpu_port *p);
+
+// Is the peer in another process of this machine?
+bool tt_gpu_ipc_has(const tt_gpu_port *p, int peer);
+
+// Where kernels find what has been opened of that peer; 0: nothing need be, its addresses are those of this process.
+uint64_t tt_gpu_ipc_maps(const tt_gpu_port *p, int peer);
+
+// Can the peer open memory of this rank's device? Waits for NCCL_BOOTSTRAP_TIMEOUT at most. The port has just opened.
+bool tt_gpu_ipc_try(tt_gpu_port *p, int peer);
+
+// Has the peer open the allocation (tt_gpu_find), unless it has: waits for that. *shared: it has; false: it cannot,
+// which is not tried again. The thread that submits. Errors: the port has been stopped, now if the peer has gone.
+ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memory, bool *shared);
+
+// Is anything open that was freed? Any thread.
+bool tt_gpu_ipc_stale(void);
+// Closes that. Nothing of the process is in flight, and nothing is submitted meanwhile.
+void tt_gpu_ipc_close_stale(void);

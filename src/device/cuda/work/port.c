@@ -1,0 +1,283 @@
+// port.c: see port.h.
+#include "device/cuda/work/port.h"
+
+#include "device/cuda/work/capture.h"
+#include "device/cuda/work/capture_priv.h"
+#include "device/cuda/work/functions.h"
+#include "device/cuda/work/pool.h"
+#include "os/clock.h"
+
+// Bytes of a block of lists. Tests have less.
+#ifndef TT_GPU_LIST_BLOCK
+#define TT_GPU_LIST_BLOCK (256u << 10)
+#endif
+
+enum { LIST_ALIGN = 16, CTAS_PER_SM = 2, SETTLE_NS = 100 * 1000 };
+
+// ---- Lists ----
+
+// A block with so much room, which becomes the first. A block is used again when the work that reads it is done.
+static ncclResult_t list_block(tt_gpu_port *p, size_t bytes)
+{
+  const uint32_t done = atomic_load_explicit(&p->flags->done, memory_order_acquire);
+  gpu_block **at = &p->blocks, *b = NULL;
+  void *memory = NULL;
+  while (*at != NULL && ((int32_t)(done - (*at)->ticket) < 0 || (*at)->bytes < bytes)) {
+    at = &(*at)->next;
+  }
+  if (*at != NULL) {
+    b = *at;
+    *at = b->next;
+  } else {
+    const size_t size = TT_MAX(bytes + sizeof *b, (size_t)TT_GPU_LIST_BLOCK);
+    TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, size, &memory));
+    b = memory;
+    b->bytes = size - sizeof *b;
+  }
+  b->used = 0;
+  b->next = p->blocks;
+  p->blocks = b;
+  return ncclSuccess;
+}
+
+// A captured plan's lists stay as long as its graph. They have been reckoned before.
+static void *list_captured(gpu_recording *rec, size_t bytes)
+{
+  char *at = (char *)rec->capture->lists + rec->list_used;
+  rec->list_used += bytes;
+  return at;
+}
+
+ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out)
+{
+  bytes = TT_ROUND_UP(bytes, (size_t)LIST_ALIGN);
+  if (p->recording != NULL) {
+    *out = list_captured(p->recording, bytes);
+    return ncclSuccess;
+  }
+  if (p->blocks == NULL || p->blocks->bytes - p->blocks->used < bytes) {
+    TT_TRY(list_block(p, bytes));
+  }
+  gpu_block *b = p->blocks;
+  *out = (char *)(b + 1) + b->used;
+  b->used += bytes;
+  b->ticket = p->submitted;
+  return ncclSuccess;
+}
+
+// ---- Open and close ----
+
+size_t tt_gpu_room_bytes(const tt_gpu_port *p)
+{
+  return TT_ROUND_UP((size_t)p->nranks * sizeof(tt_cuda_slot) + gpu_port_refs(p) * sizeof(tt_cuda_operand) +
+                         sizeof(uint32_t),
+                     (size_t)TT_CACHE_LINE);
+}
+
+void tt_gpu_room_set(const tt_gpu_port *p, const void *memory, uint32_t *token_seq, gpu_room *out)
+{
+  out->tokens = gpu_address(memory);
+  out->operands = out->tokens + (size_t)p->nranks * sizeof(tt_cuda_slot);
+  out->go = out->operands + gpu_port_refs(p) * sizeof(tt_cuda_operand);
+  out->token_seq = token_seq;
+}
+
+static ncclResult_t port_open_memory(tt_gpu_port *p)
+{
+  uint32_t *token_seq = NULL;
+  void *flags = NULL;
+  TT_TRY(TT_NEW(p->refs, gpu_port_refs(p), "GPU %d: no memory for a port", p->device));
+  TT_TRY(TT_NEW(p->captured, p->nranks, "GPU %d: no memory for a port", p->device));
+  TT_TRY(TT_NEW(token_seq, p->nranks, "GPU %d: no memory for a port", p->device));
+  p->own.token_seq = token_seq;
+  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, sizeof *p->flags, &flags));
+  p->flags = flags;
+  *p->flags = (gpu_flags){.stop = 0};
+  TT_TRY(tt_gpu_pool_take(p->device, tt_gpu_room_bytes(p), &p->memory));
+  tt_gpu_room_set(p, p->memory, token_seq, &p->own);
+  p->room = &p->own;
+  return list_block(p, LIST_ALIGN);
+}
+
+static ncclResult_t port_open_device(tt_gpu_port *p)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  int sms = 1;
+  TT_TRY(tt_gpu_functions_load(p->device));
+  TT_CUDA(cu, cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, (CUdevice)p->device),
+          "GPU %d: cannot ask for its size", p->device);
+  p->ctas = CTAS_PER_SM * sms;
+  return port_open_memory(p);
+}
+
+ncclResult_t tt_gpu_port_open(tt_port *port, int device, tt_gpu_port **out)
+{
+  tt_gpu_port *p = NULL;
+  tt_gpu_closed_reap();
+  TT_TRY(tt_gpu_enter(device));
+  ncclResult_t res = TT_NEW(p, 1, "GPU %d: no memory for a port", device);
+  if (res == ncclSuccess) {
+    p->port = port;
+    p->nranks = port->nranks;
+    p->device = device;
+    res = port_open_device(p);
+  }
+  tt_gpu_leave();
+  if (res != ncclSuccess) {
+    tt_gpu_port_close(p);
+    return res;
+  }
+  *out = p;
+  return ncclSuccess;
+}
+
+void tt_gpu_port_free(tt_gpu_port *p)
+{
+  tt_gpu_pool_give(TT_GPU_PINNED, p->flags);
+  tt_gpu_pool_give(p->device, p->memory);
+  tt_free(p);
+}
+
+// What no graph needs.
+static void port_close_own(tt_gpu_port *p)
+{
+  for (gpu_block *b = p->blocks, *next; b != NULL; b = next) {
+    next = b->next;
+    tt_gpu_pool_give(TT_GPU_PINNED, b);
+  }
+  tt_free(p->refs);
+  tt_free(p->captured);
+  tt_free(p->own.token_seq);
+}
+
+void tt_gpu_port_close(tt_gpu_port *p)
+{
+  if (p == NULL) {
+    return;
+  }
+  const bool graphs = p->flags != NULL && tt_gpu_port_captures(p) > 0;
+  if (graphs) { // replays from now on do nothing
+    atomic_store(&p->flags->stop, 1);
+    tt_gpu_captures_release(p);
+  }
+  port_close_own(p);
+  p->port = NULL;
+  if (graphs) {
+    tt_gpu_closed_add(p);
+  } else {
+    tt_gpu_port_free(p);
+  }
+  tt_gpu_closed_reap();
+}
+
+// ---- Progress and the end ----
+
+uint32_t tt_gpu_port_submitted(const tt_gpu_port *p)
+{
+  return p->submitted;
+}
+
+bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number)
+{
+  return (int32_t)(atomic_load_explicit(&p->flags->done, memory_order_acquire) - number) >= 0;
+}
+
+bool tt_gpu_port_idle(const tt_gpu_port *p)
+{
+  return atomic_load_explicit(&p->flags->done, memory_order_acquire) == p->submitted;
+}
+
+const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p)
+{
+  const tt_cuda_fault *f = &p->flags->fault;
+  return __atomic_load_n(&f->code, __ATOMIC_ACQUIRE) == TT_CUDA_FINE ? NULL : f;
+}
+
+ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)
+{
+  tt_gpu_stream *last = __atomic_load_n(&p->last, __ATOMIC_ACQUIRE);
+  bool idle;
+  return last != NULL ? tt_gpu_stream_query(last, &idle) : ncclSuccess;
+}
+
+// The word is as far as a stream may wait for.
+static void raise_word(_Atomic uint32_t *word, uint32_t value)
+{
+  if ((int32_t)(value - atomic_load_explicit(word, memory_order_relaxed)) > 0) {
+    atomic_store_explicit(word, value, memory_order_release);
+  }
+}
+
+// The port is stopped: its streams wait no longer for messages of the peer, nor until that has given back slots.
+static void release_link(const tt_link *link)
+{
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *in = &link->recv[k], *out = &link->send[k];
+    // One more than what counts: a thread may stand in the submission of a step.
+    const uint32_t taken = __atomic_load_n(&in->next, __ATOMIC_RELAXED) + 1,
+                   sent = __atomic_load_n(&out->next, __ATOMIC_RELAXED) + 1;
+    for (uint32_t i = 0; in->slots != NULL && i <= in->mask; i++) {
+      raise_word(&((tt_slot *)(in->slots + (size_t)i * in->stride))->seq, taken);
+    }
+    if (out->slots != NULL) {
+      raise_word(out->head, sent);
+    }
+  }
+}
+
+void tt_gpu_port_stop(tt_gpu_port *p)
+{
+  atomic_store(&p->flags->stop, 1);
+  for (int peer = 0; peer < p->port->nranks; peer++) {
+    const tt_link *link = __atomic_load_n(&p->port->links[peer], __ATOMIC_ACQUIRE);
+    if (link != NULL) {
+      release_link(link);
+    }
+  }
+  tt_gpu_captures_release(p);
+}
+
+ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
+{
+  const tt_cuda_fault *f = tt_gpu_port_fault(p);
+  if (f == NULL) {
+    return ncclSuccess;
+  }
+  const tt_call own = {.sig = f->own_sig, .sig_count = f->own_count};
+  tt_gpu_port_stop(p);
+  switch (f->code) {
+  case TT_CUDA_MISMATCH: return tt_call_mismatch(p->port, &own, f->peer, f->sig, f->count);
+  case TT_CUDA_UNMAPPED:
+    return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
+                   p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
+  default:
+    return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
+                   f->peer);
+  }
+}
+
+// *idle: has the port nothing to do, plans or replays? Errors: such work has failed.
+static ncclResult_t port_look(tt_gpu_port *p, bool *idle)
+{
+  bool replays = false, stream = true;
+  *idle = tt_gpu_port_idle(p);
+  if (!*idle) {
+    TT_TRY(tt_gpu_stream_query(p->last, &stream));
+  }
+  TT_TRY(tt_gpu_port_replays(p, &replays));
+  *idle &= !replays;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_port_settle(tt_gpu_port *p)
+{
+  bool idle = false;
+  tt_gpu_port_stop(p);
+  TT_TRY(port_look(p, &idle));
+  while (!idle) {
+    tt_sleep_ns(SETTLE_NS);
+    tt_gpu_port_stop(p);
+    TT_TRY(port_look(p, &idle));
+  }
+  return ncclSuccess;
+}

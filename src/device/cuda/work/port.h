@@ -1,0 +1,50 @@
+// port.h: a rank on a GPU, as the work of its plans is submitted and ended.
+//
+// The words that its streams wait for lie in FIFOs of host memory, which the caller has pinned. Functions of one port
+// are called by one thread at a time, unless they say otherwise. The driver is open.
+#pragma once
+#include "device/cuda/gpu.h"
+#include "device/cuda/kernels/kernels.h"
+#include "device/lane.h"
+
+typedef struct tt_gpu_port tt_gpu_port;
+
+// Opens what a rank needs on its device: kernels, words, memory. Before any stream of the device waits for a word.
+// `port` stays. Errors: ncclInvalidArgument (there is no such device), ncclUnhandledCudaError, ncclSystemError.
+ncclResult_t tt_gpu_port_open(tt_port *port, int device, tt_gpu_port **out);
+
+// Closes it, when it is idle. NULL is allowed. If graphs of its plans are left (capture.h), their replays do nothing
+// from now on, and a part of the port lives as long as they.
+void tt_gpu_port_close(tt_gpu_port *p);
+
+// Is all that has been submitted done? Any thread.
+bool tt_gpu_port_idle(const tt_gpu_port *p);
+
+// The number of the work that was submitted last, and whether the work of a number is done. Numbers begin at 1. The
+// first: any thread that no other submits beside; the second: any thread.
+uint32_t tt_gpu_port_submitted(const tt_gpu_port *p);
+bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number);
+
+// What a kernel has found wrong; NULL: nothing. Then nothing of the port goes on, and it must be stopped soon: other
+// ranks' work may stand behind its waits in a hardware queue. Any thread.
+const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);
+
+// Has a kernel found something wrong? Then the port is stopped, and the error names both sides. Errors:
+// ncclInvalidUsage (the peer is in another call), ncclInternalError.
+ncclResult_t tt_gpu_port_check(tt_gpu_port *p);
+
+// Has work on the stream that was used last failed? Then nothing of the device is done any more. Any thread. Errors:
+// ncclUnhandledCudaError.
+ncclResult_t tt_gpu_port_query(const tt_gpu_port *p);
+
+// Ends the port for good: kernels that have not begun do nothing, and its streams wait no longer. A peer that writes
+// Ends the port for good: kernels that have not begun do nothing, and its streams wait no longer. A peer that writes
+// one of the awaited words meanwhile may make a stream wait again, and so does a thread that submits: see
+// tt_gpu_port_settle. Where the program may replay graphs of a stopped port (tt_gpu_port_captures), it is called again
+// from time to time, until the peers are stopped. Any thread.
+void tt_gpu_port_stop(tt_gpu_port *p);
+
+// Stops the port, and waits until nothing of it runs, nor any replay of its graphs that has been launched. No peer is
+// waited for; the longest kernel is, and whatever stands before this port's work in a hardware queue: so ports of one
+// device that wait for this one are stopped first. Errors: ncclUnhandledCudaError: the work has failed.
+ncclResult_t tt_gpu_port_settle(tt_gpu_port *p);

@@ -1,0 +1,82 @@
+// port_priv.h: what the files of this folder share: a port, and the lists that its kernels read.
+#pragma once
+#include "device/cuda/stream.h"
+#include "device/cuda/work/port.h"
+#include "device/program.h"
+
+// Pinned words of the host.
+typedef struct gpu_flags {
+  _Atomic uint32_t stop; // tt_cuda_port.stop
+  _Atomic uint32_t done; // ticket of the last plan whose work is done: written by its stream
+  tt_cuda_fault fault;
+} gpu_flags;
+
+// Pinned memory for lists. Those of a plan are free again when the plan is done.
+typedef struct gpu_block {
+  struct gpu_block *next;
+  uint32_t ticket; // of the last plan that has a list here
+  size_t used, bytes;
+} gpu_block;
+
+// Memory of the device for steps that run one after the other.
+typedef struct gpu_room {
+  CUdeviceptr operands; // of the step that runs
+  CUdeviceptr tokens;   // by peer the last token, a tt_cuda_slot, where later steps use it
+  CUdeviceptr go;
+  uint32_t *token_seq; // by peer: its number
+} gpu_room;
+
+struct gpu_capture;
+struct gpu_recording;
+
+// How many plans of a peer have been captured that use a FIFO of the link: [TT_NFIFOS][receives, sends].
+typedef uint32_t gpu_captured[TT_NFIFOS][2];
+
+struct tt_gpu_port {
+  tt_port *port; // NULL: the port is closed, and graphs of it are left
+  int device, nranks;
+  int ctas; // of a kernel that makes data, at most
+  gpu_flags *flags;
+  void *memory;                    // of the device: of `own`
+  gpu_room own;                    // of plans that are not captured
+  const gpu_room *room;            // of the step that is submitted
+  tt_program_ref *refs;            // of that step: room for any
+  gpu_block *blocks;               // the one in use first
+  tt_gpu_stream *last;             // used last; NULL: none has been
+  uint32_t submitted;              // ticket of the last plan
+  bool keeps;                      // tokens are kept for later steps of the plan
+  gpu_captured *captured;          // by peer
+  struct gpu_capture *captures;    // plans in graphs that are not known to have gone
+  struct gpu_recording *recording; // the plan that is being captured; NULL: none is
+  tt_gpu_port *next;               // closed ports with graphs
+  struct tt_gpu_ipc *ipc;          // memory of ranks of other processes (ipc.h); NULL: there is none
+  struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
+};
+
+// The most references of a step, and so the most operands.
+static inline size_t gpu_port_refs(const tt_gpu_port *p)
+{
+  return TT_STEP_REFS * ((size_t)p->nranks + 2);
+}
+
+// Bytes of a room.
+size_t tt_gpu_room_bytes(const tt_gpu_port *p);
+// Divides so much memory of the device, a multiple of 64.
+void tt_gpu_room_set(const tt_gpu_port *p, const void *memory, uint32_t *token_seq, gpu_room *out);
+
+static inline CUdeviceptr gpu_address(const volatile void *ptr)
+{
+  return (CUdeviceptr)(uintptr_t)ptr;
+}
+
+// Memory for a list of the plan that is being submitted or captured, which kernels can read. The device's context is
+// current.
+// Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out);
+
+// Bytes of the lists of a step with so many references.
+size_t tt_gpu_step_list_bytes(size_t refs);
+
+// Submits the step, whose references are resolved, to the stream, and moves the FIFOs on. The device's context is
+// current. Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s);

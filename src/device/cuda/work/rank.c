@@ -1,0 +1,709 @@
+// rank.c: see rank.h.
+#include "device/cuda/work/rank.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/log.h"
+#include "device/cuda/work/capture.h"
+#include "device/cuda/work/fifos.h"
+#include "device/cuda/work/ipc.h"
+#include "device/cuda/work/pool.h"
+#include "device/cuda/work/stage.h"
+#include "device/cuda/work/submit.h"
+#include "device/stall.h"
+#include "device/stall_chain.h"
+#include "os/clock.h"
+#include "os/proc.h"
+#include "os/thread.h"
+
+enum {
+  NAP_LEAST_NS = 50 * 1000,
+  NAP_MOST_NS = 2 * 1000 * 1000,
+  SETTLE_MS = 2000,
+  BLOCKED_MS = 500 // a submission takes so long: the driver has no room, or each launch waits for its kernel
+};
+
+struct tt_gpu_rank {
+  tt_gpu_rank *next;
+  tt_port *port;
+  tt_gpu_port *gpu;
+  tt_work *first, **end; // plans in flight, in the order of submission; the first one has begun, as far as one can say
+  uint64_t due_ns;       // then its peers are looked at
+  bool broken;           // work of its device has failed: nothing of it will be done
+  bool graphs;           // plans of it are in graphs
+  bool linked;           // its links are there
+  _Atomic uint64_t submits_ns; // a thread submits since then; 0: none does. Relaxed
+};
+
+// Ranks, their plans and what is deferred, under the lock, which a look holds: it never waits. What follows from a look
+// is done without (ranks_end).
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t something = PTHREAD_COND_INITIALIZER; // to do for the thread
+static tt_gpu_rank *ranks;
+static tt_deferred *deferred;
+static bool runs;     // the thread
+static bool sleeps;   // it waits for something to do
+static int in_flight; // plans
+static bool closes;   // a thread closes memory of peers: no plan may be submitted
+static pthread_cond_t closed = PTHREAD_COND_INITIALIZER;
+static int in_graphs; // ranks that have plans in graphs
+
+static tt_plan *plan_of(tt_work *w)
+{
+  return (tt_plan *)(void *)w;
+}
+
+// ---- One rank ----
+
+// The plan is the first of its rank: shows the peers what the rank does, as far as one can say.
+static void rank_begin(tt_gpu_rank *r)
+{
+  tt_plan *p = r->first != NULL ? plan_of(r->first) : NULL;
+  if (p == NULL) {
+    return;
+  }
+  p->started = true;
+  tt_stall_begin(p);
+  tt_flight_start(&p->port->flight, p->record, p->recorded, false);
+  for (int i = 0; i < p->ncalls; i++) {
+    atomic_store_explicit(&p->calls[i].open, true, memory_order_release);
+    tt_page_show(p->port->page, p->calls[i].sig, tt_sig_shown(p->calls[i].sig, p->calls[i].sig_count));
+  }
+  for (int i = 0; p->watch != NULL && i < p->nlanes; i++) {
+    tt_stamp *s = p->lanes[i].stamp;
+    if (s->start == 0) {
+      s->start = s->first = tt_now_ns();
+      s->next = p->begun;
+      p->begun = s;
+    }
+  }
+}
+
+// Stops the port if a kernel has found something wrong, in a plan or in a replay of a graph.
+static void rank_fault(const tt_gpu_rank *r)
+{
+  if (tt_gpu_port_fault(r->gpu) != NULL && tt_port_status(r->port) == ncclSuccess) {
+    tt_port_stop(r->port, tt_gpu_port_check(r->gpu));
+  }
+}
+
+// No plan of the rank is in flight, but graphs with some may be launched at any time. Replays of a stopped port do
+// nothing; its words are released again and again, for peers may write them until they have stopped, too.
+static void rank_look_at_graphs(tt_gpu_rank *r)
+{
+  if (r->graphs && !tt_gpu_port_in_graphs(r->gpu)) {
+    r->graphs = false;
+    in_graphs--;
+  }
+  if (!r->graphs || !r->linked) {
+    return;
+  }
+  rank_fault(r);
+  if (tt_port_status(r->port) != ncclSuccess) {
+    tt_gpu_port_stop(r->gpu);
+  }
+}
+
+// Is the first plan done, or will it never be? A thread that submits it has it still.
+static bool rank_first_over(const tt_gpu_rank *r)
+{
+  return tt_gpu_port_done(r->gpu, plan_of(r->first)->number) ||
+         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0);
+}
+
+// Plans that are over leave the rank's list for *over. True: any did.
+static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
+{
+  bool any = false;
+  while (r->first != NULL && rank_first_over(r)) {
+    tt_work *w = r->first;
+    tt_plan *p = plan_of(w);
+    rank_fault(r); // after the look at the number: what was found before that is seen
+    const bool complete = tt_port_status(r->port) == ncclSuccess;
+    r->first = w->next;
+    r->end = r->first == NULL ? &r->first : r->end;
+    in_flight--;
+    if (r->port->mover != NULL) { // nobody comes back for what it has still to send
+      r->port->mover->kick(r->port->mover_self, false);
+    }
+    tt_stall_end(p, complete);
+    tt_flight_end(&r->port->flight, p->record, p->recorded, false);
+    atomic_store_explicit(&r->port->done, p->ticket + 1, memory_order_release);
+    w->next = NULL;
+    **over = w;
+    *over = &w->next;
+    any = true;
+    rank_begin(r);
+  }
+  return any;
+}
+
+// What submitted work of a rank lacks of a peer.
+typedef enum { LACKS_NOTHING, LACKS_MESSAGE, LACKS_ROOM } link_lack;
+
+static uint32_t next_of(const tt_fifo *f)
+{
+  return __atomic_load_n(&f->next, __ATOMIC_RELAXED); // a thread may be submitting
+}
+
+// A message that a stream waits for has not arrived, or the peer has not taken one for whose slot a stream may wait.
+// `more`: one more than what counts may be waited for.
+static link_lack rank_lack(const tt_link *link, uint32_t more)
+{
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *in = &link->recv[k];
+    const uint32_t next = next_of(in) + more;
+    const tt_slot *last =
+        in->slots == NULL ? NULL : (tt_slot *)(in->slots + (size_t)((next - 1) & in->mask) * in->stride);
+    if (last != NULL && (int32_t)(atomic_load_explicit(&last->seq, memory_order_acquire) - next) < 0) {
+      return LACKS_MESSAGE;
+    }
+  }
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *out = &link->send[k];
+    const uint32_t room = k == TT_TOK ? 0 : out->mask; // tokens are waited for until the peer has read what they offer
+    if (out->slots != NULL && next_of(out) + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
+      return LACKS_ROOM;
+    }
+  }
+  return LACKS_NOTHING;
+}
+
+// Another value when this rank, or the peer, has taken a message of the other.
+static uint64_t rank_mark(const tt_link *link)
+{
+  uint64_t mark = 0;
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *in = &link->recv[k], *out = &link->send[k];
+    mark += in->slots != NULL ? atomic_load_explicit(in->head, memory_order_relaxed) : 0;
+    mark += out->slots != NULL ? atomic_load_explicit(out->head, memory_order_relaxed) : 0;
+  }
+  return mark;
+}
+
+// Does the peer show another call than this rank's, under its number?
+static bool rank_differs(const tt_plan *p, const tt_link *link, const tt_call **call, uint64_t *sig, uint64_t *count)
+{
+  for (int i = 0; i < p->ncalls; i++) {
+    const tt_call *c = &p->calls[i];
+    const uint32_t number = (uint32_t)(c->sig >> 32);
+    if (number != 0 && tt_page_shown(link->page, number, sig, count) &&
+        !tt_sig_same_call(*sig, *count, c->sig, c->sig_count)) {
+      *call = c;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Is something wrong with a peer that the rank waits for? Its state is read before what it has sent: what it sent
+// before it stopped still counts. *lack: what the rank waits for. False: the port has been stopped.
+static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack)
+{
+  tt_plan *p = plan_of(r->first);
+  const tt_call *call = NULL;
+  uint64_t sig, count;
+  tt_culprit culprit = 0;
+  ncclResult_t res = ncclSuccess;
+  const uint32_t state = tt_link_state(link);
+  const uint64_t submits_ns = atomic_load_explicit(&r->submits_ns, memory_order_relaxed);
+  const bool blocked = submits_ns != 0 && tt_now_ns() - TT_MIN(submits_ns, tt_now_ns()) > BLOCKED_MS * TT_NS_PER_MS;
+  *lack = rank_lack(link, blocked);
+  if (*lack == LACKS_NOTHING) {
+    return true;
+  }
+  if (link->networked) { // for the next look
+    r->port->mover->probe(r->port->mover_self, link->peer);
+  }
+  if (rank_differs(p, link, &call, &sig, &count)) {
+    res = tt_call_mismatch(r->port, call, link->peer, sig, count);
+  } else if (state >= TT_RANK_FAILED) {
+    res = tt_port_accuse(r->port, link->peer, link->page, state, &culprit);
+  }
+  if (res != ncclSuccess) {
+    tt_port_stop_for(r->port, res, culprit);
+  }
+  return res == ncclSuccess;
+}
+
+// Has work of the device failed, of whomever? Then its context is no good any more.
+static void rank_query(tt_gpu_rank *r)
+{
+  const ncclResult_t res = tt_gpu_port_query(r->gpu);
+  r->broken |= res != ncclSuccess;
+  if (res != ncclSuccess && tt_port_status(r->port) == ncclSuccess) {
+    tt_port_stop(r->port, res);
+  }
+}
+
+// Looks after the peers, and shows which of them the rank waits for. The stream may stand at a wait for another of
+// those that something is lacking of, or behind other work. So nothing is proved by it: TT_WAIT_ALONE is not said.
+static void rank_check(tt_gpu_rank *r)
+{
+  const uint64_t seen_ns = tt_now_ns();
+  tt_plan *p = plan_of(r->first);
+  tt_wait w = {.peer = UINT32_MAX};
+  uint64_t mark = p->number;
+  for (int i = 0; i < r->port->nranks; i++) {
+    const tt_link *link = __atomic_load_n(&r->port->links[i], __ATOMIC_ACQUIRE);
+    link_lack lack = LACKS_NOTHING;
+    if (link != NULL && i != r->port->rank && !rank_check_peer(r, link, &lack)) {
+      return;
+    }
+    mark += link != NULL ? rank_mark(link) : 0;
+    if (lack != LACKS_NOTHING && w.peer == UINT32_MAX) {
+      w.peer = (uint32_t)i;
+      w.how |= lack == LACKS_MESSAGE ? (uint32_t)TT_WAIT_RECEIVES : 0;
+      w.sig = p->calls->sig;
+      w.count = p->calls->sig_count;
+    }
+  }
+  if (w.peer == UINT32_MAX) { // it runs, or stands behind other work of its stream
+    tt_stall_end(p, true);
+    return;
+  }
+  const tt_stalled k = {.port = r->port, .stall = &p->stall, .mark = mark, .wait = &w, .error_ms = p->stall_error_ms};
+  ncclResult_t res = tt_stall_look_at(&k, seen_ns);
+  if (res != ncclSuccess) {
+    tt_port_stop(r->port, res);
+  } else if (p->stall.waited_ns >= tt_peer_check_ns()) {
+    tt_port_watch(r->port); // also those that others wait for
+  }
+}
+
+// Ranks on the host sleep when they wait, and kernels wake nobody.
+static void rank_ring(const tt_gpu_rank *r)
+{
+  tt_bell_fence();
+  for (int i = 0; i < r->port->nranks; i++) {
+    const tt_link *link = __atomic_load_n(&r->port->links[i], __ATOMIC_ACQUIRE);
+    if (link != NULL && i != r->port->rank && !link->networked) {
+      tt_page_ring(link->page, r->port->rank);
+    }
+  }
+}
+
+// True: a plan is over, or something has moved over the network.
+static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
+{
+  if (r->first == NULL) { // the rank may be being created, or taken down
+    rank_look_at_graphs(r);
+    return false;
+  }
+  // The network sends what kernels have put into slots, and brings what streams wait for.
+  tt_port *port = r->port;
+  const bool moved = port->mover != NULL && port->mover->progress(port->mover_self, true);
+  rank_ring(r);
+  const bool any = rank_reap(r, over) || moved;
+  if (r->first == NULL) {
+    return any;
+  }
+  rank_fault(r);
+  if (any || now >= r->due_ns) {
+    if (!any) {
+      rank_query(r);
+    }
+    if (!any && tt_port_status(r->port) == ncclSuccess) {
+      rank_check(r);
+    }
+    r->due_ns = now + TT_MIN(tt_peer_check_ns(), 10 * TT_NS_PER_MS);
+  }
+  if (tt_port_status(r->port) != ncclSuccess) {
+    tt_gpu_port_stop(r->gpu);
+  }
+  return any;
+}
+
+// ---- All of them ----
+
+// Takes back plans that are over. Without the lock: their owners may do what they like.
+static void ranks_end(tt_work *over)
+{
+  for (tt_work *w = over, *next; w != NULL; w = next) {
+    tt_plan *p = plan_of(w);
+    next = w->next;
+    for (int i = 0; p->watch != NULL && i < p->nlanes; i++) {
+      tt_stamp *s = p->lanes[i].stamp;
+      s->stop = s->stop == 0 ? tt_now_ns() : s->stop;
+      s->last = s->stop;
+    }
+    if (p->watch != NULL) {
+      p->watch(p, true);
+    }
+    p->recycle(p);
+  }
+}
+
+// The lock is held. True: as rank_look, for any.
+static bool ranks_look(tt_work **over)
+{
+  tt_work **end = over;
+  const uint64_t now = tt_now_ns();
+  bool any = false;
+  *over = NULL;
+  for (tt_gpu_rank *r = ranks; r != NULL && in_flight + in_graphs > 0; r = r->next) {
+    any |= rank_look(r, now, &end);
+  }
+  return any;
+}
+
+bool tt_gpu_progress(void)
+{
+  tt_work *over;
+  pthread_mutex_lock(&lock);
+  const bool any = ranks_look(&over);
+  pthread_mutex_unlock(&lock);
+  ranks_end(over);
+  return any;
+}
+
+// Has a port that is stopped plans in flight?
+static bool any_unsettled(void)
+{
+  bool any = false;
+  pthread_mutex_lock(&lock);
+  for (const tt_gpu_rank *r = ranks; r != NULL; r = r->next) {
+    any |= r->first != NULL && tt_port_status(r->port) != ncclSuccess;
+  }
+  pthread_mutex_unlock(&lock);
+  return any;
+}
+
+// What has begun ends soon: it waits for no word any more, and kernels that have not begun do nothing. Longer waits
+// only work that stands in its stream behind the program's own.
+void tt_gpu_settle(void)
+{
+  const uint64_t end_ns = tt_now_ns() + SETTLE_MS * TT_NS_PER_MS;
+  for (tt_gpu_progress(); any_unsettled() && tt_now_ns() < end_ns; tt_gpu_progress()) {
+    tt_sleep_ns(NAP_LEAST_NS);
+  }
+}
+
+static _Thread_local int awaits;
+
+void tt_gpu_await(bool (*ready)(void *arg), void *arg)
+{
+  uint64_t nap_ns = NAP_LEAST_NS;
+  awaits++;
+  while (!ready(arg)) {
+    if (tt_gpu_progress()) {
+      nap_ns = NAP_LEAST_NS;
+      continue;
+    }
+    tt_sleep_ns(nap_ns);
+    nap_ns = TT_MIN(2 * nap_ns, (uint64_t)NAP_MOST_NS);
+  }
+  awaits--;
+}
+
+bool tt_gpu_poll(bool (*ready)(void *arg), void *arg)
+{
+  if (ready(arg)) {
+    return true;
+  }
+  tt_gpu_progress();
+  sched_yield();
+  return ready(arg);
+}
+
+bool tt_gpu_awaiting(void)
+{
+  return awaits > 0;
+}
+
+// ---- The thread ----
+
+// Runs what is deferred until nothing of it has been done. The lock is held, and given up meanwhile.
+static void ranks_run_deferred(void)
+{
+  for (tt_deferred **at = &deferred; *at != NULL;) {
+    tt_deferred *d = *at, *after = d->next;
+    *at = after; // it may be freed
+    pthread_mutex_unlock(&lock);
+    const bool over = d->run(d);
+    pthread_mutex_lock(&lock);
+    if (!over) {
+      d->next = deferred;
+      deferred = d;
+      at = &d->next;
+    }
+    at = over ? &deferred : at;
+  }
+}
+
+static void *ranks_run(void *arg)
+{
+  uint64_t nap_ns = NAP_LEAST_NS;
+  pthread_mutex_lock(&lock);
+  while (ranks != NULL || deferred != NULL) {
+    tt_work *over;
+    if (in_flight + in_graphs == 0 && deferred == NULL) {
+      sleeps = true;
+      pthread_cond_wait(&something, &lock);
+      sleeps = false;
+      nap_ns = NAP_LEAST_NS;
+      continue;
+    }
+    const bool any = ranks_look(&over);
+    pthread_mutex_unlock(&lock);
+    ranks_end(over);
+    pthread_mutex_lock(&lock);
+    ranks_run_deferred();
+    nap_ns = any ? NAP_LEAST_NS : TT_MIN(nap_ns * 3 / 2, (uint64_t)NAP_MOST_NS);
+    pthread_mutex_unlock(&lock);
+    tt_sleep_ns(nap_ns);
+    pthread_mutex_lock(&lock);
+  }
+  runs = false;
+  pthread_mutex_unlock(&lock);
+  return arg;
+}
+
+// The lock is held.
+static ncclResult_t ranks_start(void)
+{
+  if (!runs) {
+    TT_TRY(tt_thread_start_detached("tutti gpu", ranks_run, NULL));
+    runs = true;
+  }
+  return ncclSuccess;
+}
+
+// The lock is held.
+static void ranks_wake(void)
+{
+  if (sleeps) {
+    pthread_cond_signal(&something);
+  }
+}
+
+void tt_gpu_defer(tt_deferred *d)
+{
+  pthread_mutex_lock(&lock);
+  d->next = deferred;
+  deferred = d;
+  if (ranks_start() != ncclSuccess) {
+    tt_warn("GPUs: %s; memory of an aborted communicator stays allocated", tt_last_error());
+  }
+  ranks_wake();
+  pthread_mutex_unlock(&lock);
+}
+
+// ---- Open and close ----
+
+tt_gpu_port *tt_gpu_rank_port(const tt_port *port)
+{
+  return port->gpu->gpu;
+}
+
+ncclResult_t tt_gpu_rank_open(tt_port *port)
+{
+  tt_gpu_rank *r;
+  TT_TRY(TT_NEW(r, 1, "rank %d: no memory for its GPU", port->rank));
+  r->port = port;
+  r->end = &r->first;
+  // No post moves this rank's thread, which sleeps on the page's bell for mails alone (ipc.h): so posts do not ring it.
+  atomic_store_explicit(&port->page->want, (uint32_t)port->rank + 1, memory_order_relaxed);
+  ncclResult_t res = tt_gpu_port_open(port, port->device, &r->gpu);
+  res = res == ncclSuccess ? tt_gpu_ipc_open(r->gpu) : res;
+  if (res == ncclSuccess) {
+    pthread_mutex_lock(&lock);
+    r->next = ranks;
+    ranks = r;
+    res = ranks_start();
+    pthread_mutex_unlock(&lock);
+    port->gpu = r;
+  }
+  if (res != ncclSuccess && port->gpu == NULL) {
+    tt_gpu_port_close(r->gpu);
+    tt_free(r);
+  }
+  return res;
+}
+
+void tt_gpu_rank_close(tt_port *port)
+{
+  tt_gpu_rank *r = port->gpu, **at = &ranks;
+  if (r == NULL) {
+    return;
+  }
+  pthread_mutex_lock(&lock);
+  while (*at != r) {
+    at = &(*at)->next;
+  }
+  *at = r->next;
+  in_graphs -= r->graphs;
+  ranks_wake();
+  pthread_mutex_unlock(&lock);
+  tt_gpu_stage_close(r->gpu);
+  tt_gpu_ipc_close(r->gpu);
+  tt_gpu_port_close(r->gpu);
+  tt_free(r);
+  port->gpu = NULL;
+}
+
+bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
+{
+  tt_device_id id;
+  if (peer->here) {
+    return tt_gpu_join(port->device, peer->device) && tt_gpu_join(peer->device, port->device);
+  }
+  for (int d = 0; d < tt_gpu_count(); d++) {
+    tt_gpu_identify(d, &id);
+    if (memcmp(id.uuid, peer->id->uuid, sizeof id.uuid) == 0) {
+      return tt_gpu_reaches(port->device, d) && tt_gpu_ipc_try(port->gpu->gpu, peer->rank);
+    }
+  }
+  return false; // this process does not see the device
+}
+
+void tt_gpu_rank_unlink(const tt_port *port)
+{
+  if (port->gpu != NULL) {
+    pthread_mutex_lock(&lock);
+    port->gpu->linked = false;
+    pthread_mutex_unlock(&lock);
+  }
+}
+
+// ---- Submission ----
+
+// The plan is in flight from now on, until the port's work of that number is done.
+static void rank_fly(const tt_gpu_work *w, uint32_t number)
+{
+  tt_gpu_rank *r = w->plan->port->gpu;
+  w->plan->work.next = NULL;
+  w->plan->number = number;
+  pthread_mutex_lock(&lock);
+  while (closes) {
+    pthread_cond_wait(&closed, &lock);
+  }
+  r->linked = true;
+  const bool first = r->first == NULL;
+  *r->end = &w->plan->work;
+  r->end = &w->plan->work.next;
+  in_flight++;
+  if (first) {
+    rank_begin(r);
+    r->due_ns = tt_now_ns() + TT_MIN(tt_peer_check_ns(), 10 * TT_NS_PER_MS);
+  }
+  ranks_wake();
+  pthread_mutex_unlock(&lock);
+}
+
+// A submission has failed: the ports are stopped. A plan whose work was not begun is over when the ones before are.
+static void rank_fail(const tt_gpu_work *works, int n, ncclResult_t res)
+{
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < n; i++) {
+    tt_gpu_rank *r = works[i].plan->port->gpu;
+    const uint32_t last = tt_gpu_port_submitted(r->gpu);
+    for (tt_work *w = r->first; w != NULL; w = w->next) {
+      plan_of(w)->number = (int32_t)(plan_of(w)->number - last) > 0 ? last : plan_of(w)->number;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  for (int i = 0; i < n; i++) {
+    tt_port_stop(works[i].plan->port, res);
+  }
+}
+
+// Are the streams captured? All or none.
+static ncclResult_t works_captured(const tt_gpu_work *works, int n, bool *captured)
+{
+  for (int i = 0; i < n; i++) {
+    bool its;
+    TT_TRY(tt_gpu_stream_is_captured(works[i].stream, &its));
+    if (i > 0 && its != *captured) {
+      return tt_fail(ncclInvalidUsage, "of a group of calls some are on captured streams, and some are not");
+    }
+    *captured = its;
+  }
+  return ncclSuccess;
+}
+
+// Graphs keep nothing of the plans. They go back when those before them are done, which is the order that owners know.
+static ncclResult_t ranks_capture(const tt_gpu_work *works, int n, ncclResult_t res)
+{
+  res = res == ncclSuccess ? tt_gpu_capture(works, n) : res;
+  for (int i = 0; i < n; i++) {
+    tt_gpu_rank *r = works[i].plan->port->gpu;
+    if (res != ncclSuccess) {
+      tt_port_stop(r->port, res);
+    }
+    rank_fly(&works[i], tt_gpu_port_submitted(r->gpu));
+    pthread_mutex_lock(&lock);
+    in_graphs += !r->graphs;
+    r->graphs = true;
+    pthread_mutex_unlock(&lock);
+  }
+  return res;
+}
+
+ncclResult_t tt_gpu_ranks_submit(const tt_gpu_work *works, int n)
+{
+  bool captured = false;
+  const ncclResult_t mixed = works_captured(works, n, &captured);
+  if (captured || mixed != ncclSuccess) {
+    return ranks_capture(works, n, mixed);
+  }
+  // In flight before they are submitted: so whatever holds that up is seen.
+  for (int i = 0; i < n; i++) {
+    rank_fly(&works[i], tt_gpu_port_submitted(works[i].port) + 1);
+    atomic_store_explicit(&works[i].plan->port->gpu->submits_ns, tt_now_ns(), memory_order_relaxed);
+  }
+  ncclResult_t res = tt_gpu_submit(works, n);
+  for (int i = 0; i < n; i++) {
+    atomic_store_explicit(&works[i].plan->port->gpu->submits_ns, 0, memory_order_relaxed);
+  }
+  for (int i = 0; i < n; i++) {
+    tt_gpu_stage_drop(&works[i]);
+  }
+  if (res != ncclSuccess) {
+    rank_fail(works, n, res);
+  }
+  return res;
+}
+
+// The driver waits for all work of the process when memory is closed, and that could wait for what another thread is
+// about to submit. So nobody submits meanwhile.
+void tt_gpu_ranks_close_stale(void)
+{
+  if (!tt_gpu_ipc_stale()) {
+    return;
+  }
+  tt_gpu_progress();
+  pthread_mutex_lock(&lock);
+  const bool may = in_flight == 0 && in_graphs == 0 && !closes;
+  closes |= may;
+  pthread_mutex_unlock(&lock);
+  if (may) {
+    tt_gpu_ipc_close_stale();
+    pthread_mutex_lock(&lock);
+    closes = false;
+    pthread_cond_broadcast(&closed);
+    pthread_mutex_unlock(&lock);
+  }
+}
+
+// A child of a fork cannot use its parent's GPUs, and has no such thread.
+static void ranks_in_child(void)
+{
+  ranks = NULL;
+  deferred = NULL;
+  runs = sleeps = false;
+  in_flight = in_graphs = 0;
+  closes = false;
+  pthread_cond_init(&something, NULL);
+  pthread_cond_init(&closed, NULL);
+}
+
+__attribute__((constructor)) static void ranks_at_start(void)
+{
+  tt_proc_hold_at_fork(&lock);
+  tt_gpu_captures_at_start(); // locks that are taken while this one is held, in their order
+  tt_gpu_fifos_at_start();
+  tt_gpu_pool_at_start();
+  tt_proc_on_fork(ranks_in_child);
+}

@@ -1,0 +1,42 @@
+// rank.h: ranks on GPUs: what they have submitted and what is not over yet.
+//
+// A thread of the process ("tutti gpu") sees to that: it finds plans that are complete, what kernels have found wrong,
+// peers that have stopped or died, and waits that last too long. It runs while there is such a rank, and sleeps while
+// nothing has been submitted. The driver is open.
+#pragma once
+#include "device/cuda/work/submit.h"
+#include "device/device.h"
+
+typedef struct tt_gpu_rank tt_gpu_rank;
+
+// Opens what the port needs on its device: port->gpu. Errors: as tt_gpu_port_open, ncclSystemError.
+ncclResult_t tt_gpu_rank_open(tt_port *port);
+// Closes it; no plan is left. A port without is allowed.
+void tt_gpu_rank_close(tt_port *port);
+
+// The port's links go: it is looked at no longer, until it has the next plan.
+void tt_gpu_rank_unlink(const tt_port *port);
+
+// The port's part on the GPU.
+tt_gpu_port *tt_gpu_rank_port(const tt_port *port);
+
+// Submits the plans, as tt_gpu_submit, or records them if their streams are captured; from now on they are seen to. On
+// an error their ports are stopped.
+ncclResult_t tt_gpu_ranks_submit(const tt_gpu_work *works, int n);
+
+// Closes memory of peers that they have freed, if nothing is in flight, nor in graphs, which may be launched at any
+// time.
+void tt_gpu_ranks_close_stale(void);
+
+// The row's members of these names (device.h).
+bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer);
+ncclResult_t tt_gpu_submit_plan(tt_plan *plan, tt_gpu_stream *stream);
+ncclResult_t tt_gpu_order(tt_gpu_stream *earlier, tt_gpu_stream *later);
+void tt_gpu_hold(void);
+ncclResult_t tt_gpu_unhold(void);
+bool tt_gpu_progress(void);
+void tt_gpu_settle(void);
+void tt_gpu_await(bool (*ready)(void *arg), void *arg);
+bool tt_gpu_poll(bool (*ready)(void *arg), void *arg);
+bool tt_gpu_awaiting(void);
+void tt_gpu_defer(tt_deferred *d);

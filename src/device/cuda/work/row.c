@@ -1,0 +1,303 @@
+// row.c: the CUDA device's row of the table of devices (device.h).
+#include <pthread.h>
+
+#include "base/log.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/work/pool.h"
+#include "device/cuda/work/rank.h"
+#include "device/stall.h"
+#include "os/proc.h"
+
+bool tt_device_cuda_opens(void)
+{
+  const char *why = "";
+  const bool opens = tt_cuda_get(&why) != NULL && tt_gpu_count() > 0;
+  if (!opens && tt_cuda_get_state() == TT_CUDA_REFUSED) {
+    tt_info(TT_INIT, "GPUs are not used: %s", why);
+  }
+  return opens;
+}
+
+// ---- Identity ----
+
+// What is tried are allocations (ipc.h), which need no place.
+static uint64_t gpu_row_probe(void)
+{
+  return 0;
+}
+
+static bool gpu_row_joins(int device, int other)
+{
+  return tt_gpu_join(device, other) && tt_gpu_join(other, device);
+}
+
+// ---- Memory ----
+
+static void (*_Atomic memory_goes)(void *base, size_t size);
+
+static void gpu_row_on_free(void (*fn)(void *base, size_t size))
+{
+  atomic_store(&memory_goes, fn);
+}
+
+static ncclResult_t gpu_row_free(void *ptr)
+{
+  void (*goes)(void *base, size_t size) = atomic_load(&memory_goes), *base;
+  size_t bytes;
+  if (goes != NULL && tt_gpu_range(ptr, 1, &base, &bytes) && base == ptr) {
+    goes(base, bytes);
+  }
+  return tt_gpu_free(ptr);
+}
+
+static tt_moved *gpu_row_map(void *ptr, size_t size, bool ordinary, size_t *bytes)
+{
+  (void)ptr;
+  (void)size;
+  (void)ordinary;
+  *bytes = 0;
+  return NULL;
+}
+
+static void gpu_row_unmap(tt_moved *moved)
+{
+  (void)moved;
+}
+
+static bool gpu_row_allocation(const void *ptr, void **base, size_t *bytes)
+{
+  int device;
+  return tt_gpu_allocation(ptr, base, bytes, &device);
+}
+
+static void *gpu_row_scratch_alloc(int device, size_t bytes)
+{
+  void *scratch = NULL;
+  return tt_gpu_pool_take(device, bytes, &scratch) == ncclSuccess ? scratch : NULL;
+}
+
+// ---- Memory of links, pinned ----
+
+// Both ranks of a process that share a window pin it, once. Under the lock.
+typedef struct row_pin {
+  struct row_pin *next;
+  char *base;
+  int uses;
+} row_pin;
+
+static pthread_mutex_t pins_lock = PTHREAD_MUTEX_INITIALIZER;
+static row_pin *pins;
+
+static row_pin **find_pin(const char *base)
+{
+  row_pin **at = &pins;
+  while (*at != NULL && (*at)->base != base) {
+    at = &(*at)->next;
+  }
+  return at;
+}
+
+static ncclResult_t pin_register(char *base, size_t bytes, row_pin **at)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  row_pin *p;
+  TT_TRY(TT_NEW(p, 1, "no memory to pin %zu bytes", bytes));
+  const CUresult error = cu->MemHostRegister(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  if (error != CUDA_SUCCESS) {
+    tt_free(p);
+  }
+  TT_CUDA(cu, error, "cannot pin %zu bytes of buffers between two ranks (is there a limit on locked memory?)", bytes);
+  p->base = base;
+  *at = p;
+  return ncclSuccess;
+}
+
+// A context of the process is current.
+static ncclResult_t gpu_row_pin_window(char *base, size_t bytes)
+{
+  pthread_mutex_lock(&pins_lock);
+  row_pin **at = find_pin(base);
+  ncclResult_t res = *at == NULL ? pin_register(base, bytes, at) : ncclSuccess;
+  if (res == ncclSuccess) {
+    (*at)->uses++;
+  }
+  pthread_mutex_unlock(&pins_lock);
+  return res;
+}
+
+static void gpu_row_unpin_window(char *base)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  pthread_mutex_lock(&pins_lock);
+  row_pin **at = find_pin(base), *p = *at;
+  if (p != NULL && --p->uses == 0) {
+    cu->MemHostUnregister(base);
+    *at = p->next;
+    tt_free(p);
+  }
+  pthread_mutex_unlock(&pins_lock);
+}
+
+// A link's part of the device: what has been pinned.
+typedef struct row_link {
+  int device;
+  char *windows[2];
+} row_link;
+
+static void gpu_row_disconnect(tt_link *link)
+{
+  row_link *l = (row_link *)(void *)link->handover;
+  if (l == NULL) {
+    return;
+  }
+  if (tt_gpu_enter(l->device) == ncclSuccess) {
+    for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
+      gpu_row_unpin_window(l->windows[i]);
+    }
+    tt_gpu_leave();
+  }
+  tt_free(l);
+  link->handover = NULL;
+}
+
+static ncclResult_t gpu_row_pin_windows(row_link *l, const tt_link_env *env)
+{
+  for (int i = 0; i < 2; i++) {
+    TT_TRY(gpu_row_pin_window(env->windows[i], env->window_bytes));
+    l->windows[i] = env->windows[i];
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt_link_env *env)
+{
+  row_link *l;
+  TT_TRY(TT_NEW(l, 1, "rank %d: no memory for the connection to rank %d", link->rank, link->peer));
+  l->device = port->device;
+  link->handover = (struct tt_handover *)(void *)l;
+  ncclResult_t res = tt_gpu_enter(port->device);
+  if (res == ncclSuccess) {
+    res = gpu_row_pin_windows(l, env);
+    tt_gpu_leave();
+  }
+  if (res != ncclSuccess) {
+    gpu_row_disconnect(link);
+  }
+  return res;
+}
+
+// ---- Streams ----
+
+// The FIFOs of captured operations are this process's own.
+static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
+{
+  tt_gpu_stream *s;
+  bool captured;
+  TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
+  TT_TRY(tt_gpu_stream_captured(handle, port->device, &captured));
+  if (captured && (port->life >= 0 || port->mover != NULL)) {
+    return tt_fail(ncclInvalidUsage,
+                   "%s: the stream is captured, which GPUs support only where all ranks of the communicator are in one "
+                   "process",
+                   what);
+  }
+  *out = (tt_stream *)(void *)s;
+  return ncclSuccess;
+}
+
+static ncclResult_t order_uncaptured(const tt_gpu_stream *s)
+{
+  bool captured;
+  TT_TRY(tt_gpu_stream_is_captured(s, &captured));
+  return captured ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
+                  : ncclSuccess;
+}
+
+static ncclResult_t gpu_row_order(tt_stream *earlier, tt_stream *later)
+{
+  TT_TRY(order_uncaptured((tt_gpu_stream *)(void *)earlier));
+  TT_TRY(order_uncaptured((tt_gpu_stream *)(void *)later));
+  return tt_gpu_order((tt_gpu_stream *)(void *)earlier, (tt_gpu_stream *)(void *)later);
+}
+
+// The driver captures what is submitted.
+static ncclResult_t gpu_row_record(const tt_stream_use *uses, size_t n, int device, tt_recorded *r, bool *captured)
+{
+  (void)uses;
+  (void)n;
+  (void)device;
+  *captured = false;
+  if (r != NULL) {
+    r->drop(r);
+  }
+  return ncclSuccess;
+}
+
+// ---- Ports and work ----
+
+static ncclResult_t gpu_row_open(tt_port *port, const tt_port_env *env)
+{
+  (void)env;
+  port->large = SIZE_MAX;
+  return tt_gpu_rank_open(port);
+}
+
+static ncclResult_t gpu_row_submit(tt_plan *plan, tt_stream *stream)
+{
+  return tt_gpu_submit_plan(plan, (tt_gpu_stream *)(void *)stream);
+}
+
+static void gpu_row_wake(void) {} // threads that wait look again by themselves
+
+static void gpu_row_attend(void (*fn)(int delta))
+{
+  (void)fn; // no thread of a user's moves anything
+}
+
+const tt_device_ops tt_device_cuda = {.name = "cuda",
+                                      .levels = true,
+                                      .pins = true,
+                                      .pairs = true,
+                                      .count = tt_gpu_count,
+                                      .current = tt_gpu_current,
+                                      .identify = tt_gpu_identify,
+                                      .probe = gpu_row_probe,
+                                      .reaches = tt_gpu_rank_reaches,
+                                      .joins = gpu_row_joins,
+                                      .alloc = tt_gpu_alloc,
+                                      .free = gpu_row_free,
+                                      .find = tt_gpu_find,
+                                      .range = tt_gpu_range,
+                                      .map = gpu_row_map,
+                                      .unmap = gpu_row_unmap,
+                                      .allocation = gpu_row_allocation,
+                                      .on_free = gpu_row_on_free,
+                                      .scratch_alloc = gpu_row_scratch_alloc,
+                                      .scratch_free = tt_gpu_pool_give,
+                                      .get = gpu_row_get,
+                                      .order = gpu_row_order,
+                                      .record_event = tt_gpu_record_event,
+                                      .captured = tt_gpu_stream_captured,
+                                      .record = gpu_row_record,
+                                      .open = gpu_row_open,
+                                      .leave = tt_gpu_rank_unlink,
+                                      .close = tt_gpu_rank_close,
+                                      .tell = tt_stall_tell,
+                                      .view = tt_stall_view,
+                                      .submit = gpu_row_submit,
+                                      .hold = tt_gpu_hold,
+                                      .unhold = tt_gpu_unhold,
+                                      .connect = gpu_row_connect,
+                                      .disconnect = gpu_row_disconnect,
+                                      .progress = tt_gpu_progress,
+                                      .settle = tt_gpu_settle,
+                                      .await = tt_gpu_await,
+                                      .wake = gpu_row_wake,
+                                      .poll = tt_gpu_poll,
+                                      .awaiting = tt_gpu_awaiting,
+                                      .defer = tt_gpu_defer,
+                                      .attend = gpu_row_attend};
+__attribute__((constructor)) static void gpu_row_at_start(void)
+{
+  tt_proc_hold_at_fork(&pins_lock);
+}

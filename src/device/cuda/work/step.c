@@ -1,0 +1,390 @@
+// step.c: one step of a schedule as stream work (kernels/kernels.h).
+#include <string.h>
+
+#include "device/cuda/kernels/choose.h"
+#include "device/cuda/work/capture_priv.h"
+#include "device/cuda/work/functions.h"
+#include "device/cuda/work/ipc.h"
+#include "device/cuda/work/port_priv.h"
+
+// Of all operands that a launch moves, about: an abort waits for no more. Tests have less.
+#ifndef TT_GPU_LAUNCH_BYTES
+#define TT_GPU_LAUNCH_BYTES (64u << 20)
+#endif
+
+enum {
+  WAITS = 16,           // words in a call of the driver
+  CTA_BYTES = 32 << 10, // that a CTA moves, at least
+  LAUNCH_ALIGN = 4096   // bytes of an operand
+};
+
+typedef struct step_waits {
+  CUstream stream;
+  unsigned n;
+  CUstreamBatchMemOpParams of[WAITS];
+} step_waits;
+
+// The lists of a step, as they are made.
+typedef struct step_lists {
+  tt_cuda_ref *refs;
+  tt_cuda_post *posts, *tokens;
+  uint32_t nrefs, nposts, ntokens, nsrc, ndst;
+} step_lists;
+
+// The step that is submitted.
+typedef struct step_work {
+  tt_gpu_port *port;
+  CUstream stream;
+  const tt_lane *lane;
+  const tt_program_step *step;
+  bool data;              // something is to be combined
+  const uint64_t *scalar; // this rank's factor, where kernels can read it
+  step_lists lists;
+} step_work;
+
+// ---- Waiting ----
+
+static ncclResult_t waits_flush(step_waits *w)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  if (w->n > 0) {
+    TT_CUDA(cu, cu->StreamBatchMemOp(w->stream, w->n, w->of, 0), "cannot make stream %p wait for words",
+            (void *)w->stream);
+  }
+  w->n = 0;
+  return ncclSuccess;
+}
+
+static ncclResult_t waits_add(step_waits *w, const volatile void *word, uint32_t value)
+{
+  if (w->n == WAITS) {
+    TT_TRY(waits_flush(w));
+  }
+  w->of[w->n++] = (CUstreamBatchMemOpParams){.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                                                           .address = gpu_address(word),
+                                                           .value = value,
+                                                           .flags = CU_STREAM_WAIT_VALUE_GEQ}};
+  return ncclSuccess;
+}
+
+// Until there is room for a message. A captured operation's first one waits for the end of the replay before
+// (fifos.h); what the head is now says nothing.
+static ncclResult_t wait_room(const tt_gpu_port *p, step_waits *w, tt_fifo *f)
+{
+  if (p->recording == NULL) {
+    return tt_fifo_room(f) ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
+  }
+  if (f->next == 0) {
+    return waits_add(w, f->head, ((const gpu_fifo_end *)f)->messages);
+  }
+  return f->next <= f->mask ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
+}
+
+// Until the peer has given back all tokens of this rank; a captured operation: all that it has sent in this replay.
+static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
+{
+  const tt_gpu_port *p = k->port;
+  if (p->recording == NULL) {
+    const tt_fifo *f = &p->port->links[peer]->send[TT_TOK];
+    return waits_add(w, f->head, f->next);
+  }
+  const gpu_traffic *t = tt_gpu_record_tokens(p, k->lane->call, peer);
+  return t == NULL || t->end.fifo.next == 0 ? ncclSuccess : waits_add(w, t->end.fifo.head, t->end.fifo.next);
+}
+
+// Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
+static ncclResult_t step_wait(const step_work *k)
+{
+  const tt_program_step *s = k->step;
+  step_waits w = {.stream = k->stream};
+  for (int i = 0; i < s->nsrc + s->ndst; i++) {
+    const tt_program_ref *r = &s->refs[i];
+    if (r->kind == TT_DRAIN) {
+      TT_TRY(wait_drain(k, &w, r->peer));
+    } else if (r->fifo != NULL && i < s->nsrc) {
+      TT_TRY(waits_add(&w, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
+    } else if (r->fifo != NULL) {
+      TT_TRY(wait_room(k->port, &w, r->fifo));
+    }
+  }
+  return waits_flush(&w);
+}
+
+// ---- Operands ----
+
+static bool is_data(uint8_t kind)
+{
+  return kind != TT_TOKEN && kind != TT_DRAIN;
+}
+
+// The token of the peer that the step takes; NULL: it takes none.
+static const tt_program_ref *step_token(const tt_program_step *s, int peer)
+{
+  for (int i = 0; i < s->nsrc; i++) {
+    if (s->refs[i].kind == TT_TOKEN && s->refs[i].peer == peer) {
+      return &s->refs[i];
+    }
+  }
+  return NULL;
+}
+
+static void set_header(tt_cuda_ref *out, const tt_fifo *f)
+{
+  out->slot = gpu_address(tt_fifo_slot(f));
+  out->seq = f->next + 1;
+}
+
+// An address of the call's own.
+static CUdeviceptr step_place(const step_work *k, const volatile void *ptr)
+{
+  return k->port->recording != NULL ? tt_gpu_record_place(k->port->recording, ptr) : gpu_address(ptr);
+}
+
+// Part of a peer's buffer: its token comes with this step, or was kept.
+static void set_peer(const step_work *k, const tt_program_ref *r, tt_cuda_ref *out)
+{
+  const tt_program_ref *token = step_token(k->step, r->peer);
+  out->at = r->offset;
+  out->where = r->kind == TT_PEER_OUT ? TT_CUDA_PEER_OUT : TT_CUDA_PEER_IN;
+  out->maps = tt_gpu_ipc_maps(k->port, r->peer);
+  if (token != NULL) {
+    set_header(out, token->fifo);
+  } else {
+    out->slot = k->port->room->tokens + (size_t)r->peer * sizeof(tt_cuda_slot);
+    out->seq = k->port->room->token_seq[r->peer];
+  }
+}
+
+static tt_cuda_ref step_operand(const step_work *k, const tt_program_ref *r, bool source)
+{
+  const tt_call *c = k->lane->call;
+  tt_cuda_ref out = {.bytes = k->step->bytes, .peer = r->peer, .data = 1};
+  const bool scales = source && (k->step->flags & TT_STEP_REDUCE) && c->op.prescale;
+  switch (r->kind) {
+  case TT_IN: out.at = step_place(k, c->in) + r->offset; break;
+  case TT_OUT: out.at = step_place(k, c->out) + r->offset; break;
+  case TT_TMP: out.at = step_place(k, k->lane->tmp) + r->offset; break;
+  case TT_FIFO: out.at = gpu_address(tt_fifo_data(r->fifo)); break;
+  default: set_peer(k, r, &out); break;
+  }
+  if (r->kind == TT_FIFO && source) {
+    set_header(&out, r->fifo);
+  }
+  out.scaled = scales && (r->kind == TT_IN || r->kind == TT_PEER_IN);
+  out.scalar = gpu_address(k->scalar);
+  return out;
+}
+
+// Sources, destinations, then what only has to be of the same call.
+static void list_refs(step_work *k)
+{
+  const tt_program_step *s = k->step;
+  step_lists *l = &k->lists;
+  for (int i = 0; i < s->nsrc + s->ndst && k->data; i++) {
+    if (is_data(s->refs[i].kind)) {
+      l->refs[l->nrefs++] = step_operand(k, &s->refs[i], i < s->nsrc);
+      *(i < s->nsrc ? &l->nsrc : &l->ndst) += 1;
+    }
+  }
+  for (int i = 0; i < s->nsrc; i++) {
+    const tt_program_ref *r = &s->refs[i];
+    if (r->kind == TT_TOKEN || (r->kind == TT_FIFO && !k->data)) {
+      l->refs[l->nrefs] = (tt_cuda_ref){.peer = r->peer};
+      set_header(&l->refs[l->nrefs++], r->fifo);
+    }
+  }
+}
+
+// A slot that is given back. A captured operation's is empty again by then.
+static tt_cuda_post post_back(const step_work *k, const tt_fifo *f)
+{
+  return (tt_cuda_post){.at = gpu_address(f->head),
+                        .seq = f->next + 1,
+                        .word = 1,
+                        .clear = k->port->recording != NULL ? gpu_address(&tt_fifo_slot(f)->seq) : 0};
+}
+
+// A message or token. A captured operation's first one takes back what the receiver has counted in the replay before.
+static tt_cuda_post post_sent(const step_work *k, const tt_fifo *f, size_t bytes)
+{
+  return (tt_cuda_post){.at = gpu_address(tt_fifo_slot(f)),
+                        .seq = f->next + 1,
+                        .bytes = (uint32_t)bytes,
+                        .clear = k->port->recording != NULL && f->next == 0 ? gpu_address(f->head) : 0};
+}
+
+// What is handed over, and given back.
+static void list_posts(step_work *k)
+{
+  const tt_program_step *s = k->step;
+  step_lists *l = &k->lists;
+  for (int i = 0; i < s->nsrc + s->ndst; i++) {
+    const tt_program_ref *r = &s->refs[i];
+    if (r->fifo != NULL && i < s->nsrc) {
+      l->posts[l->nposts++] = post_back(k, r->fifo);
+    } else if (r->fifo != NULL && r->kind == TT_TOKEN) {
+      l->tokens[l->ntokens++] = post_sent(k, r->fifo, 0);
+    } else if (r->fifo != NULL) {
+      l->posts[l->nposts++] = post_sent(k, r->fifo, s->bytes);
+    }
+  }
+}
+
+size_t tt_gpu_step_list_bytes(size_t refs)
+{
+  return refs * (sizeof(tt_cuda_ref) + 2 * sizeof(tt_cuda_post)) + sizeof(uint64_t);
+}
+
+static ncclResult_t step_list(step_work *k)
+{
+  const size_t n = (size_t)k->step->nsrc + k->step->ndst;
+  const tt_call *c = k->lane->call;
+  void *memory = NULL;
+  TT_TRY(tt_gpu_list(k->port, tt_gpu_step_list_bytes(n), &memory));
+  k->lists.refs = memory;
+  k->lists.posts = (tt_cuda_post *)(k->lists.refs + n);
+  k->lists.tokens = k->lists.posts + n;
+  uint64_t *factor = (uint64_t *)(k->lists.tokens + n);
+  *factor = c->op.scalar;
+  k->scalar = c->scalar != NULL ? c->scalar : factor;
+  list_refs(k);
+  list_posts(k);
+  return ncclSuccess;
+}
+
+// Tokens that later steps look at lie on in memory of the port, for their slots are given back.
+static ncclResult_t step_keep_tokens(const step_work *k)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  for (int i = 0; i < k->step->nsrc; i++) {
+    const tt_program_ref *r = &k->step->refs[i];
+    if (r->kind == TT_TOKEN) {
+      TT_CUDA(cu,
+              cu->MemcpyAsync(k->port->room->tokens + (size_t)r->peer * sizeof(tt_cuda_slot),
+                              gpu_address(tt_fifo_slot(r->fifo)), sizeof(tt_cuda_slot), k->stream),
+              "cannot keep a token");
+      k->port->room->token_seq[r->peer] = r->fifo->next + 1;
+    }
+  }
+  return ncclSuccess;
+}
+
+// ---- Kernels ----
+
+static ncclResult_t step_launch(const step_work *k, const char *module, const char *name, unsigned ctas, void *args)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  void *params[] = {args};
+  TT_CUDA(cu,
+          cu->LaunchKernel(tt_gpu_function(k->port->device, module, name), ctas, 1, 1, TT_CUDA_THREADS, 1, 1, 0,
+                           k->stream, params, NULL),
+          "GPU %d: cannot launch kernel %s", k->port->device, name);
+  return ncclSuccess;
+}
+
+static tt_cuda_port step_port(const step_work *k)
+{
+  return (tt_cuda_port){.stop = gpu_address(&k->port->flags->stop),
+                        .fault = gpu_address(&k->port->flags->fault),
+                        .go = k->lists.nrefs > 0 ? k->port->room->go : 0};
+}
+
+static tt_cuda_call step_call(const step_work *k)
+{
+  return (tt_cuda_call){.sig = k->lane->call->sig, .count = k->lane->call->sig_count};
+}
+
+static ncclResult_t launch_resolve(const step_work *k)
+{
+  tt_cuda_resolve a = {.port = step_port(k),
+                       .call = step_call(k),
+                       .refs = gpu_address(k->lists.refs),
+                       .operands = k->port->room->operands,
+                       .nrefs = k->lists.nrefs,
+                       .scalar_bytes = (uint32_t)k->lane->call->esize};
+  return a.nrefs > 0 ? step_launch(k, "step", "resolve", 1, &a) : ncclSuccess;
+}
+
+// The data, in launches of bounded length.
+static ncclResult_t launch_combine(const step_work *k)
+{
+  const tt_program_step *s = k->step;
+  const bool reduces = (s->flags & TT_STEP_REDUCE) != 0;
+  const uint32_t operands = k->lists.nsrc + k->lists.ndst;
+  const size_t most = TT_MAX((TT_GPU_LAUNCH_BYTES / operands) & ~(size_t)(LAUNCH_ALIGN - 1), (size_t)LAUNCH_ALIGN);
+  static const tt_redop bytes_op = {.type = TT_RED_BITS}; // of a copy: the call's is that of another one, perhaps
+  tt_kernel kernel;
+  tt_kernel_choose(&(tt_kernel_use){.op = reduces ? &k->lane->call->op : &bytes_op,
+                                    .nsrc = (int)k->lists.nsrc,
+                                    .ndst = (int)k->lists.ndst,
+                                    .count = reduces ? s->count : s->bytes,
+                                    .scaled = reduces,
+                                    .final = reduces && (s->flags & TT_STEP_FINAL)},
+                   &kernel);
+  const size_t unit = s->bytes / kernel.args.count;
+  kernel.args.port = step_port(k);
+  kernel.args.operands = k->port->room->operands;
+  for (size_t at = 0; at < s->bytes; at += most) {
+    const size_t bytes = TT_MIN(most, s->bytes - at), ctas = TT_DIV_UP(bytes, (size_t)CTA_BYTES);
+    kernel.args.first = at;
+    kernel.args.count = bytes / unit;
+    TT_TRY(step_launch(k, kernel.module, kernel.name, (unsigned)TT_MIN(ctas, (size_t)k->port->ctas), &kernel.args));
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t launch_post(const step_work *k)
+{
+  tt_cuda_posts a = {
+      .port = step_port(k), .call = step_call(k), .posts = gpu_address(k->lists.posts), .nposts = k->lists.nposts};
+  return a.nposts > 0 ? step_launch(k, "step", "post", 1, &a) : ncclSuccess;
+}
+
+static ncclResult_t launch_arrive(const step_work *k)
+{
+  const tt_call *c = k->lane->call;
+  tt_cuda_arrive a = {.to = {.port = step_port(k),
+                             .call = step_call(k),
+                             .posts = gpu_address(k->lists.tokens),
+                             .nposts = k->lists.ntokens},
+                      .in = step_place(k, c->in),
+                      .out = step_place(k, c->out),
+                      .in_mem = c->in_mem.handle,
+                      .out_mem = c->out_mem.handle,
+                      .scalar = c->op.scalar,
+                      .scalar_at = gpu_address(c->scalar),
+                      .scalar_bytes = (uint32_t)c->esize};
+  return k->lists.ntokens > 0 ? step_launch(k, "step", "arrive", 1, &a) : ncclSuccess;
+}
+
+// What has been submitted counts as taken and sent. Other threads read these numbers (tt_gpu_port_stop, rank.c).
+static void step_advance(const tt_program_step *s)
+{
+  for (int i = 0; i < s->nsrc + s->ndst; i++) {
+    if (s->refs[i].fifo != NULL) {
+      tt_fifo *f = s->refs[i].fifo;
+      __atomic_store_n(&f->next, f->next + 1, __ATOMIC_RELAXED);
+    }
+  }
+}
+
+ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
+{
+  // All peers that are reached at all are reached as memory: who puts a result puts it everywhere.
+  step_work k = {
+      .port = p, .stream = stream, .lane = l, .step = s, .data = s->bytes > 0 && !(s->flags & TT_STEP_UNLESS_PUT)};
+  TT_TRY(step_list(&k));
+  k.data = k.lists.nsrc > 0 && k.lists.ndst > 0;
+  TT_TRY(step_wait(&k));
+  if (p->keeps) {
+    TT_TRY(step_keep_tokens(&k));
+  }
+  TT_TRY(launch_resolve(&k));
+  if (k.data) {
+    TT_TRY(launch_combine(&k));
+  }
+  TT_TRY(launch_post(&k));
+  TT_TRY(launch_arrive(&k));
+  step_advance(s);
+  return ncclSuccess;
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# cuda_fences.sh BUILD: each barrier and each release of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
+# fails; with all of them in, it does not. What the kernels do without (acquires, fences), and why, says src/device/cuda/kernels/README.md.
+set -u
+build=$1
+program=$build/tests/cudasim_kernels_test
+{ [ -x "$program" ] && [ -e "$build/cuda/step.ptx" ]; } || { echo "this build has no kernels for GPUs"; exit 77; }
+if ! grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then
+  echo "what the kernels need is a matter of their PTX: the plain build tells it"
+  exit 77
+fi
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+# change MODULE KERNEL NUMBER FROM TO: in the folder, the NUMBERth line of the kernel that has FROM gets TO there.
+change() {
+  awk -v kernel="$2(" -v number="$3" -v from="$4" -v to="$5" '
+    /\.entry/ { here = $NF == kernel }
+    here && (at = index($0, from)) && ++seen == number {
+      $0 = substr($0, 1, at - 1) to substr($0, at + length(from)); done = 1
+    }
+    { print }
+    END { exit !done }' "$build/cuda/$1.ptx" >"$work/$1.ptx"
+}
+
+# count MODULE KERNEL TEXT: lines of the kernel that have it.
+count() {
+  awk -v kernel="$2(" -v text="$3" '/\.entry/ { here = $NF == kernel } here && index($0, text) { n++ } END { print n + 0 }' "$build/cuda/$1.ptx"
+}
+
+failed=0 changes=0
+cp "$build"/cuda/*.ptx "$work"
+"$program" "$work" >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
+
+# needed MODULE KERNEL FROM TO: at each place.
+needed() {
+  local number places
+  places=$(count "$1" "$2" "$3")
+  [ "$places" -gt 0 ] || { echo "$1: $2: there is no '$3'"; failed=1; }
+  for ((number = 1; number <= places; number++)); do
+    changes=$((changes + 1))
+    change "$1" "$2" "$number" "$3" "$4" || { echo "$1: $2: cannot change '$3'"; failed=1; }
+    if "$program" "$work" >"$work/out" 2>&1; then
+      echo "$1: $2: $number. '$3': not needed by any test"
+      failed=1
+    fi
+    grep -q 'FAILED' "$work/out" || { echo "$1: $2: $number. '$3': the program did not come to its tests:"; head -5 "$work/out"; failed=1; }
+    cp "$build/cuda/$1.ptx" "$work"
+  done
+}
+
+barrier='bar.red.or.pred q,0,p;' apart='mov.pred q,p;'
+release='st.release.sys' relaxed='st.relaxed.sys'
+for kernel in resolve post arrive copy; do
+  needed step "$kernel" "$barrier" "$apart"
+done
+for kernel in resolve post arrive; do
+  needed step "$kernel" "$release" "$relaxed"
+done
+needed Float32 combine "$barrier" "$apart"
+for kernel in bitwise logical4; do
+  needed bits $kernel "$barrier" "$apart"
+done
+echo "$changes changes"
+exit $failed

@@ -1,0 +1,563 @@
+// cuda_ipc_test.c: ranks of several processes that read and write each other's device memory, on the driver for tests.
+// Every call's result is compared with what a program would reckon.
+#include "cuda_modes.h"
+#include "harness.h"
+
+#include "base/util.h"
+#include "comm/comm.h"
+#include "device/cuda/gpu.h"
+
+// Sanitizers make the driver's machine up to twenty times slower: the first mode alone.
+#if defined TT_TSAN || defined TT_ASAN
+enum { MODE_STEP = 5 };
+#else
+enum { MODE_STEP = 1 };
+#endif
+
+enum { MOST = 40000, SLOTS = 4, OFFSET = 12 };
+
+static const tt_cuda *cu;
+static ncclComm_t comms[MAX_RANKS];
+static CUstream streams[MAX_RANKS];
+static int nranks, first, last; // of the communicator; this process has those from `first` on, before `last`
+static bool peers_none;
+
+static int device_of(int rank)
+{
+  return rank % tt_gpu_count();
+}
+
+// One call of the driver in the context of a rank's device.
+#define ON(rank, call)                                                   \
+  do {                                                                   \
+    OK(tt_gpu_enter(device_of(rank)));                                   \
+    CUresult on_ = (call);                                               \
+    CHECK(on_ == CUDA_SUCCESS, "%s: the driver's error %d", #call, on_); \
+    tt_gpu_leave();                                                      \
+  } while (0)
+
+// ---- Memory ----
+
+typedef enum { DEVICE, PINNED } memory_kind;
+
+static char *take(int rank, memory_kind kind, size_t bytes)
+{
+  CUdeviceptr at = 0;
+  void *host = NULL;
+  if (kind == PINNED) {
+    ON(rank, cu->MemHostAlloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE));
+    return host;
+  }
+  ON(rank, cu->MemAlloc(&at, bytes));
+  return (char *)(uintptr_t)at;
+}
+
+static void give(int rank, memory_kind kind, char *memory)
+{
+  if (kind == PINNED) {
+    ON(rank, cu->MemFreeHost(memory));
+  } else {
+    ON(rank, cu->MemFree((CUdeviceptr)(uintptr_t)memory));
+  }
+}
+
+// ---- Calls ----
+
+static float value_of(int rank, size_t i)
+{
+  return (float)(rank + 1) * (float)(i % 31 + 1);
+}
+
+static float sum_at(size_t i)
+{
+  float sum = 0;
+  for (int r = 0; r < nranks; r++) {
+    sum += value_of(r, i);
+  }
+  return sum;
+}
+
+typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, RING, FUNCTIONS } function;
+
+static ncclResult_t call(function f, int r, const float *in, float *out, size_t n)
+{
+  const ncclComm_t c = comms[r];
+  const cudaStream_t s = (cudaStream_t)streams[r];
+  switch (f) {
+  case ALL_REDUCE: return ncclAllReduce(in, out, n, ncclFloat, ncclSum, c, s);
+  case BROADCAST: return ncclBroadcast(in, out, n, ncclFloat, 1 % nranks, c, s);
+  case REDUCE: return ncclReduce(in, out, n, ncclFloat, ncclSum, 1 % nranks, c, s);
+  case ALL_GATHER: return ncclAllGather(in, out, n, ncclFloat, c, s);
+  case REDUCE_SCATTER: return ncclReduceScatter(in, out, n, ncclFloat, ncclSum, c, s);
+  case ALL_TO_ALL: return ncclAlltoAll(in, out, n, ncclFloat, c, s);
+  default: break;
+  }
+  OK(ncclSend(in, n, ncclFloat, (r + 1) % nranks, c, s)); // to the next rank, from the one before
+  return ncclRecv(out, n, ncclFloat, (r + nranks - 1) % nranks, c, s);
+}
+
+static size_t blocks_in(function f)
+{
+  return f == REDUCE_SCATTER || f == ALL_TO_ALL ? (size_t)nranks : 1;
+}
+
+static size_t blocks_out(function f)
+{
+  return f == ALL_GATHER || f == ALL_TO_ALL ? (size_t)nranks : 1;
+}
+
+// What element i of a rank's output is to be, with blocks of n elements.
+static float expected(function f, int rank, size_t i, size_t n)
+{
+  switch (f) {
+  case ALL_REDUCE: return sum_at(i);
+  case BROADCAST: return value_of(1 % nranks, i);
+  case REDUCE: return rank == 1 % nranks ? sum_at(i) : -1;
+  case ALL_GATHER: return value_of((int)(i / n), i % n);
+  case REDUCE_SCATTER: return sum_at((size_t)rank * n + i);
+  case ALL_TO_ALL: return value_of((int)(i / n), (size_t)rank * n + i % n);
+  default: return value_of((rank + nranks - 1) % nranks, i);
+  }
+}
+
+static void fill(float *at, int rank, size_t n)
+{
+  for (size_t i = 0; i < n; i++) {
+    at[i] = value_of(rank, i);
+  }
+}
+
+static void compare(function f, int rank, const float *out, size_t n)
+{
+  for (size_t i = 0; i < n * blocks_out(f); i++) {
+    const float is = expected(f, rank, i, n);
+    CHECK(out[i] == is, "function %d, rank %d of %d, element %zu of %zu: %g, not %g", (int)f, rank, nranks, i, n,
+          (double)out[i], (double)is);
+  }
+}
+
+static void wait_all(void)
+{
+  for (int r = first; r < last; r++) {
+    ON(r, cu->StreamSynchronize(streams[r]));
+  }
+}
+
+// Buffers of a rank, `offset` floats within their allocations; `in_place` as the function has it.
+typedef struct buffers {
+  memory_kind kind;
+  bool in_place;
+  size_t offset;
+} buffers;
+
+typedef struct rank_memory {
+  char *in_base, *out_base;
+  float *in, *out;
+} rank_memory;
+
+static void memory_open(function f, int r, size_t n, const buffers *b, rank_memory *m)
+{
+  const size_t in = n * blocks_in(f), out = n * blocks_out(f), more = b->offset + 3;
+  m->out_base = take(r, b->kind, (TT_MAX(in, out) + more) * sizeof(float));
+  m->out = (float *)(void *)m->out_base + b->offset;
+  m->in_base = b->in_place ? NULL : take(r, b->kind, (in + more) * sizeof(float));
+  m->in = b->in_place ? m->out : (float *)(void *)m->in_base + b->offset;
+  if (b->in_place && f == ALL_GATHER) {
+    m->in = m->out + (size_t)r * n;
+  } else if (b->in_place && f == REDUCE_SCATTER) {
+    m->out += (size_t)r * n;
+  }
+  for (size_t i = 0; i < out; i++) {
+    m->out[i] = b->in_place && f == REDUCE_SCATTER ? m->out[i] : -1;
+  }
+  fill(m->in, r, in);
+}
+
+static void memory_close(int r, const buffers *b, const rank_memory *m)
+{
+  give(r, b->kind, m->out_base);
+  if (m->in_base != NULL) {
+    give(r, b->kind, m->in_base);
+  }
+}
+
+// One call of all ranks, on buffers of their own, which are freed afterwards.
+static void try_one(function f, size_t n, const buffers *of_rank)
+{
+  rank_memory m[MAX_RANKS];
+  for (int r = first; r < last; r++) {
+    memory_open(f, r, n, &of_rank[r], &m[r]);
+  }
+  OK(ncclGroupStart());
+  for (int r = first; r < last; r++) {
+    OK(call(f, r, m[r].in, m[r].out, n));
+  }
+  OK(ncclGroupEnd());
+  wait_all();
+  for (int r = first; r < last; r++) {
+    if (!(f == REDUCE && of_rank[r].in_place && r != 1 % nranks)) { // the output is the input
+      compare(f, r, m[r].out, n);
+    }
+    memory_close(r, &of_rank[r], &m[r]);
+  }
+}
+
+// The same for all functions and some counts.
+static void try_all(const buffers *of_rank)
+{
+  static const size_t counts[] = {1, 1000, 4099};
+  for (size_t i = 0; i < TT_COUNT(counts); i++) {
+    for (int f = 0; f < FUNCTIONS; f++) {
+      if (!(of_rank[0].in_place && f == RING)) { // it would overwrite what it sends
+        try_one((function)f, counts[i], of_rank);
+      }
+    }
+  }
+}
+
+// ---- Processes ----
+
+// Joins with `each` ranks of this process.
+static void join(int process, int processes, int each)
+{
+  cu = tt_cuda_get(NULL);
+  CHECK(cu != NULL, "no driver");
+  nranks = processes * each;
+  first = process * each;
+  last = first + each;
+  const ncclUniqueId id = shared_id(0, process);
+  OK(ncclGroupStart());
+  for (int r = first; r < last; r++) {
+    OK(tt_gpu_enter(device_of(r)));
+    OK(ncclCommInitRank(&comms[r], nranks, id, r));
+    tt_gpu_leave();
+  }
+  OK(ncclGroupEnd());
+  for (int r = first; r < last; r++) {
+    ON(r, cu->StreamCreateWithPriority(&streams[r], CU_STREAM_NON_BLOCKING, 0));
+    const bool reads = tt_gpu_count() == 1 || !peers_none;
+    CHECK(comms[r]->machine.can_read == reads, "rank %d: direct access: %d", r, (int)comms[r]->machine.can_read);
+  }
+}
+
+static void leave(void)
+{
+  for (int r = first; r < last; r++) {
+    OK(ncclCommDestroy(comms[r]));
+    ON(r, cu->StreamDestroy(streams[r]));
+  }
+}
+
+typedef struct shape {
+  int processes, each;
+} shape;
+
+static void functions_body(int process, void *arg)
+{
+  const shape *s = arg;
+  buffers same[MAX_RANKS];
+  join(process, s->processes, s->each);
+  for (int k = 0; k < 3; k++) {
+    for (int r = 0; r < nranks; r++) {
+      same[r] = (buffers){.offset = k == 1 ? OFFSET : 0, .in_place = k == 2};
+    }
+    try_all(same);
+  }
+  leave();
+}
+
+static void test_functions(void **state)
+{
+  static const shape shapes[] = {{2, 1}, {3, 1}, {2, 2}};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(shapes); i++) {
+    PROCESSES(shapes[i].processes, 100, functions_body, (void *)(uintptr_t)&shapes[i]);
+  }
+}
+
+// Memory that cannot be exported, of all ranks or some.
+static void pinned_body(int process, void *arg)
+{
+  buffers some[MAX_RANKS];
+  (void)arg;
+  join(process, 3, 1);
+  for (int k = 0; k < 3; k++) {
+    for (int r = 0; r < nranks; r++) {
+      some[r] = (buffers){.kind = k == 0 || r == 1 ? PINNED : DEVICE, .in_place = k == 2, .offset = OFFSET};
+    }
+    try_all(some);
+  }
+  leave();
+}
+
+static void test_pinned(void **state)
+{
+  (void)state;
+  PROCESSES(3, 100, pinned_body, NULL);
+}
+
+// The lines of this process's log with that word.
+static int logged(const char *path, const char *word)
+{
+  char line[1024];
+  int n = 0;
+  FILE *f = fopen(path, "r");
+  CHECK(f != NULL, "%s: no log", path);
+  while (fgets(line, sizeof line, f) != NULL) {
+    n += strstr(line, word) != NULL;
+  }
+  fclose(f);
+  return n;
+}
+
+// Allocations that come and go, at the same addresses and others, of several sizes; several calls under way at once.
+static void again_body(int process, void *arg)
+{
+  buffers all[MAX_RANKS];
+  char *before = NULL;
+  char log[128];
+  int same = 0;
+  (void)arg;
+  snprintf(log, sizeof log, "/tmp/cuda_ipc_test-%d", (int)getpid());
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_DEBUG_SUBSYS", "P2P", 1);
+  setenv("NCCL_DEBUG_FILE", log, 1);
+  join(process, 3, 1);
+  for (size_t i = 0; i < 30; i++) {
+    for (int r = 0; r < nranks; r++) {
+      all[r] = (buffers){.offset = i % 3};
+    }
+    char *hole = take(first, DEVICE, i % 4 == 0 ? 4 << 20 : 4096);
+    same += hole == before;
+    before = hole;
+    try_one((function)(i % FUNCTIONS), 100 + 500 * (i % 5), all);
+    give(first, DEVICE, hole);
+  }
+  leave();
+  const int opened = logged(log, "has opened allocation"), freed = logged(log, "has freed its allocation"),
+            closed = logged(log, "closes what a peer has freed");
+  unlink(log);
+  CHECK(same > 0, "no address came again");
+  CHECK(tt_gpu_count() > 1 && peers_none ? opened == 0 : opened > 60 && freed > 40 && closed > 20,
+        "%d were opened, %d freed, %d closed", opened, freed, closed);
+}
+
+// A rank's buffers lie in one allocation after the other, while others keep theirs; the calls are not waited for.
+static void slots_body(int process, void *arg)
+{
+  rank_memory m[SLOTS];
+  const buffers plain = {.kind = DEVICE};
+  const int n = 3;
+  (void)arg;
+  join(process, n, 1);
+  for (int round = 0; round < 5; round++) {
+    for (int i = 0; i < SLOTS; i++) {
+      memory_open(ALL_REDUCE, first, 700, &plain, &m[i]);
+    }
+    for (int i = 0; i < 3 * SLOTS; i++) {
+      OK(call(ALL_REDUCE, first, m[i % SLOTS].in, m[i % SLOTS].out, 700));
+    }
+    wait_all();
+    for (int i = 0; i < SLOTS; i++) {
+      compare(ALL_REDUCE, first, m[i].out, 700);
+      if (process != round % n) {
+        memory_close(first, &plain, &m[i]); // the others' stay until the process ends
+      }
+    }
+  }
+  leave();
+}
+
+static void test_again(void **state)
+{
+  (void)state;
+  PROCESSES(3, 100, again_body, NULL);
+  PROCESSES(3, 100, slots_body, NULL);
+}
+
+// Two communicators of the same processes share the same allocations.
+static void two_body(int process, void *arg)
+{
+  rank_memory m;
+  const buffers plain = {.kind = DEVICE};
+  ncclComm_t one;
+  (void)arg;
+  join(process, 2, 1);
+  one = comms[first];
+  OK(tt_gpu_enter(device_of(first)));
+  OK(ncclCommSplit(one, 0, process, &comms[first], NULL));
+  tt_gpu_leave();
+  memory_open(ALL_GATHER, first, 1000, &plain, &m);
+  for (int i = 0; i < 4; i++) {
+    ncclComm_t other = comms[first];
+    OK(call(ALL_GATHER, first, m.in, m.out, 1000));
+    wait_all();
+    compare(ALL_GATHER, first, m.out, 1000);
+    comms[first] = one;
+    one = other;
+  }
+  memory_close(first, &plain, &m);
+  OK(ncclCommDestroy(one));
+  leave();
+}
+
+static void test_two(void **state)
+{
+  (void)state;
+  PROCESSES(2, 100, two_body, NULL);
+}
+
+// ---- What goes wrong ----
+
+static bool is_over(ncclResult_t res)
+{
+  const double end = seconds_now() + GENEROUS(10);
+  while (res == ncclSuccess && seconds_now() < end) {
+    OK(ncclCommGetAsyncError(comms[first], &res));
+    sleep_ms(1);
+  }
+  const char *text = ncclGetLastError(comms[first]);
+  CHECK(res == ncclRemoteError && strstr(text, "rank 1") != NULL, "%d: %s", (int)res, text);
+  return true;
+}
+
+// Rank 1 is killed between two calls. The others have new buffers, which nobody opens, or the old ones.
+static void killed_body(int process, void *arg)
+{
+  const bool new = *(const bool *)arg;
+  rank_memory m[2];
+  const buffers plain = {.kind = DEVICE};
+  join(process, 3, 1);
+  memory_open(ALL_REDUCE, first, 5000, &plain, &m[0]);
+  memory_open(ALL_REDUCE, first, 5000, &plain, &m[1]);
+  OK(call(ALL_REDUCE, first, m[0].in, m[0].out, 5000));
+  wait_all();
+  compare(ALL_REDUCE, first, m[0].out, 5000);
+  if (process == 1) {
+    _exit(0);
+  }
+  is_over(call(ALL_REDUCE, first, m[new].in, m[new].out, 5000));
+  OK(ncclCommAbort(comms[first]));
+  wait_all();
+  memory_close(first, &plain, &m[0]);
+  memory_close(first, &plain, &m[1]);
+}
+
+static void test_killed(void **state)
+{
+  static const bool new[] = {false, true};
+  (void)state;
+  PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[0]);
+  PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[1]);
+}
+
+static void *exit_later(void *arg)
+{
+  sleep_ms(*(const double *)arg);
+  kill(getpid(), SIGKILL);
+  return arg;
+}
+
+// Rank 1 is killed at any moment, while calls on new buffers follow each other.
+static void moment_body(int process, void *arg)
+{
+  pthread_t thread;
+  rank_memory m[SLOTS];
+  const buffers plain = {.kind = DEVICE};
+  ncclResult_t res = ncclSuccess;
+  join(process, 3, 1);
+  if (process == 1) {
+    assert_int_equal(pthread_create(&thread, NULL, exit_later, arg), 0);
+  }
+  for (int i = 0; res == ncclSuccess; i++) {
+    if (i >= SLOTS) {
+      wait_all();
+      memory_close(first, &plain, &m[i % SLOTS]);
+    }
+    memory_open(ALL_REDUCE, first, 3000, &plain, &m[i % SLOTS]);
+    res = call(ALL_REDUCE, first, m[i % SLOTS].in, m[i % SLOTS].out, 3000);
+    if (res == ncclSuccess) {
+      OK(ncclCommGetAsyncError(comms[first], &res));
+    }
+  }
+  is_over(res);
+  OK(ncclCommAbort(comms[first]));
+  wait_all();
+}
+
+static void test_moment(void **state)
+{
+  static const double after_ms[] = {0, 3, 11, 24, 50};
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(after_ms); i++) {
+    ranks_set s;
+    start_processes(&s, &(run){.n = 3, .seconds = 60, .fn = moment_body, .arg = (void *)(uintptr_t)&after_ms[i]});
+    s.expected[1] = -SIGKILL;
+    assert_int_equal(finish_processes(&s), 0);
+  }
+}
+
+// Rank 0 waits until rank 1's process, which is stopped, has opened its buffer. An abort ends that.
+static void *abort_later(void *arg)
+{
+  sleep_ms(300);
+  OK(ncclCommAbort(comms[first]));
+  return arg;
+}
+
+static void stopped_body(int process, void *arg)
+{
+  pthread_t thread;
+  rank_memory m;
+  const buffers plain = {.kind = DEVICE};
+  (void)arg;
+  join(process, 2, 1);
+  memory_open(ALL_REDUCE, first, 1000, &plain, &m);
+  meet(2);
+  if (process == 1) {
+    atomic_store(&the_board->word[0], (uint64_t)getpid());
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  while (atomic_load(&the_board->word[0]) == 0) {
+    sleep_ms(1);
+  }
+  sleep_ms(100);
+  assert_int_equal(pthread_create(&thread, NULL, abort_later, NULL), 0);
+  const bool waits = tt_gpu_count() == 1 || !peers_none;
+  const ncclResult_t res = call(ALL_REDUCE, first, m.in, m.out, 1000);
+  CHECK((res != ncclSuccess) == waits, "%d: %s", (int)res, ncclGetLastError(NULL));
+  pthread_join(thread, NULL);
+  kill((pid_t)atomic_load(&the_board->word[0]), SIGCONT);
+}
+
+static void test_stopped(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, stopped_body, NULL);
+}
+
+static int in_mode(const char *modes, unsigned number)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned),
+                                     cmocka_unit_test(test_again),     cmocka_unit_test(test_two),
+                                     cmocka_unit_test(test_killed),    cmocka_unit_test(test_moment),
+                                     cmocka_unit_test(test_stopped)};
+  (void)number;
+  set_modes(modes, "ipc-test");
+  peers_none = strstr(modes, "peers=none") != NULL;
+  return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
+}
+
+// An argument chooses tests by name; CUDA_IPC_MODE one mode.
+int main(int argc, char **argv)
+{
+  static const char *const modes[] = {"devices=2,order=random,seed=5", "", "slices,queues=1", "devices=3,peers=none",
+                                      "stores,stale,seed=3,slices"};
+  use_driver();
+  setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
+  return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_IPC_MODE"), in_mode) != 0;
+}

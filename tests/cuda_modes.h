@@ -1,0 +1,44 @@
+// cuda_modes.h: tests on the driver for tests, in several of its modes (tests/cudasim), each in a process of its own.
+#pragma once
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// The driver for tests of the build directory.
+static inline void use_driver(void)
+{
+  char path[512];
+  const char *build = getenv("TUTTI_BUILD");
+  snprintf(path, sizeof path, "%s/lib/cudasim/libcuda.so.1", build != NULL ? build : "build");
+  setenv("TUTTI_CUDA_DRIVER", path, 1);
+}
+
+// The driver that this process opens, and those of its children, have these modes. `name`: of the test; processes of
+// one test and mode share the devices.
+static inline void set_modes(const char *modes, const char *name)
+{
+  char all[256];
+  snprintf(all, sizeof all, "%s%sdeadlock=60000,box=%s-%d", modes, *modes != '\0' ? "," : "", name, (int)getpid());
+  setenv("CUDASIM", all, 1);
+  printf("modes \"%s\"\n", modes);
+}
+
+// Runs in_mode(modes[i], i), every `step`th, in processes of their own; or with `one` alone, unless that is NULL.
+// Returns how many have failed.
+static inline int for_each_mode(const char *const *modes, size_t n, size_t step, const char *one,
+                                int (*in_mode)(const char *modes, unsigned number))
+{
+  int failed = 0;
+  for (size_t i = 0; i < (one != NULL ? 1 : n); i += step) {
+    int status = 0;
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+      exit(in_mode(one != NULL ? one : modes[i], (unsigned)i) != 0);
+    }
+    waitpid(child, &status, 0);
+    failed += status != 0;
+  }
+  return failed;
+}

@@ -1,0 +1,217 @@
+// cuda_plan_test.c: the algorithms' schedules as stream work, by src/device/cuda/work, on the driver for tests: all
+// ranks in one process, on one GPU or three. What comes out is checked as executor_test.c does for the host's executor.
+// Each mode of the driver has a process of its own.
+#include "cuda_plans.h"
+
+// Sanitizers make the driver's machine up to twenty times slower: the first mode, the last but one, and fewer mixtures.
+#if defined TT_TSAN || defined TT_ASAN
+enum { MODE_STEP = 5, SAMPLE = 12 };
+#else
+enum { MODE_STEP = 1, SAMPLE = 1 };
+#endif
+
+static bool blocking; // each launch waits for its kernel, so submission waits for peers that do not come
+
+// The program writes to its inputs as soon as the operation is over: no peer reads them any longer.
+static void spoil_inputs(const trial *t, int k)
+{
+  for (int i = 0; i < (is_p2p(t->f) ? 2 : w.n); i++) {
+    const side *s = &sides[i];
+    if (s->nin > 0) {
+      const int r = rank_of_side(t, i);
+      const CUdeviceptr in = (CUdeviceptr)(uintptr_t)s->call.in;
+      assert_int_equal(tt_gpu_enter(device_of(r)), ncclSuccess);
+      assert_int_equal(cu->MemsetD32Async(in, 0x77777777, s->nin, handles[r][k]), CUDA_SUCCESS);
+      tt_gpu_leave();
+    }
+  }
+}
+
+static void restore_inputs(const trial *t)
+{
+  for (int i = 0; i < (is_p2p(t->f) ? 2 : w.n); i++) {
+    for (size_t j = 0; j < sides[i].nin; j++) {
+      sides[i].in[j] = word_at(t, rank_of_side(t, i), j);
+    }
+  }
+}
+
+// Runs the trial; out of place several times, on two streams of each rank in turn, and nobody waits in between.
+static void on_gpu(const trial *t)
+{
+  int n = make_plans(0);
+  vary_calls(t, n);
+  assert_int_equal(tt_gpu_submit(works, n), ncclSuccess);
+  for (int k = 1; k < 4 && !t->in_place; k++) {
+    renew_lanes(t);
+    n = make_plans(k % 2);
+    assert_int_equal(tt_gpu_submit(works, n), ncclSuccess);
+  }
+  if (!t->in_place) {
+    spoil_inputs(t, 1);
+  }
+  for (int i = 0; i < n; i++) {
+    assert_int_equal(tt_gpu_stream_wait(works[i].stream), ncclSuccess);
+    if (!tt_gpu_port_idle(works[i].port) || tt_gpu_port_fault(works[i].port) != NULL) {
+      fail_msg("%s: not complete", text_of(t));
+    }
+  }
+  for (int r = 0; r < w.n; r++) {
+    assert_int_equal(cu->StreamSynchronize(handles[r][1]), CUDA_SUCCESS);
+  }
+  if (!t->in_place) {
+    restore_inputs(t);
+  }
+}
+
+static void test_one_rank(void **state)
+{
+  (void)state;
+  gpu_open(1, 2, 0);
+  try_row(&tt_algorithms(NULL)[TT_ALGO_LINEAR], TT_FUNC_SEND, 4);
+  gpu_close();
+}
+
+static void test_two_ranks(void **state)
+{
+  (void)state;
+  try_all(2, 2, 0, 6);
+}
+
+static void test_three_ranks(void **state)
+{
+  (void)state;
+  try_all(3, 1, UINT32_MAX - 2, 3); // numbers wrap
+}
+
+static void test_eight_ranks(void **state)
+{
+  (void)state;
+  try_all(8, 8, 0, 1);
+}
+
+// ---- What goes wrong ----
+
+static void end_direct(const trial *t)
+{
+  for (int i = 0; i < w.n; i++) { // all, before any is waited for: they may share a hardware queue
+    tt_gpu_port_stop(gpu_ports[i]);
+  }
+  for (int i = 0; i < w.n; i++) {
+    assert_int_equal(tt_gpu_port_settle(gpu_ports[i]), ncclSuccess);
+    assert_true(tt_gpu_port_idle(gpu_ports[i]));
+  }
+  for (int i = 0; i < w.n; i++) { // no output has been written
+    for (size_t e = 0; e < sides[i].nout; e++) {
+      check_word(t, i, e, sides[i].out[e], 0xa5a5a5a5u);
+    }
+  }
+  drop_schedules();
+}
+
+static void test_stop(void **state)
+{
+  (void)state;
+  trial t;
+  if (blocking) {
+    skip();
+  }
+  gpu_open(3, 2, 0);
+  begin_direct(&t);
+  left_out = 1;
+  const int n = make_plans(0);
+  left_out = -1;
+  assert_int_equal(n, 2);
+  assert_int_equal(tt_gpu_submit(works, n), ncclSuccess);
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  assert_false(tt_gpu_port_idle(gpu_ports[0]));
+  assert_false(tt_gpu_port_idle(gpu_ports[2]));
+  assert_int_equal(tt_gpu_port_check(gpu_ports[0]), ncclSuccess);
+  end_direct(&t);
+  assert_null(tt_gpu_port_fault(gpu_ports[0]));
+  gpu_close();
+}
+
+// Rank 1 has another count. Every rank finds out, and names the other side.
+static void test_mismatch(void **state)
+{
+  (void)state;
+  trial t;
+  if (blocking) {
+    skip();
+  }
+  gpu_open(3, 2, 0);
+  begin_direct(&t);
+  sides[1].call.sig_count--;
+  const int n = make_plans(0);
+  assert_int_equal(tt_gpu_submit(works, n), ncclSuccess);
+  for (int done = 0, i = 0; done < n; i = (i + 1) % n) {
+    const tt_cuda_fault *f = tt_gpu_port_fault(gpu_ports[i]);
+    if (f != NULL && !(done >> i & 1)) {
+      assert_int_equal(f->code, TT_CUDA_MISMATCH);
+      assert_int_equal(f->sig, sides[i].call.sig);
+      assert_int_equal(f->peer, i == 1 ? f->peer : 1);
+      assert_int_equal(f->count, i == 1 ? t.count : t.count - 1);
+      assert_int_equal(tt_gpu_port_check(gpu_ports[i]), ncclInvalidUsage);
+      assert_non_null(strstr(tt_last_error(), "ranks are in different calls, by count: "));
+      done |= 1 << i;
+    }
+    if (done == (1 << n) - 1) {
+      break;
+    }
+    tt_sleep_ns(TT_NS_PER_MS);
+  }
+  end_direct(&t);
+  gpu_close();
+}
+
+static void no_function(void) {}
+
+// The second of three plans is refused when the first has begun: the ports stop, and nobody waits for ever.
+static void test_refused(void **state)
+{
+  (void)state;
+  trial t;
+  tt_call refused = {.op.fn = (void *)no_function};
+  gpu_open(3, 2, 0);
+  begin_direct(&t);
+  const int n = make_plans(0);
+  plans[1].calls = &refused;
+  plans[1].ncalls = 1;
+  assert_int_equal(tt_gpu_submit(works, n), ncclInvalidUsage);
+  end_direct(&t);
+  gpu_close();
+}
+
+// ---- Modes ----
+
+static int in_mode(const char *modes, unsigned number)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks), cmocka_unit_test(test_three_ranks),
+      cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),      cmocka_unit_test(test_mismatch),
+      cmocka_unit_test(test_refused),
+  };
+  blocking = strstr(modes, "blocking") != NULL;
+  every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;
+  phase = number;
+  if (!open_mode(modes, "plan-test")) {
+    return 1;
+  }
+  run_with = on_gpu;
+  return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
+}
+
+int main(void)
+{
+  static const char *const modes[] = {"",
+                                      "queues=1",
+                                      "queues=1,blocking",
+                                      "order=random,seed=3",
+                                      "order=random,stores,stale,step=500,seed=5",
+                                      "queues=1,order=random,stores,stale,seed=8",
+                                      "devices=3,order=random,seed=6"};
+  use_driver();
+  setenv("NCCL_DEBUG", "ERROR", 1);
+  return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_PLAN_MODE"), in_mode) != 0;
+}

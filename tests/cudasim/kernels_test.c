@@ -1,0 +1,260 @@
+// kernels_test.c: the PTX that ships, run by the PTX machine in its nastier modes, against the host's reductions.
+//
+//   cudasim_kernels_test [FOLDER]    FOLDER has modules NAME.ptx to take in place of those in the program
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "device/cuda/kernels/cases_rig.h"
+#include "device/cuda/kernels/modules.h"
+#include "ptx.h"
+
+enum { MODULES = 32, STEP = 4096, THREADS = 32 };
+
+static struct {
+  char name[32];
+  struct ptx_module *module;
+} modules[MODULES];
+
+static const char *folder; // of other modules
+
+static struct {
+  unsigned modes, threads;
+  uint64_t seed;
+  bool (*watch)(void); // looked at between the instructions of a launch; false: something is wrong
+} machine = {.threads = THREADS, .seed = 1};
+
+static case_rig rig;
+static case_step step;
+
+static char *read_file(const char *path)
+{
+  FILE *f = fopen(path, "rb");
+  assert_non_null(f);
+  char *text = calloc(1, 1 << 20);
+  assert_non_null(text);
+  assert_true(fread(text, 1, (1 << 20) - 1, f) > 0);
+  fclose(f);
+  return text;
+}
+
+static struct ptx_module *parse(const char *name)
+{
+  char why[PTX_TEXT] = "", path[512];
+  struct ptx_module *module;
+  if (folder != NULL) {
+    snprintf(path, sizeof path, "%s/%s.ptx", folder, name);
+    char *text = read_file(path);
+    module = ptx_module_create(text, why);
+    free(text);
+  } else {
+    assert_non_null(tt_ptx_find(name));
+    module = ptx_module_create(tt_ptx_find(name), why);
+  }
+  if (module == NULL) {
+    fail_msg("%s: %s", name, why);
+  }
+  return module;
+}
+
+static struct ptx_module *module_of(const char *name)
+{
+  int i = 0;
+  while (i < MODULES && modules[i].module != NULL && strcmp(modules[i].name, name) != 0) {
+    i++;
+  }
+  assert_true(i < MODULES);
+  if (modules[i].module == NULL) {
+    snprintf(modules[i].name, sizeof modules[i].name, "%s", name);
+    modules[i].module = parse(name);
+  }
+  return modules[i].module;
+}
+
+static bool within(uint64_t address, size_t bytes, const void *object, size_t size)
+{
+  const uint64_t from = case_at(object);
+  return address >= from && address + bytes <= from + size;
+}
+
+static bool valid(void *arg, uint64_t address, size_t bytes, enum ptx_access access, char why[PTX_TEXT])
+{
+  (void)arg;
+  const bool read = within(address, bytes, rig.copy, sizeof rig.copy); // the reference is none of the kernels'
+  const bool good = !read && (within(address, bytes, &rig, sizeof rig) || within(address, bytes, &step, sizeof step));
+  if (!good) {
+    snprintf(why, PTX_TEXT, "%d bytes at %#llx (%d) belong to no case", (int)bytes, (unsigned long long)address,
+             (int)access);
+  }
+  return good;
+}
+
+// Steps of few instructions where somebody watches.
+static void run_to_end(struct ptx_run *run, const char *kernel)
+{
+  enum ptx_state state = PTX_RUNNING;
+  while (state == PTX_RUNNING || state == PTX_POLLING) {
+    state = ptx_run_step(run, machine.watch != NULL ? 1 + case_below(&rig, 8) : STEP);
+    if (machine.watch != NULL && !machine.watch()) {
+      fail_msg("%s: what is seen in between is wrong", kernel);
+    }
+  }
+  if (state != PTX_DONE) {
+    fail_msg("%s: %s", kernel, ptx_run_report(run));
+  }
+}
+
+static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const void *args, size_t bytes)
+{
+  (void)arg;
+  char why[PTX_TEXT] = "";
+  struct ptx_kernel_info info;
+  const struct ptx_kernel *k = ptx_module_kernel(module_of(module), kernel);
+  assert_non_null(k);
+  ptx_kernel_info(k, &info);
+  assert_int_equal(info.param_bytes, bytes);
+  const struct ptx_launch l = {.grid = {ctas, 1, 1},
+                               .block = {machine.threads, 1, 1},
+                               .params = args,
+                               .modes = machine.modes,
+                               .seed = machine.seed++,
+                               .sms = 2,
+                               .valid = valid};
+  struct ptx_run *run = ptx_run_create(k, &l, why);
+  if (run == NULL) {
+    fail_msg("%s: %s", kernel, why);
+  }
+  run_to_end(run, kernel);
+  ptx_run_destroy(run);
+}
+
+static void begin(unsigned modes, unsigned threads)
+{
+  rig.launch = launch;
+  rig.seed = 88172645463325252ULL + machine.seed;
+  rig.go = 1;
+  rig.stop = 0;
+  machine.modes = modes;
+  machine.threads = threads;
+  machine.watch = NULL;
+}
+
+static const unsigned all_modes = PTX_RANDOM_ORDER | PTX_STORE_BUFFERS | PTX_STALE_READS;
+
+static void test_types(void **state)
+{
+  (void)state;
+  begin(all_modes, THREADS);
+  for (int type = 0; type < ncclNumTypes; type++) {
+    assert_true(case_type(&rig, (ncclDataType_t)type, 24, 200));
+  }
+}
+
+// Conversions and roundings of the 8-bit types, whole.
+static void test_pairs(void **state)
+{
+  (void)state;
+  begin(0, TT_CUDA_THREADS);
+  static const ncclRedOp_t ops[] = {ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg};
+  for (size_t i = 0; i < TT_COUNT(ops); i++) {
+    assert_true(case_pairs(&rig, ncclFloat8e4m3, ops[i]));
+    assert_true(case_pairs(&rig, ncclFloat8e5m2, ops[i]));
+  }
+}
+
+static void test_steps(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 40; i++) {
+    begin(i == 0 ? 0 : all_modes, i % 2 == 0 ? THREADS : TT_CUDA_THREADS);
+    assert_true(case_steps(&rig, &step));
+  }
+}
+
+// ---- What a peer sees while a kernel runs ----
+
+// A header that has its number has all that belongs to it.
+static bool watch_posts(void)
+{
+  bool good = __atomic_load_n(&step.head, __ATOMIC_ACQUIRE) == 6 || (step.head == 7 && step.taken == 0);
+  for (uint32_t k = 0; k < STEP_PEERS; k++) {
+    const tt_cuda_slot *o = &step.own[k];
+    if (__atomic_load_n(&o->seq, __ATOMIC_ACQUIRE) == 5 + k) {
+      good &= o->bytes == 100 + k && o->sig == 78 && o->count == 12;
+    }
+  }
+  return good;
+}
+
+static void test_post(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 40; i++) {
+    begin(all_modes, THREADS);
+    step_make(&rig, &step);
+    rig.go = 1;
+    machine.watch = watch_posts;
+    step_post(&rig, &step);
+    assert_int_equal(step.head, 7);
+    assert_int_equal(step.own[STEP_PEERS - 1].seq, 5 + STEP_PEERS - 1);
+  }
+}
+
+static bool watch_tokens(void)
+{
+  bool good = true;
+  for (uint32_t k = 0; k < STEP_PEERS; k++) {
+    const tt_cuda_slot *o = &step.own[k];
+    if (__atomic_load_n(&o->seq, __ATOMIC_ACQUIRE) == 5 + k) {
+      good &= o->sig == 77 && o->count == STEP_COUNT && o->in == 0x1111 && o->out == 0x2222 && o->in_mem == 3 &&
+              o->out_mem == 4 && o->freed == 6 && o->along == 0 && o->scalar != 0;
+    }
+  }
+  return good;
+}
+
+static void test_arrive(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    begin(all_modes, THREADS);
+    machine.watch = watch_tokens;
+    assert_true(step_arrives(&rig, &step));
+  }
+}
+
+static bool watch_fault(void)
+{
+  return __atomic_load_n(&rig.fault.code, __ATOMIC_ACQUIRE) == TT_CUDA_FINE ||
+         (rig.fault.code == TT_CUDA_MISMATCH && rig.fault.peer == 2 && rig.fault.sig == 76 &&
+          rig.fault.count == (STEP_COUNT | TT_CUDA_DECIDED));
+}
+
+static void test_fault(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 40; i++) {
+    begin(all_modes, THREADS);
+    step_make(&rig, &step);
+    step.slots[1].sig = 76;
+    machine.watch = watch_fault;
+    step_resolve(&rig, &step);
+    assert_int_equal(rig.fault.code, TT_CUDA_MISMATCH);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  folder = argc > 1 ? argv[1] : NULL;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_types), cmocka_unit_test(test_pairs),  cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive), cmocka_unit_test(test_fault),
+  };
+  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  for (int i = 0; i < MODULES; i++) {
+    ptx_module_destroy(modules[i].module);
+  }
+  return failed;
+}
