@@ -25,15 +25,19 @@
 #include "os/random.h"
 #include "os/shm.h"
 
-#define MAX_HOOKS 12
 #define MAX_LOCKS 32
 
 uint32_t tt_proc_generation;
 
 static tt_proc_id self; // written under `once` and in a forked child, which has one thread
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void (*hooks[MAX_HOOKS])(void); // each slot is written once, by the thread that drew its number
-static int nhooks;
+
+typedef struct fork_hook {
+  void (*fn)(void);
+  struct fork_hook *next; // written once, by the thread that finds it NULL: a fork finds the list whole at any moment
+} fork_hook;
+
+static fork_hook *hooks; // as fork_hook.next
 
 // Locks that are held across a fork, in the order in which they are taken. All under `fork_lock`, which is itself held
 // first and given back last.
@@ -207,10 +211,8 @@ static void after_fork_in_child(void)
   tt_log_forked();
   __atomic_fetch_add(&tt_proc_generation, 1, __ATOMIC_RELAXED);
   identify_proc();
-  for (int i = 0; i < TT_MIN(nhooks, MAX_HOOKS); i++) {
-    if (hooks[i] != NULL) { // NULL: another thread was just registering when we forked
-      hooks[i]();
-    }
+  for (const fork_hook *h = hooks; h != NULL; h = h->next) {
+    h->fn();
   }
 }
 
@@ -229,12 +231,16 @@ tt_proc_id tt_proc_self(void)
 void tt_proc_on_fork(void (*fn)(void))
 {
   pthread_once(&once, start_proc);
-  int i = __atomic_fetch_add(&nhooks, 1, __ATOMIC_RELAXED);
-  if (i >= MAX_HOOKS) {
-    tt_warn("no room to register a fork hook: %d are taken (MAX_HOOKS in proc.c)", MAX_HOOKS);
+  fork_hook *h = calloc(1, sizeof *h), *none = NULL;
+  if (h == NULL) {
+    tt_warn("out of memory for a fork hook: a forked child of this process must not use the library");
     return;
   }
-  hooks[i] = fn;
+  h->fn = fn;
+  for (fork_hook **at = &hooks; !__atomic_compare_exchange_n(at, &none, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+       none = NULL) {
+    at = &none->next;
+  }
 }
 
 void tt_proc_hold_at_fork(pthread_mutex_t *lock)

@@ -23,12 +23,12 @@ tt_proc_id tt_proc_self(void);
 // thread.
 extern TT_HIDDEN uint32_t tt_proc_generation;
 
-// Calls `fn` in the child after each later fork. At most 12 functions, registered once each. Any thread.
+// Calls `fn` in the child after each later fork, in the order of the calls. Once per function. Any thread.
 void tt_proc_on_fork(void (*fn)(void));
 
 // From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and
 // what it guards whole. For locks of the process that are held for a short while, with no user's code inside, and no
-// other such lock but those given later: forks take them in that order. At most 16, which stay for ever. Called while
+// other such lock but those given later: forks take them in that order. At most 32, which stay for ever. Called while
 // the library is loaded.
 void tt_proc_hold_at_fork(pthread_mutex_t *lock);
 
