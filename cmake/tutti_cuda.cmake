@@ -49,6 +49,7 @@ endfunction()
 
 if(ptx_command)
   tutti_ptx(step step.cu)
+  tutti_ptx(one_sided one_sided.cu)
   tutti_ptx(bits bits.cu)
   file(STRINGS ${PROJECT_SOURCE_DIR}/src/base/types.def types REGEX "^T\\(")
   foreach(row ${types})

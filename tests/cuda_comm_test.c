@@ -537,9 +537,7 @@ static void test_broken(void **state)
 static void test_refused(void **state)
 {
   (void)state;
-  ncclWindow_t window;
   open_comms(1);
-  REFUSED(ncclCommWindowRegister(comms[0], ins[0], 4096, &window, 0), ncclInvalidUsage, "windows", "cuda");
   REFUSED(call_on(0, ALL_REDUCE, 10, (cudaStream_t)(uintptr_t)0x1234560), ncclInvalidArgument, "no stream");
   OK(ncclCommSuspend(comms[0], NCCL_SUSPEND_MEM));
   OK(ncclCommResume(comms[0]));

@@ -19,12 +19,35 @@ _Static_assert((int)TT_NFUNCS <= (int)TT_SIG_PUT, "in a fingerprint no function 
 
 // ---- What a communicator has
 
-bool tt_rma_supported(const struct ncclComm *comm, const char **why)
+// Are all ranks on the host?
+static bool is_on_host(const struct ncclComm *comm)
+{
+  int i = 0;
+  while (i < comm->nranks && comm->peers[i].where.sm == 0) {
+    i++;
+  }
+  return i == comm->nranks;
+}
+
+static const char *lacks_access(const struct ncclComm *comm)
 {
   const tt_comm_machine *m = &comm->machine;
+  const bool reach = !m->shares || m->all_local || m->can_read || comm->wiring.can_copy;
+  if (is_on_host(comm)) {
+    return reach ? NULL : "some processes may not write each other's memory (process_vm_writev)";
+  }
+  return comm->network.needed ? "some ranks are on GPUs, and some pairs of ranks meet over the network"
+         : reach              ? NULL
+                 : "some ranks are on GPUs, and do not reach each other's memory: they need GPUs with peer "
+                   "access that all processes see (CUDA_VISIBLE_DEVICES), no NCCL_P2P_DISABLE, and no rank "
+                   "on the host";
+}
+
+bool tt_rma_supported(const struct ncclComm *comm, const char **why)
+{
+  const char *access = lacks_access(comm);
   *why =
-      m->shares && !m->all_local && !m->can_read && !comm->wiring.can_copy
-          ? "some processes may not write each other's memory (process_vm_writev)"
+      access != NULL                   ? access
       : comm->config.rma_contexts == 0 ? "ncclConfig_t.numRmaCtx is 0"
       : comm->config.rma_signals == 0  ? "ncclConfig_t.numRmaSig is 0"
       : comm->config.rma_contexts > TT_RMA_CONTEXTS || comm->config.rma_signals > TT_SIGNALS / comm->config.rma_contexts
@@ -33,19 +56,26 @@ bool tt_rma_supported(const struct ncclComm *comm, const char **why)
   return *why == NULL;
 }
 
-static void fill_self(const struct ncclComm *comm, tt_rma *r)
+static void fill_self(struct ncclComm *comm, tt_rma *r)
 {
   int place = comm->segment != NULL ? tt_segment_place(comm->segment, comm->rank) : 0;
   tt_signal_row *row = &r->board->rows[place];
-  r->peers[comm->rank] = (tt_rma_peer){
-      .board = r->board, .out = row, .in = row, .page = comm->port.page, .lock = PTHREAD_MUTEX_INITIALIZER};
+  r->peers[comm->rank] = (tt_rma_peer){.port = &comm->port,
+                                       .rank = comm->rank,
+                                       .board = r->board,
+                                       .out = row,
+                                       .in = row,
+                                       .page = comm->port.page,
+                                       .lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
 static ncclResult_t fill_peer(struct ncclComm *comm, tt_rma *r, int peer)
 {
   TT_TRY(tt_transport_connect(&comm->wiring, peer));
   tt_link *link = comm->port.links[peer];
-  r->peers[peer] = (tt_rma_peer){.link = link,
+  r->peers[peer] = (tt_rma_peer){.port = &comm->port,
+                                 .rank = peer,
+                                 .link = link,
                                  .board = link->board,
                                  .out = link->out,
                                  .in = link->in,
@@ -58,11 +88,15 @@ static ncclResult_t fill_peer(struct ncclComm *comm, tt_rma *r, int peer)
 }
 
 // A peer without memory in common: the n-th of them.
-static void fill_networked(tt_rma *r, int peer, int n)
+static void fill_networked(struct ncclComm *comm, tt_rma *r, int peer, int n)
 {
   tt_board_copy *copy = (tt_board_copy *)((char *)r->copies + (size_t)n * sizeof *copy);
-  r->peers[peer] =
-      (tt_rma_peer){.networked = true, .board = &copy->board, .in = &copy->row, .lock = PTHREAD_MUTEX_INITIALIZER};
+  r->peers[peer] = (tt_rma_peer){.port = &comm->port,
+                                 .rank = peer,
+                                 .networked = true,
+                                 .board = &copy->board,
+                                 .in = &copy->row,
+                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
 static bool is_networked(const struct ncclComm *comm, int peer)
@@ -88,7 +122,7 @@ static ncclResult_t rma_fill_all(struct ncclComm *comm, tt_rma *r)
   fill_self(comm, r);
   for (int i = 0; i < comm->nranks; i++) {
     if (is_networked(comm, i)) {
-      fill_networked(r, i, n++);
+      fill_networked(comm, r, i, n++);
     } else if (i != comm->rank) {
       TT_TRY(fill_peer(comm, r, i));
     }
@@ -102,7 +136,7 @@ static void rma_free(const struct ncclComm *comm, tt_rma *r)
     comm->port.row->forget_windows(&r->peers[i]);
   }
   if (r->lone) {
-    tt_free(r->board);
+    tt_shm_unmap(r->board, tt_board_bytes(1));
   }
   tt_shm_unmap(r->copies, r->copies_bytes);
   tt_free(r->peers);
@@ -120,13 +154,16 @@ static ncclResult_t rma_make(struct ncclComm *comm, tt_rma *r)
   r->contexts = comm->config.rma_contexts;
   r->signals = comm->config.rma_signals;
   r->lone = comm->segment == NULL;
-  r->board = r->lone ? tt_calloc_line(tt_board_bytes(1))
-                     : tt_segment_board(comm->segment, tt_segment_place(comm->segment, comm->rank));
+  if (r->lone) { // pages that exist once they are touched, and can be pinned
+    TT_TRY(tt_shm_map(-1, tt_board_bytes(1), (void **)&r->board));
+  } else {
+    r->board = tt_segment_board(comm->segment, tt_segment_place(comm->segment, comm->rank));
+  }
   r->peers = tt_calloc(n, sizeof *r->peers);
   r->turn = tt_calloc(pairs, sizeof *r->turn);
   r->issued = tt_calloc(pairs, sizeof *r->issued);
   r->expected = tt_calloc(n * TT_SIGNALS, sizeof *r->expected);
-  if (r->board == NULL || r->peers == NULL || r->turn == NULL || r->issued == NULL || r->expected == NULL) {
+  if (r->peers == NULL || r->turn == NULL || r->issued == NULL || r->expected == NULL) {
     return tt_fail(ncclSystemError, "rank %d: no memory for one-sided operations with %d ranks", comm->rank,
                    comm->nranks);
   }
@@ -174,7 +211,7 @@ void tt_rma_free(struct ncclComm *comm)
     if (comm->network.proxy != NULL) {
       tt_proxy_puts_end(comm->network.proxy);
     }
-    tt_board_settle(comm->rma);
+    (comm->port.row->pins ? tt_board_shut : tt_board_settle)(comm->rma);
     rma_free(comm, comm->rma);
     comm->rma = NULL;
   }
@@ -188,8 +225,9 @@ ncclResult_t tt_rma_open_window(struct ncclComm *comm, tt_window *w)
   }
   TT_TRY(tt_rma_init(comm));
   w->number = comm->registered.windows_opened + 1;
-  const tt_window_note note = {
+  tt_window_note note = {
       .base = (uintptr_t)w->base, .size = w->size, .mem = comm->port.row->find(w->base, w->size).handle};
+  TT_TRY(comm->port.row->show_window != NULL ? comm->port.row->show_window(&comm->port, &note) : ncclSuccess);
   if (!tt_board_open(comm->rma, &note, w->number)) {
     return tt_fail(ncclInvalidUsage,
                    "ncclCommWindowRegister on rank %d: at most %d windows of a communicator at a time", comm->rank,
@@ -363,6 +401,7 @@ static ncclResult_t launch_batch(struct ncclComm *comm, tt_rma_call *calls, cuda
   tt_stream *s;
   int n = 0, filled = 0;
   TT_TRY(comm->port.row->get(stream, &comm->port, calls->what, &s));
+  TT_TRY(comm->port.row->check_rma != NULL ? comm->port.row->check_rma(s, calls->what) : ncclSuccess);
   if (calls->next == NULL && calls->nwaits <= 1) {
     return launch_alone(comm, calls, stream, s);
   }
@@ -551,6 +590,10 @@ static tt_rma_call *take_alike(tt_rma_call **calls)
 ncclResult_t tt_rma_launch(tt_rma_call *calls)
 {
   ncclResult_t res = ncclSuccess;
+  const tt_device_ops *row = tt_device_row();
+  if (row->hold != NULL) {
+    row->hold();
+  }
   while (calls != NULL) {
     tt_rma_call *alike = take_alike(&calls);
     struct ncclComm *comm = alike->comm;
@@ -562,7 +605,8 @@ ncclResult_t tt_rma_launch(tt_rma_call *calls)
     res = res == ncclSuccess ? r : res;
     tt_rma_drop(alike);
   }
-  return res;
+  const ncclResult_t held = row->hold != NULL ? row->unhold() : ncclSuccess;
+  return res == ncclSuccess ? held : res;
 }
 
 void tt_rma_drop(tt_rma_call *calls)

@@ -180,8 +180,16 @@ typedef struct tt_device_ops {
   // of a group, for several ranks of the process. Errors: as `submit`. NULL: that makes no difference.
   void (*hold)(void);
   ncclResult_t (*unhold)(void);
-  // Queues one-sided operations, as `submit`; b->recycle gives the batch back. NULL: the device has no windows.
+  // Can one-sided operations of function `what` be queued on the stream? NULL: always. Errors: ncclInvalidUsage (it is
+  // captured, and the device cannot capture them).
+  ncclResult_t (*check_rma)(tt_stream *stream, const char *what);
+  // Queues one-sided operations, as `submit`, also between `hold` and `unhold`; b->recycle gives the batch back. NULL:
+  // the device has no windows.
   void (*submit_rma)(tt_rma_batch *b, tt_stream *stream);
+  // Has the peers map a window that is to be opened, as far as they do not when they need it, before they can find it
+  // on the board; note->mem is 0 afterwards if one of them cannot. NULL: nothing need be done. Waits for threads of the
+  // device's alone. Errors: ncclInvalidArgument (the device does not reach the memory), those of a stopped port.
+  ncclResult_t (*show_window)(tt_port *port, tt_window_note *note);
   // Where the peer's window of this number lies in this process; NULL: its memory cannot be mapped. Good until the peer
   // closes the window. Any thread.
   char *(*window_address)(tt_rma_peer *peer, uint64_t number, const tt_window_note *note);

@@ -67,6 +67,8 @@ typedef struct tt_window_map {
 
 // A rank that one-sided operations reach.
 typedef struct tt_rma_peer {
+  tt_port *port;           // this rank's,
+  int rank;                // and the peer
   bool networked;          // shares no memory with this rank: messages go to it (rma_link.h)
   tt_link *link;           // NULL: this rank itself; networked: nor has this rank named it in an operation yet
   struct tt_rma_link *net; // networked: where messages to it are written. NULL at the same times
@@ -76,6 +78,7 @@ typedef struct tt_rma_peer {
   tt_rank_page *page;      // NULL at the same times as `link` of one that is networked
   pthread_mutex_t lock;    // of `maps`, and while one of them is used
   tt_window_map *maps;
+  struct tt_gpu_rma_peer *gpu; // the CUDA device's
 } tt_rma_peer;
 
 // What a communicator's one-sided operations share.
@@ -83,7 +86,7 @@ typedef struct tt_rma {
   tt_port *port;
   int contexts, signals;    // signals: of each context
   tt_board *board;          // own
-  bool lone;                // it is the heap's: the rank has no neighbours
+  bool lone;                // it is in memory of its own: the rank has no neighbours
   _Atomic uint64_t changes; // windows opened or closed so far. Written by the launching thread (release)
   void *copies;             // of the boards of peers over the network, and their rows; NULL: there are none
   size_t copies_bytes;
@@ -134,6 +137,9 @@ bool tt_board_open(tt_rma *rma, const tt_window_note *note, uint64_t number);
 void tt_board_close(tt_rma *rma, uint64_t number);
 // This rank's state says that it has gone: waits in the same way until no peer writes into any window.
 void tt_board_settle(const tt_rma *rma);
+
+// The same, and closes all windows before: for peers whose kernels look at windows, but not at states.
+void tt_board_shut(const tt_rma *rma);
 
 // Where the peer's window of this number lies in this process; NULL: its memory cannot be mapped. Any thread.
 char *tt_rma_window_address(tt_rma_peer *peer, uint64_t number, const tt_window_note *note);

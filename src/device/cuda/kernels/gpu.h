@@ -64,6 +64,12 @@ TT_INLINE bool gpu_any(bool mine)
   return any != 0;
 }
 
+// Between a store and a later load of other words, of which one side or the other sees what its counterpart has stored.
+TT_INLINE void gpu_fence(void)
+{
+  __asm__ __volatile__("fence.sc.sys;" : : : "memory");
+}
+
 #define GPU_LOAD(NAME, T, OP, REG)                                           \
   TT_INLINE T NAME(uint64_t at)                                              \
   {                                                                          \
@@ -79,7 +85,12 @@ TT_INLINE bool gpu_any(bool mine)
 
 // Of memory that others write or read meanwhile: a word that tells the state of things, and what is ordered by it.
 GPU_LOAD(gpu_look, uint32_t, "ld.relaxed.sys.global.u32", "r")
+GPU_LOAD(gpu_look8, uint64_t, "ld.relaxed.sys.global.u64", "l")
 GPU_STORE(gpu_release, uint32_t, "st.release.sys.global.u32", "r")
+GPU_STORE(gpu_release8, uint64_t, "st.release.sys.global.u64", "l")
+// Adds to a word that threads of this device alone write; the second one after all that was written before.
+GPU_STORE(gpu_add8, uint64_t, "red.relaxed.sys.global.add.u64", "l")
+GPU_STORE(gpu_release_add8, uint64_t, "red.release.sys.global.add.u64", "l")
 // Of the data of a step.
 GPU_LOAD(gpu_load1, uint32_t, "ld.global.u8", "r")
 GPU_LOAD(gpu_load2, uint32_t, "ld.global.u16", "r")

@@ -68,7 +68,8 @@ typedef enum {
   TT_CUDA_FINE,
   TT_CUDA_NOT_THERE, // the header has another number: the stream was released before it came
   TT_CUDA_MISMATCH,  // the peer is in another call: `sig` and `count` are its own
-  TT_CUDA_UNMAPPED   // this rank has no memory where the peer's token says: `sig` is the handle, `count` the address
+  TT_CUDA_UNMAPPED,  // this rank has no memory where the peer's token says: `sig` is the handle, `count` the address
+  TT_CUDA_SHUT       // the peer has closed the window of a put: `sig` is its number
 } tt_cuda_fault_code;
 
 // The first fault of a port, in host memory. `code` is written last, and once.
@@ -147,3 +148,24 @@ typedef struct tt_cuda_arrive {
   uint32_t scalar_bytes;
   uint32_t freed;
 } tt_cuda_arrive;
+
+// put: data for a peer's window (device/one_sided.h). `operands`: the source, then the place in the window, which the
+// host has found by then. Each CTA counts itself in `writing` while it may write.
+typedef struct tt_cuda_put {
+  tt_cuda_port port;
+  uint64_t operands;     // address of two tt_cuda_operand
+  uint64_t first, count; // bytes to leave out, and to write: a large put is several launches
+  uint64_t open, number; // address of a word that is `number` as long as the window is open
+  uint64_t writing;      // address of the count
+  int32_t peer;
+  uint32_t unused;
+} tt_cuda_put;
+
+// signal: one CTA. Counts a peer's signal up, and gives the turn to the next operation with that peer.
+typedef struct tt_cuda_signal {
+  tt_cuda_port port;
+  uint64_t count, value; // address of the count, and what it is now
+  uint64_t turn;         // address of the number of operations that are over,
+  uint32_t over;         // and that number
+  uint32_t unused;
+} tt_cuda_signal;

@@ -6,7 +6,7 @@
 
 #include "base/util.h"
 
-extern const char tt_ptx_step[], tt_ptx_bits[];
+extern const char tt_ptx_step[], tt_ptx_one_sided[], tt_ptx_bits[];
 #define T(id, ...) extern const char tt_ptx_##id[];
 #include "base/types.def"
 
@@ -14,6 +14,7 @@ static const struct {
   const char *name, *text;
 } ptx_modules[] = {
     {"step", tt_ptx_step},
+    {"one_sided", tt_ptx_one_sided},
     {"bits", tt_ptx_bits},
 #define T(id, ...) {#id, tt_ptx_##id},
 #include "base/types.def"

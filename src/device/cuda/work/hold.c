@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "device/cuda/work/rank.h"
+#include "device/cuda/work/rma.h"
 #include "device/cuda/work/stage.h"
 
 // Plans that the thread has been given and holds back.
@@ -62,6 +63,11 @@ void tt_gpu_hold(void)
   held.on = true;
 }
 
+bool tt_gpu_holds(void)
+{
+  return held.on;
+}
+
 static bool has_port(const tt_gpu_work *works, int n, const tt_port *port)
 {
   int i = 0;
@@ -101,5 +107,6 @@ ncclResult_t tt_gpu_unhold(void)
   tt_free(held.works);
   tt_free(held.orders);
   memset(&held, 0, sizeof held);
+  tt_gpu_rma_unhold();
   return res;
 }

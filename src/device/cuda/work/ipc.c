@@ -84,6 +84,20 @@ uint64_t tt_gpu_ipc_maps(const tt_gpu_port *p, int peer)
   return p->ipc != NULL && tt_gpu_ipc_has(p, peer) ? gpu_address(maps_of(p, peer)) : 0;
 }
 
+char *tt_gpu_ipc_address(const tt_gpu_port *p, int peer, uint32_t handle, uint64_t address, uint64_t bytes)
+{
+  const tt_cuda_map *m = p->ipc != NULL ? maps_of(p, peer) : NULL;
+  uint32_t its = 0;
+  while (m != NULL && (its = __atomic_load_n(&m->handle, __ATOMIC_ACQUIRE)) != 0 && its != handle) {
+    m++;
+  }
+  const uint64_t offset = its != 0 ? address - __atomic_load_n(&m->remote, __ATOMIC_RELAXED) : 0,
+                 size = its != 0 ? __atomic_load_n(&m->bytes, __ATOMIC_RELAXED) : 0;
+  return its != 0 && offset <= size && bytes <= size - offset
+             ? (char *)(uintptr_t)(__atomic_load_n(&m->here, __ATOMIC_RELAXED) + offset)
+             : NULL;
+}
+
 // ---- Answers: the thread ----
 
 // The entry with this number, or a free one. NULL: there is none.

@@ -29,6 +29,10 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer);
 // which is not tried again. The thread that submits. Errors: the port has been stopped, now if the peer has gone.
 ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memory, bool *shared);
 
+// Where this process has `bytes` bytes at `address` of the peer's, in its allocation `handle`; NULL: nowhere. Any
+// thread.
+char *tt_gpu_ipc_address(const tt_gpu_port *p, int peer, uint32_t handle, uint64_t address, uint64_t bytes);
+
 // Is anything open that was freed? Any thread.
 bool tt_gpu_ipc_stale(void);
 // Closes that. Nothing of the process is in flight, and nothing is submitted meanwhile.

@@ -5,6 +5,7 @@
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/pool.h"
+#include "device/cuda/work/rma.h"
 #include "os/clock.h"
 
 // Bytes of a block of lists. Tests have less.
@@ -234,6 +235,7 @@ void tt_gpu_port_stop(tt_gpu_port *p)
       release_link(link);
     }
   }
+  tt_gpu_rma_release(p);
   tt_gpu_captures_release(p);
 }
 
@@ -250,6 +252,7 @@ ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
   case TT_CUDA_UNMAPPED:
     return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
                    p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
+  case TT_CUDA_SHUT: return tt_gpu_rma_shut(p->port, f);
   default:
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);

@@ -51,6 +51,7 @@ struct tt_gpu_port {
   tt_gpu_port *next;               // closed ports with graphs
   struct tt_gpu_ipc *ipc;          // memory of ranks of other processes (ipc.h); NULL: there is none
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
+  struct gpu_batch *batches;       // one-sided operations in flight (rma.h)
 };
 
 // The most references of a step, and so the most operands.

@@ -9,6 +9,7 @@
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/pool.h"
+#include "device/cuda/work/rma.h"
 #include "device/cuda/work/stage.h"
 #include "device/cuda/work/submit.h"
 #include "device/stall.h"
@@ -44,7 +45,7 @@ static tt_gpu_rank *ranks;
 static tt_deferred *deferred;
 static bool runs;     // the thread
 static bool sleeps;   // it waits for something to do
-static int in_flight; // plans
+static int in_flight; // plans, and batches of one-sided operations
 static bool closes;   // a thread closes memory of peers: no plan may be submitted
 static pthread_cond_t closed = PTHREAD_COND_INITIALIZER;
 static int in_graphs; // ranks that have plans in graphs
@@ -320,6 +321,7 @@ static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
 // Takes back plans that are over. Without the lock: their owners may do what they like.
 static void ranks_end(tt_work *over)
 {
+  tt_gpu_rma_end();
   for (tt_work *w = over, *next; w != NULL; w = next) {
     tt_plan *p = plan_of(w);
     next = w->next;
@@ -343,7 +345,9 @@ static bool ranks_look(tt_work **over)
   bool any = false;
   *over = NULL;
   for (tt_gpu_rank *r = ranks; r != NULL && in_flight + in_graphs > 0; r = r->next) {
-    any |= rank_look(r, now, &end);
+    const int batches = tt_gpu_rma_look(r->gpu, now, &r->broken);
+    in_flight -= batches;
+    any |= rank_look(r, now, &end) || batches > 0;
   }
   return any;
 }
@@ -364,7 +368,7 @@ static bool any_unsettled(void)
   bool any = false;
   pthread_mutex_lock(&lock);
   for (const tt_gpu_rank *r = ranks; r != NULL; r = r->next) {
-    any |= r->first != NULL && tt_port_status(r->port) != ncclSuccess;
+    any |= (r->first != NULL || tt_gpu_rma_flies(r->gpu)) && tt_port_status(r->port) != ncclSuccess;
   }
   pthread_mutex_unlock(&lock);
   return any;
@@ -592,6 +596,17 @@ static void rank_fly(const tt_gpu_work *w, uint32_t number)
   pthread_mutex_unlock(&lock);
 }
 
+void tt_gpu_ranks_fly(void)
+{
+  pthread_mutex_lock(&lock);
+  while (closes) {
+    pthread_cond_wait(&closed, &lock);
+  }
+  in_flight++;
+  ranks_wake();
+  pthread_mutex_unlock(&lock);
+}
+
 // A submission has failed: the ports are stopped. A plan whose work was not begun is over when the ones before are.
 static void rank_fail(const tt_gpu_work *works, int n, ncclResult_t res)
 {
@@ -702,6 +717,7 @@ static void ranks_in_child(void)
 __attribute__((constructor)) static void ranks_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
+  tt_gpu_rma_at_start();
   tt_gpu_captures_at_start(); // locks that are taken while this one is held, in their order
   tt_gpu_fifos_at_start();
   tt_gpu_pool_at_start();

@@ -24,6 +24,11 @@ tt_gpu_port *tt_gpu_rank_port(const tt_port *port);
 // an error their ports are stopped.
 ncclResult_t tt_gpu_ranks_submit(const tt_gpu_work *works, int n);
 
+// A batch of one-sided operations (rma.h) is in flight from now on, until a look finds that it is over.
+void tt_gpu_ranks_fly(void);
+// Does the calling thread's group hold back what is submitted?
+bool tt_gpu_holds(void);
+
 // Closes memory of peers that they have freed, if nothing is in flight, nor in graphs, which may be launched at any
 // time.
 void tt_gpu_ranks_close_stale(void);

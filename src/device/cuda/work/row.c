@@ -1,12 +1,11 @@
 // row.c: the CUDA device's row of the table of devices (device.h).
-#include <pthread.h>
-
 #include "base/log.h"
 #include "device/cuda/memory.h"
+#include "device/cuda/work/pins.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
+#include "device/cuda/work/rma.h"
 #include "device/stall.h"
-#include "os/proc.h"
 
 bool tt_device_cuda_opens(void)
 {
@@ -78,66 +77,6 @@ static void *gpu_row_scratch_alloc(int device, size_t bytes)
 
 // ---- Memory of links, pinned ----
 
-// Both ranks of a process that share a window pin it, once. Under the lock.
-typedef struct row_pin {
-  struct row_pin *next;
-  char *base;
-  int uses;
-} row_pin;
-
-static pthread_mutex_t pins_lock = PTHREAD_MUTEX_INITIALIZER;
-static row_pin *pins;
-
-static row_pin **find_pin(const char *base)
-{
-  row_pin **at = &pins;
-  while (*at != NULL && (*at)->base != base) {
-    at = &(*at)->next;
-  }
-  return at;
-}
-
-static ncclResult_t pin_register(char *base, size_t bytes, row_pin **at)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  row_pin *p;
-  TT_TRY(TT_NEW(p, 1, "no memory to pin %zu bytes", bytes));
-  const CUresult error = cu->MemHostRegister(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
-  if (error != CUDA_SUCCESS) {
-    tt_free(p);
-  }
-  TT_CUDA(cu, error, "cannot pin %zu bytes of buffers between two ranks (is there a limit on locked memory?)", bytes);
-  p->base = base;
-  *at = p;
-  return ncclSuccess;
-}
-
-// A context of the process is current.
-static ncclResult_t gpu_row_pin_window(char *base, size_t bytes)
-{
-  pthread_mutex_lock(&pins_lock);
-  row_pin **at = find_pin(base);
-  ncclResult_t res = *at == NULL ? pin_register(base, bytes, at) : ncclSuccess;
-  if (res == ncclSuccess) {
-    (*at)->uses++;
-  }
-  pthread_mutex_unlock(&pins_lock);
-  return res;
-}
-
-static void gpu_row_unpin_window(char *base)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  pthread_mutex_lock(&pins_lock);
-  row_pin **at = find_pin(base), *p = *at;
-  if (p != NULL && --p->uses == 0) {
-    cu->MemHostUnregister(base);
-    *at = p->next;
-    tt_free(p);
-  }
-  pthread_mutex_unlock(&pins_lock);
-}
-
 // A link's part of the device: what has been pinned.
 typedef struct row_link {
   int device;
@@ -152,7 +91,7 @@ static void gpu_row_disconnect(tt_link *link)
   }
   if (tt_gpu_enter(l->device) == ncclSuccess) {
     for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
-      gpu_row_unpin_window(l->windows[i]);
+      tt_gpu_unpin(l->windows[i]);
     }
     tt_gpu_leave();
   }
@@ -163,7 +102,7 @@ static void gpu_row_disconnect(tt_link *link)
 static ncclResult_t gpu_row_pin_windows(row_link *l, const tt_link_env *env)
 {
   for (int i = 0; i < 2; i++) {
-    TT_TRY(gpu_row_pin_window(env->windows[i], env->window_bytes));
+    TT_TRY(tt_gpu_pin(env->windows[i], env->window_bytes));
     l->windows[i] = env->windows[i];
   }
   return ncclSuccess;
@@ -247,6 +186,21 @@ static ncclResult_t gpu_row_submit(tt_plan *plan, tt_stream *stream)
   return tt_gpu_submit_plan(plan, (tt_gpu_stream *)(void *)stream);
 }
 
+static ncclResult_t gpu_row_check_rma(tt_stream *stream, const char *what)
+{
+  bool captured;
+  TT_TRY(tt_gpu_stream_is_captured((tt_gpu_stream *)(void *)stream, &captured));
+  return captured
+             ? tt_fail(ncclInvalidUsage,
+                       "%s: the stream is captured, and one-sided operations of GPUs cannot be part of a graph", what)
+             : ncclSuccess;
+}
+
+static void gpu_row_submit_rma(tt_rma_batch *b, tt_stream *stream)
+{
+  tt_gpu_rma_submit(b, (tt_gpu_stream *)(void *)stream);
+}
+
 static void gpu_row_wake(void) {} // threads that wait look again by themselves
 
 static void gpu_row_attend(void (*fn)(int delta))
@@ -287,6 +241,11 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .submit = gpu_row_submit,
                                       .hold = tt_gpu_hold,
                                       .unhold = tt_gpu_unhold,
+                                      .check_rma = gpu_row_check_rma,
+                                      .submit_rma = gpu_row_submit_rma,
+                                      .show_window = tt_gpu_window_show,
+                                      .window_address = tt_gpu_window_address,
+                                      .forget_windows = tt_gpu_window_forget,
                                       .connect = gpu_row_connect,
                                       .disconnect = gpu_row_disconnect,
                                       .progress = tt_gpu_progress,
@@ -297,7 +256,3 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .awaiting = tt_gpu_awaiting,
                                       .defer = tt_gpu_defer,
                                       .attend = gpu_row_attend};
-__attribute__((constructor)) static void gpu_row_at_start(void)
-{
-  tt_proc_hold_at_fork(&pins_lock);
-}

@@ -1,0 +1,67 @@
+// one_sided.cu: the module of one-sided operations: put, signal (kernels.h).
+#include "kernels.h"
+#include "span.h"
+
+#define FAULT(base, member) ((base) + __builtin_offsetof(tt_cuda_fault, member))
+
+TT_INLINE bool port_stands(tt_cuda_port p)
+{
+  return gpu_look(p.stop) != 0 || gpu_look(p.fault) != 0;
+}
+
+// Counts the CTA in, if the window is open. Its owner closes it first, and then waits until nobody is counted: so
+// either the owner sees the count, or this sees that it is closed. Called by one thread.
+TT_INLINE bool put_begins(tt_cuda_put p)
+{
+  if (port_stands(p.port)) {
+    return false;
+  }
+  gpu_add8(p.writing, 1);
+  gpu_fence();
+  if (gpu_look8(p.open) == p.number) {
+    return true;
+  }
+  gpu_add8(p.writing, ~(uint64_t)0);
+  gpu_store4(FAULT(p.port.fault, peer), (uint32_t)p.peer);
+  gpu_store8(FAULT(p.port.fault, sig), p.number);
+  gpu_release(FAULT(p.port.fault, code), TT_CUDA_SHUT);
+  return false;
+}
+
+TT_KERNEL put(const tt_cuda_put p)
+{
+  bool stands = false;
+  if (gpu_thread() == 0) {
+    stands = !put_begins(p);
+  }
+  if (gpu_any(stands)) {
+    return;
+  }
+  tt_span s;
+  s.operands = p.operands;
+  s.first = p.first;
+  s.count = p.count;
+  s.nsrc = s.ndst = 1;
+  s.kind = 0;
+  const tt_packs packs = span_packs(s, 1);
+  for (uint64_t i = span_index(); i < packs.number; i += span_threads()) {
+    const uint64_t at = span_first(packs, i);
+    const uint32_t present = span_present(s, packs, i);
+    uint32_t w[4];
+    span_load(w, span_operand(s, 0) + at, present, 1);
+    span_write(s, w, at, present, 1);
+  }
+  gpu_any(false); // all threads of the CTA have written
+  if (gpu_thread() == 0) {
+    gpu_release_add8(p.writing, ~(uint64_t)0);
+  }
+}
+
+TT_KERNEL signal(const tt_cuda_signal s)
+{
+  if (gpu_thread() != 0 || port_stands(s.port)) {
+    return;
+  }
+  gpu_release8(s.count, s.value);
+  gpu_release(s.turn, s.over);
+}

@@ -1,0 +1,327 @@
+// rma_watch.c: batches of one-sided operations that are in flight: see rma.h.
+#include <pthread.h>
+
+#include "device/cuda/work/pool.h"
+#include "device/cuda/work/rank.h"
+#include "device/cuda/work/rma_priv.h"
+#include "device/stall.h"
+#include "device/stall_chain.h"
+#include "os/clock.h"
+#include "os/proc.h"
+
+// Over the batches of all ports, in the order in which they were queued, and those that are over. Nobody waits with it.
+static pthread_mutex_t batches_lock = PTHREAD_MUTEX_INITIALIZER;
+static gpu_batch *ended, **ended_end = &ended;
+
+void tt_gpu_rma_fly(gpu_batch *g)
+{
+  tt_gpu_port *p = g->port;
+  tt_gpu_ranks_fly();
+  pthread_mutex_lock(&batches_lock);
+  gpu_batch **at = &p->batches;
+  while (*at != NULL) {
+    at = &(*at)->next;
+  }
+  *at = g;
+  pthread_mutex_unlock(&batches_lock);
+}
+
+bool tt_gpu_rma_flies(const tt_gpu_port *p)
+{
+  pthread_mutex_lock(&batches_lock);
+  const bool flies = p->batches != NULL;
+  pthread_mutex_unlock(&batches_lock);
+  return flies;
+}
+
+static tt_port *port_of(const gpu_batch *g)
+{
+  return g->port->port;
+}
+
+static bool port_runs(const gpu_batch *g)
+{
+  return tt_port_status(port_of(g)) == ncclSuccess;
+}
+
+// ---- What the operations of a batch wait for. The lock is held ----
+
+static bool op_is_over(const gpu_batch *g, const tt_rma_op *op)
+{
+  if (op->waits) {
+    return atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_acquire) >= op->number;
+  }
+  const uint32_t over = atomic_load_explicit(&gpu_peer_of(g->batch, op)->gpu->over[op->ctx], memory_order_acquire);
+  return (int32_t)(over - (uint32_t)op->number) > 0;
+}
+
+static bool op_lacks_window(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  return !op->waits && op->bytes > 0 && atomic_load_explicit(&g->words->targets[i].ready, memory_order_relaxed) == 0;
+}
+
+// The windows that puts wait for may be open by now.
+static void batch_aim(const gpu_batch *g)
+{
+  for (int i = 0; i < g->batch->n && port_runs(g); i++) {
+    if (op_lacks_window(g, i)) {
+      const ncclResult_t res = tt_gpu_rma_aim(g, i);
+      if (res != ncclSuccess) {
+        tt_port_stop(port_of(g), res);
+      }
+    }
+  }
+}
+
+// Has a rank ended that an operation needs? What it has done before still counts, so its state is read first.
+static ncclResult_t batch_check_peers(const gpu_batch *g, tt_culprit *culprit)
+{
+  for (int i = 0; i < g->batch->n; i++) {
+    const tt_rma_op *op = &g->batch->ops[i];
+    const tt_rma_peer *p = gpu_peer_of(g->batch, op);
+    const uint32_t state = p->link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(p->link);
+    if (state >= TT_RANK_FAILED && !op_is_over(g, op)) {
+      return tt_port_accuse(port_of(g), op->peer, p->page, state, culprit);
+    }
+  }
+  return ncclSuccess;
+}
+
+// What the stream waits for, or will be the first to: false: for no peer, as far as one can say. *mark: how far it is.
+static bool batch_wait(const gpu_batch *g, tt_wait *w, uint64_t *mark)
+{
+  bool waits = false;
+  *mark = 1;
+  for (int i = 0; i < g->batch->n; i++) {
+    const tt_rma_op *op = &g->batch->ops[i];
+    const uint64_t came = op->waits ? atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_relaxed) : 0;
+    const bool lacks = op->waits ? came < op->number : op_lacks_window(g, i);
+    *mark = *mark * 31 + (lacks ? 1 + came : 0);
+    if (lacks && !waits) {
+      *w = (tt_wait){.peer = (uint32_t)op->peer,
+                     .how = TT_WAIT_SIGNAL | (op->waits ? (uint32_t)TT_WAIT_RECEIVES : 0u),
+                     .sig = tt_sig_rma(op->waits ? TT_SIG_WAIT : TT_SIG_PUT, op->ctx, op->sig),
+                     .count = op->waits ? came << 32 | (uint32_t)op->number : op->window};
+      waits = true;
+    }
+  }
+  return waits;
+}
+
+static void batch_check(gpu_batch *g)
+{
+  const uint64_t seen_ns = tt_now_ns();
+  tt_rma_batch *b = g->batch;
+  tt_culprit culprit = 0;
+  tt_wait w;
+  uint64_t mark;
+  ncclResult_t res = batch_check_peers(g, &culprit);
+  if (res == ncclSuccess && !batch_wait(g, &w, &mark)) {
+    tt_stall_over(port_of(g), &b->stall, true);
+  } else if (res == ncclSuccess) {
+    const tt_stalled k = {.port = port_of(g), .stall = &b->stall, .mark = mark, .wait = &w, .batch = true};
+    res = tt_stall_look_at(&k, seen_ns);
+  }
+  if (res != ncclSuccess) {
+    tt_port_stop_for(port_of(g), res, culprit);
+  } else if (b->stall.waited_ns >= tt_peer_check_ns()) {
+    tt_port_watch(port_of(g)); // also those that others wait for
+  }
+}
+
+// Has work of its stream failed?
+static bool batch_query(const gpu_batch *g)
+{
+  bool idle;
+  const ncclResult_t res =
+      atomic_load_explicit(&g->complete, memory_order_acquire) ? tt_gpu_stream_query(g->stream, &idle) : ncclSuccess;
+  if (res != ncclSuccess && port_runs(g)) {
+    tt_port_stop(port_of(g), res);
+  }
+  return res != ncclSuccess;
+}
+
+// ---- Looking ----
+
+static void batch_begins(gpu_batch *g)
+{
+  if (!g->begun && atomic_load_explicit(&g->words->begun, memory_order_acquire) != 0) {
+    g->begun = true;
+    tt_flight_start(&port_of(g)->flight, g->batch->record, g->batch->n, false);
+  }
+}
+
+static bool batch_is_over(const gpu_batch *g, bool broken)
+{
+  return atomic_load_explicit(&g->complete, memory_order_acquire) &&
+         (broken || g->lost || atomic_load_explicit(&g->words->done, memory_order_acquire) != 0);
+}
+
+// Marks where the batches stand. Those that are over are many from the first one on, or a few among them: streams.
+static void batches_move(const tt_gpu_port *p)
+{
+  for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
+    batch_begins(g);
+    batch_aim(g);
+  }
+}
+
+static void batches_check(const tt_gpu_port *p, uint64_t now, bool *broken)
+{
+  for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
+    if (now < g->due_ns) {
+      continue;
+    }
+    *broken |= g->due_ns != 0 && batch_query(g);
+    if (g->begun && port_runs(g)) {
+      batch_check(g);
+    }
+    g->due_ns = now + TT_MIN(tt_peer_check_ns(), 10 * TT_NS_PER_MS);
+  }
+}
+
+// Those that are over leave the list. What kernels have found wrong before is known.
+static int batches_reap(tt_gpu_port *p, bool broken)
+{
+  int n = 0;
+  for (gpu_batch **at = &p->batches; *at != NULL;) {
+    gpu_batch *g = *at;
+    if (!batch_is_over(g, broken)) {
+      at = &g->next;
+      continue;
+    }
+    batch_begins(g);
+    tt_stall_over(port_of(g), &g->batch->stall, port_runs(g));
+    tt_flight_end(&port_of(g)->flight, g->batch->record, g->batch->n, false);
+    *at = g->next;
+    g->next = NULL;
+    *ended_end = g;
+    ended_end = &g->next;
+    n++;
+  }
+  return n;
+}
+
+// Is any of them over?
+static bool batches_any_over(const tt_gpu_port *p, bool broken)
+{
+  const gpu_batch *g = p->batches;
+  while (g != NULL && !batch_is_over(g, broken)) {
+    g = g->next;
+  }
+  return g != NULL;
+}
+
+int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
+{
+  pthread_mutex_lock(&batches_lock);
+  const bool flies = p->batches != NULL;
+  batches_move(p);
+  bool over = batches_any_over(p, *broken);
+  pthread_mutex_unlock(&batches_lock);
+  if (!flies) {
+    return 0;
+  }
+  if (tt_gpu_port_fault(p) != NULL && tt_port_status(p->port) == ncclSuccess) { // of what is over, too
+    tt_port_stop(p->port, tt_gpu_port_check(p));
+  }
+  pthread_mutex_lock(&batches_lock);
+  batches_check(p, now, broken);
+  const int n = over || *broken ? batches_reap(p, *broken) : 0;
+  pthread_mutex_unlock(&batches_lock);
+  if (tt_port_status(p->port) != ncclSuccess) {
+    tt_gpu_port_stop(p);
+  }
+  return n;
+}
+
+// Profilers hear of the operations when all of the batch is over.
+static void batch_end_told(gpu_batch *g)
+{
+  tt_rma_batch *b = g->batch;
+  for (int i = -1; i < b->n && b->watch != NULL; i++) {
+    b->watch(b, i);
+  }
+  if (!g->lost) { // else kernels may still look there
+    tt_gpu_pool_give(TT_GPU_PINNED, g->words);
+  }
+  tt_free(g);
+  b->recycle(b);
+}
+
+void tt_gpu_rma_end(void)
+{
+  pthread_mutex_lock(&batches_lock);
+  gpu_batch *all = ended;
+  ended = NULL;
+  ended_end = &ended;
+  pthread_mutex_unlock(&batches_lock);
+  for (gpu_batch *g = all, *next; g != NULL; g = next) {
+    next = g->next;
+    batch_end_told(g);
+  }
+}
+
+// ---- Stops ----
+
+// The port is stopped: nothing reads these numbers any more but its streams.
+static void raise_count(_Atomic uint64_t *count, uint64_t value)
+{
+  if (atomic_load_explicit(count, memory_order_relaxed) < value) {
+    atomic_store_explicit(count, value, memory_order_release);
+  }
+}
+
+static void op_release(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
+  if (op->waits) {
+    raise_count(gpu_count_in(g->batch, op), op->number);
+    return;
+  }
+  atomic_store_explicit(&g->words->targets[i].ready, 1, memory_order_release);
+  if (peer->gpu != NULL) {
+    _Atomic uint32_t *over = &peer->gpu->over[op->ctx];
+    if ((int32_t)((uint32_t)op->number - atomic_load_explicit(over, memory_order_relaxed)) > 0) {
+      atomic_store_explicit(over, (uint32_t)op->number, memory_order_release);
+    }
+  }
+}
+
+void tt_gpu_rma_release(const tt_gpu_port *p)
+{
+  pthread_mutex_lock(&batches_lock);
+  for (const gpu_batch *g = p->batches; g != NULL; g = g->next) {
+    for (int i = 0; i < g->batch->n; i++) {
+      op_release(g, i);
+    }
+  }
+  pthread_mutex_unlock(&batches_lock);
+}
+
+ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f)
+{
+  const tt_link *link = f->peer == port->rank ? NULL : __atomic_load_n(&port->links[f->peer], __ATOMIC_ACQUIRE);
+  const uint32_t state = link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(link);
+  tt_culprit culprit = 0;
+  return state >= TT_RANK_FAILED
+             ? tt_port_accuse(port, f->peer, link->page, state, &culprit)
+             : tt_fail(ncclInvalidUsage,
+                       "rank %d: ncclPutSignal into window %llu of rank %d, which has deregistered it", port->rank,
+                       (unsigned long long)f->sig, f->peer);
+}
+
+// A child has none of these.
+static void rma_in_child(void)
+{
+  ended = NULL;
+  ended_end = &ended;
+}
+
+void tt_gpu_rma_at_start(void)
+{
+  tt_proc_hold_at_fork(&batches_lock);
+  tt_proc_on_fork(rma_in_child);
+}
