@@ -61,9 +61,15 @@ static registration *find_registration(const struct ncclComm *comm, const void *
   return s == NULL ? NULL : TT_SPAN_OWNER(s, registration, handle);
 }
 
+// What the network reads and writes of GPUs' memory goes through slots.
+static bool is_for_network(const struct ncclComm *comm)
+{
+  return comm->network.proxy != NULL && !comm->port.row->pins;
+}
+
 static void leave_network(struct ncclComm *comm, const registration *r)
 {
-  if (comm->network.proxy != NULL) {
+  if (is_for_network(comm)) {
     tt_proxy_deregister(comm->network.proxy, (void *)r->buffer.start, r->buffer.size);
   }
 }
@@ -100,7 +106,7 @@ ncclResult_t tt_comm_register(struct ncclComm *comm, void *buff, size_t size, bo
                       .is_window = window,
                       .window = {.comm = comm, .base = buff, .size = size, .rank = comm->rank, .nranks = comm->nranks}};
   map_for_peers(comm, r);
-  ncclResult_t res = comm->network.proxy == NULL ? ncclSuccess : tt_proxy_register(comm->network.proxy, buff, size);
+  ncclResult_t res = is_for_network(comm) ? tt_proxy_register(comm->network.proxy, buff, size) : ncclSuccess;
   if (res != ncclSuccess) {
     registration_free(comm, r);
     return res;

@@ -69,7 +69,7 @@ static ncclResult_t queue_payload(const gpu_batch *g, int i)
   const tt_rma_op *op = &g->batch->ops[i];
   const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
   tt_cuda_put a = {.port = rma_port(g),
-                   .operands = gpu_address(g->words->targets[i].operands),
+                   .operands = gpu_address(g->pinned->targets[i].operands),
                    .open = gpu_address(&peer->board->windows[op->window % TT_WINDOWS].number),
                    .number = op->window,
                    .writing = gpu_address(&peer->out->writing),
@@ -111,10 +111,11 @@ static ncclResult_t queue_signal(const gpu_batch *g, const tt_rma_op *op)
 static ncclResult_t queue_put(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
-  gpu_target *t = &g->words->targets[i];
+  gpu_target *t = &g->pinned->targets[i];
   if (op->bytes > 0) {
     TT_TRY(tt_gpu_rma_aim(g, i));
     if (atomic_load_explicit(&t->ready, memory_order_relaxed) == 0) {
+      atomic_store_explicit(&t->late, 1, memory_order_release);
       TT_TRY(queue_wait(g, &t->ready, 1));
     }
   }
@@ -197,12 +198,12 @@ static ncclResult_t batch_begin(const gpu_batch *g)
     const tt_rma_op *op = &b->ops[i];
     TT_TRY(tt_gpu_rma_reach(g->port, gpu_peer_of(b, op), op->bytes > 0 ? op->window : 0));
   }
-  return queue_word(g, &g->words->begun);
+  return queue_word(g, &g->pinned->begun);
 }
 
 static ncclResult_t batch_end(const gpu_batch *g)
 {
-  TT_TRY(queue_word(g, &g->words->done));
+  TT_TRY(queue_word(g, &g->pinned->done));
   return tt_gpu_stream_mark(g->stream);
 }
 
@@ -239,21 +240,21 @@ static void works_submit(const rma_works *w)
 static ncclResult_t batch_make(tt_rma_batch *b, tt_gpu_stream *stream, gpu_batch **out)
 {
   const tt_port *port = b->rma->port;
-  const size_t bytes = sizeof(gpu_batch_words) + (size_t)b->n * sizeof(gpu_target);
+  const size_t bytes = sizeof(gpu_batch_pinned) + (size_t)b->n * sizeof(gpu_target);
   gpu_batch *g;
-  void *words = NULL;
+  void *pinned = NULL;
   TT_TRY(TT_NEW(g, 1, "rank %d: no memory for one-sided operations", port->rank));
   ncclResult_t res = tt_gpu_enter(port->device); // some context, for pinned memory
   if (res == ncclSuccess) {
-    res = tt_gpu_pool_take(TT_GPU_PINNED, bytes, &words);
+    res = tt_gpu_pool_take(TT_GPU_PINNED, bytes, &pinned);
     tt_gpu_leave();
   }
   if (res != ncclSuccess) {
     tt_free(g);
     return res;
   }
-  memset(words, 0, bytes);
-  *g = (gpu_batch){.batch = b, .port = tt_gpu_rank_port(port), .stream = stream, .words = words};
+  memset(pinned, 0, bytes);
+  *g = (gpu_batch){.batch = b, .port = tt_gpu_rank_port(port), .stream = stream, .pinned = pinned};
   *out = g;
   return ncclSuccess;
 }
@@ -265,7 +266,7 @@ void tt_gpu_rma_submit(tt_rma_batch *b, tt_gpu_stream *stream)
   ncclResult_t res = batch_make(b, stream, &g);
   if (res == ncclSuccess && tt_gpu_holds() &&
       !tt_grow(&rma_held.of, rma_held.n, 1, &rma_held.room, sizeof *rma_held.of)) {
-    tt_gpu_pool_give(TT_GPU_PINNED, g->words);
+    tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
     tt_free(g);
     res = tt_fail(ncclSystemError, "rank %d: no memory for a group of operations", b->rma->port->rank);
   }

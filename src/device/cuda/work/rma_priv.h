@@ -19,23 +19,24 @@ typedef struct tt_gpu_rma_peer {
 
 // Pinned: of a put.
 typedef struct gpu_target {
-  _Atomic uint32_t ready; // 1: the place is known, or the port has stopped. The stream waits for it
-  uint32_t unused[3];
+  _Atomic uint32_t ready; // 1: the place is known, or the port has stopped. The stream waits for it,
+  _Atomic uint32_t late;  // 1: because it was not known when the put was queued: the thread of rank.c finds it
+  uint32_t unused[2];
   tt_cuda_operand operands[2];
 } gpu_target;
 
 // Pinned: of a batch.
-typedef struct gpu_batch_words {
+typedef struct gpu_batch_pinned {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t begun, done; // written by its stream
   gpu_target targets[];                                 // by operation
-} gpu_batch_words;
+} gpu_batch_pinned;
 
 typedef struct gpu_batch {
   struct gpu_batch *next; // of its port's, or of those that are over
   tt_rma_batch *batch;
   tt_gpu_port *port;
   tt_gpu_stream *stream;
-  gpu_batch_words *words;
+  gpu_batch_pinned *pinned;
   uint64_t due_ns;       // then its peers are looked at
   _Atomic bool complete; // all of it has been queued
   bool lost;             // its end could not be queued
@@ -58,7 +59,8 @@ ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, tt_rma_peer *peer, uint64_t window
 // How many signals has that peer, if it is a rank of this process, queued for this rank? UINT64_MAX: it is not.
 uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, int peer, int signal);
 
-// Looks whether the peer has opened the window of put i, and finds the place: targets[i].ready. Errors:
+// Looks whether the peer has opened the window of put i, and finds the place: targets[i].ready. The launching thread,
+// or, where the put is late, that of rank.c. Errors:
 // ncclInvalidUsage (it has been closed, or lies in memory that this process cannot map), ncclInvalidArgument (it ends
 // before).
 ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i);

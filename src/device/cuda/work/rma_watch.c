@@ -34,14 +34,14 @@ bool tt_gpu_rma_flies(const tt_gpu_port *p)
   return flies;
 }
 
-static tt_port *port_of(const gpu_batch *g)
+static tt_port *rma_port_of(const gpu_batch *g)
 {
   return g->port->port;
 }
 
 static bool port_runs(const gpu_batch *g)
 {
-  return tt_port_status(port_of(g)) == ncclSuccess;
+  return tt_port_status(rma_port_of(g)) == ncclSuccess;
 }
 
 // ---- What the operations of a batch wait for. The lock is held ----
@@ -55,34 +55,36 @@ static bool op_is_over(const gpu_batch *g, const tt_rma_op *op)
   return (int32_t)(over - (uint32_t)op->number) > 0;
 }
 
-static bool op_lacks_window(const gpu_batch *g, int i)
+// Does the put wait for its window?
+static bool gpu_op_lacks_window(const gpu_batch *g, int i)
 {
-  const tt_rma_op *op = &g->batch->ops[i];
-  return !op->waits && op->bytes > 0 && atomic_load_explicit(&g->words->targets[i].ready, memory_order_relaxed) == 0;
+  const gpu_target *t = &g->pinned->targets[i];
+  return atomic_load_explicit(&t->late, memory_order_acquire) != 0 &&
+         atomic_load_explicit(&t->ready, memory_order_relaxed) == 0;
 }
 
 // The windows that puts wait for may be open by now.
 static void batch_aim(const gpu_batch *g)
 {
   for (int i = 0; i < g->batch->n && port_runs(g); i++) {
-    if (op_lacks_window(g, i)) {
+    if (gpu_op_lacks_window(g, i)) {
       const ncclResult_t res = tt_gpu_rma_aim(g, i);
       if (res != ncclSuccess) {
-        tt_port_stop(port_of(g), res);
+        tt_port_stop(rma_port_of(g), res);
       }
     }
   }
 }
 
 // Has a rank ended that an operation needs? What it has done before still counts, so its state is read first.
-static ncclResult_t batch_check_peers(const gpu_batch *g, tt_culprit *culprit)
+static ncclResult_t gpu_batch_peers(const gpu_batch *g, tt_culprit *culprit)
 {
   for (int i = 0; i < g->batch->n; i++) {
     const tt_rma_op *op = &g->batch->ops[i];
     const tt_rma_peer *p = gpu_peer_of(g->batch, op);
     const uint32_t state = p->link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(p->link);
     if (state >= TT_RANK_FAILED && !op_is_over(g, op)) {
-      return tt_port_accuse(port_of(g), op->peer, p->page, state, culprit);
+      return tt_port_accuse(rma_port_of(g), op->peer, p->page, state, culprit);
     }
   }
   return ncclSuccess;
@@ -96,7 +98,7 @@ static bool batch_wait(const gpu_batch *g, tt_wait *w, uint64_t *mark)
   for (int i = 0; i < g->batch->n; i++) {
     const tt_rma_op *op = &g->batch->ops[i];
     const uint64_t came = op->waits ? atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_relaxed) : 0;
-    const bool lacks = op->waits ? came < op->number : op_lacks_window(g, i);
+    const bool lacks = op->waits ? came < op->number : gpu_op_lacks_window(g, i);
     *mark = *mark * 31 + (lacks ? 1 + came : 0);
     if (lacks && !waits) {
       *w = (tt_wait){.peer = (uint32_t)op->peer,
@@ -109,24 +111,24 @@ static bool batch_wait(const gpu_batch *g, tt_wait *w, uint64_t *mark)
   return waits;
 }
 
-static void batch_check(gpu_batch *g)
+static void gpu_batch_check(gpu_batch *g)
 {
   const uint64_t seen_ns = tt_now_ns();
   tt_rma_batch *b = g->batch;
   tt_culprit culprit = 0;
   tt_wait w;
   uint64_t mark;
-  ncclResult_t res = batch_check_peers(g, &culprit);
+  ncclResult_t res = gpu_batch_peers(g, &culprit);
   if (res == ncclSuccess && !batch_wait(g, &w, &mark)) {
-    tt_stall_over(port_of(g), &b->stall, true);
+    tt_stall_over(rma_port_of(g), &b->stall, true);
   } else if (res == ncclSuccess) {
-    const tt_stalled k = {.port = port_of(g), .stall = &b->stall, .mark = mark, .wait = &w, .batch = true};
+    const tt_stalled k = {.port = rma_port_of(g), .stall = &b->stall, .mark = mark, .wait = &w, .batch = true};
     res = tt_stall_look_at(&k, seen_ns);
   }
   if (res != ncclSuccess) {
-    tt_port_stop_for(port_of(g), res, culprit);
+    tt_port_stop_for(rma_port_of(g), res, culprit);
   } else if (b->stall.waited_ns >= tt_peer_check_ns()) {
-    tt_port_watch(port_of(g)); // also those that others wait for
+    tt_port_watch(rma_port_of(g)); // also those that others wait for
   }
 }
 
@@ -137,7 +139,7 @@ static bool batch_query(const gpu_batch *g)
   const ncclResult_t res =
       atomic_load_explicit(&g->complete, memory_order_acquire) ? tt_gpu_stream_query(g->stream, &idle) : ncclSuccess;
   if (res != ncclSuccess && port_runs(g)) {
-    tt_port_stop(port_of(g), res);
+    tt_port_stop(rma_port_of(g), res);
   }
   return res != ncclSuccess;
 }
@@ -146,19 +148,19 @@ static bool batch_query(const gpu_batch *g)
 
 static void batch_begins(gpu_batch *g)
 {
-  if (!g->begun && atomic_load_explicit(&g->words->begun, memory_order_acquire) != 0) {
+  if (!g->begun && atomic_load_explicit(&g->pinned->begun, memory_order_acquire) != 0) {
     g->begun = true;
-    tt_flight_start(&port_of(g)->flight, g->batch->record, g->batch->n, false);
+    tt_flight_start(&rma_port_of(g)->flight, g->batch->record, g->batch->n, false);
   }
 }
 
 static bool batch_is_over(const gpu_batch *g, bool broken)
 {
   return atomic_load_explicit(&g->complete, memory_order_acquire) &&
-         (broken || g->lost || atomic_load_explicit(&g->words->done, memory_order_acquire) != 0);
+         (broken || g->lost || atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0);
 }
 
-// Marks where the batches stand. Those that are over are many from the first one on, or a few among them: streams.
+// Notes where the batches stand, and finds windows.
 static void batches_move(const tt_gpu_port *p)
 {
   for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
@@ -175,7 +177,7 @@ static void batches_check(const tt_gpu_port *p, uint64_t now, bool *broken)
     }
     *broken |= g->due_ns != 0 && batch_query(g);
     if (g->begun && port_runs(g)) {
-      batch_check(g);
+      gpu_batch_check(g);
     }
     g->due_ns = now + TT_MIN(tt_peer_check_ns(), 10 * TT_NS_PER_MS);
   }
@@ -192,8 +194,8 @@ static int batches_reap(tt_gpu_port *p, bool broken)
       continue;
     }
     batch_begins(g);
-    tt_stall_over(port_of(g), &g->batch->stall, port_runs(g));
-    tt_flight_end(&port_of(g)->flight, g->batch->record, g->batch->n, false);
+    tt_stall_over(rma_port_of(g), &g->batch->stall, port_runs(g));
+    tt_flight_end(&rma_port_of(g)->flight, g->batch->record, g->batch->n, false);
     *at = g->next;
     g->next = NULL;
     *ended_end = g;
@@ -237,14 +239,14 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
 }
 
 // Profilers hear of the operations when all of the batch is over.
-static void batch_end_told(gpu_batch *g)
+static void rma_give_back(gpu_batch *g)
 {
   tt_rma_batch *b = g->batch;
   for (int i = -1; i < b->n && b->watch != NULL; i++) {
     b->watch(b, i);
   }
   if (!g->lost) { // else kernels may still look there
-    tt_gpu_pool_give(TT_GPU_PINNED, g->words);
+    tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
   }
   tt_free(g);
   b->recycle(b);
@@ -259,7 +261,7 @@ void tt_gpu_rma_end(void)
   pthread_mutex_unlock(&batches_lock);
   for (gpu_batch *g = all, *next; g != NULL; g = next) {
     next = g->next;
-    batch_end_told(g);
+    rma_give_back(g);
   }
 }
 
@@ -281,7 +283,7 @@ static void op_release(const gpu_batch *g, int i)
     raise_count(gpu_count_in(g->batch, op), op->number);
     return;
   }
-  atomic_store_explicit(&g->words->targets[i].ready, 1, memory_order_release);
+  atomic_store_explicit(&g->pinned->targets[i].ready, 1, memory_order_release);
   if (peer->gpu != NULL) {
     _Atomic uint32_t *over = &peer->gpu->over[op->ctx];
     if ((int32_t)((uint32_t)op->number - atomic_load_explicit(over, memory_order_relaxed)) > 0) {

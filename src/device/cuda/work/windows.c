@@ -33,7 +33,7 @@ static ncclResult_t peer_pin(tt_gpu_rma_peer *g, const volatile void *at)
   return ncclSuccess;
 }
 
-static void peer_free(tt_gpu_rma_peer *g)
+static void gpu_peer_free(tt_gpu_rma_peer *g)
 {
   if (g->npins > 0 && tt_gpu_enter(g->port->device) == ncclSuccess) {
     for (int i = 0; i < g->npins; i++) {
@@ -46,7 +46,7 @@ static void peer_free(tt_gpu_rma_peer *g)
   tt_free(g);
 }
 
-static ncclResult_t peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu_rma_peer **out)
+static ncclResult_t gpu_peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu_rma_peer **out)
 {
   const size_t bytes = TT_RMA_CONTEXTS * sizeof(uint32_t);
   tt_gpu_rma_peer *g;
@@ -62,7 +62,7 @@ static ncclResult_t peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu_rma
   }
   res = res == ncclSuccess ? peer_pin(g, peer->in) : res;
   if (res != ncclSuccess) {
-    peer_free(g);
+    gpu_peer_free(g);
     return res;
   }
   *out = g;
@@ -72,7 +72,7 @@ static ncclResult_t peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu_rma
 ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, tt_rma_peer *peer, uint64_t window)
 {
   if (peer->gpu == NULL) {
-    TT_TRY(peer_new(p, peer, &peer->gpu));
+    TT_TRY(gpu_peer_new(p, peer, &peer->gpu));
     pthread_mutex_lock(&peers_lock);
     peer->gpu->next = rma_peers;
     rma_peers = peer->gpu;
@@ -93,7 +93,7 @@ void tt_gpu_window_forget(tt_rma_peer *peer)
   }
   *at = peer->gpu->next;
   pthread_mutex_unlock(&peers_lock);
-  peer_free(peer->gpu);
+  gpu_peer_free(peer->gpu);
   peer->gpu = NULL;
 }
 
@@ -182,7 +182,7 @@ ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
   tt_rma_peer *peer = gpu_peer_of(g->batch, op);
-  gpu_target *t = &g->words->targets[i];
+  gpu_target *t = &g->pinned->targets[i];
   tt_window_note note = {.size = 0};
   const int found = tt_board_find(peer->board, op->window, &note);
   if (found == 0) {
@@ -200,13 +200,13 @@ ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i)
 }
 
 // A child cannot use its parent's GPUs.
-static void windows_in_child(void)
+static void gpu_windows_in_child(void)
 {
   rma_peers = NULL;
 }
 
-__attribute__((constructor)) static void windows_at_start(void)
+__attribute__((constructor)) static void gpu_windows_at_start(void)
 {
   tt_proc_hold_at_fork(&peers_lock);
-  tt_proc_on_fork(windows_in_child);
+  tt_proc_on_fork(gpu_windows_in_child);
 }

@@ -1,0 +1,339 @@
+// cuda_window_fail_test.c: windows of GPUs that are late, gone, too short or out of reach, calls that are refused, and
+// ranks that do not signal, leave, abort or die.
+#include "cuda_windows.h"
+
+// ---- Windows that are not there yet, or no more ----
+
+// The put is queued before its peer registers the window; it goes on then.
+static void test_early(void **state)
+{
+  (void)state;
+  if (blocking || apart) {
+    skip(); // the call would wait for its kernel
+  }
+  open_comms(2);
+  for (int i = 0; i < 3; i++) {
+    side *a = &sides[0], *b = &sides[1];
+    write_pattern(a->memory, 5000, 0, i);
+    OK(ncclCommWindowRegister(a->comm, a->memory, 2 * HALF, &a->window, 0));
+    put(0, 0, 5000, 1, 16, 0, 0);
+    sleep_ms(5);
+    OK(tt_gpu_enter(0));
+    assert_int_equal(cu->StreamQuery(a->stream), CUDA_ERROR_NOT_READY);
+    tt_gpu_leave();
+    OK(ncclCommWindowRegister(b->comm, b->memory, 2 * HALF, &b->window, 0));
+    wait_for(1, 1, 0, 0, 0);
+    wait_all();
+    check_pattern(b->memory + HALF + 16, 5000, 0, i);
+    close_windows();
+  }
+  close_comms();
+}
+
+static void await_error(int rank, ncclResult_t code, const char *const *words)
+{
+  ncclResult_t async = ncclSuccess;
+  const double end = seconds_now() + 60;
+  while (async == ncclSuccess && seconds_now() < end) {
+    OK(ncclCommGetAsyncError(sides[rank].comm, &async));
+  }
+  CHECK(async == code, "rank %d: %d", rank, (int)async);
+  CHECK(has_words(ncclGetLastError(sides[rank].comm), words), "rank %d: the text", rank);
+}
+
+static void abort_comms(void)
+{
+  for (int r = first; r < last; r++) {
+    OK(ncclCommAbort(sides[r].comm));
+  }
+  wait_all(); // nothing of them is left in the streams
+  for (int r = first; r < last; r++) {
+    sides[r].comm = NULL;
+  }
+  close_comms();
+}
+
+// A put into a window that turns out to be too short, or to be gone by the time that its stream comes to it.
+static void test_wrong_place(void **state)
+{
+  (void)state;
+  if (blocking || apart) {
+    skip();
+  }
+  open_comms(2);
+  side *a = &sides[0], *b = &sides[1];
+  OK(ncclCommWindowRegister(a->comm, a->memory, 2 * HALF, &a->window, 0));
+  put(0, 0, 5000, 1, 0, 0, 0);
+  OK(ncclCommWindowRegister(b->comm, b->memory, HALF + 4999, &b->window, 0));
+  await_error(0, ncclInvalidArgument, (const char *const[]){"rank 0", "5000 bytes", "window 1 of rank 1", NULL});
+  abort_comms();
+  open_comms(2);
+  open_windows();
+  CUdeviceptr word;
+  ON(0, cu->MemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_PORTABLE));
+  memset((void *)word, 0, 4096);
+  ON(0, cu->StreamWaitValue32(a->stream, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  memset(b->memory + HALF, 5, 5000);
+  put(0, 0, 5000, 1, 0, 0, 0);
+  OK(ncclCommWindowDeregister(b->comm, b->window));
+  *(volatile uint32_t *)word = 1;
+  await_error(0, ncclInvalidUsage, (const char *const[]){"rank 0", "window 1 of rank 1", "deregistered", NULL});
+  for (int i = 0; i < 5000; i++) {
+    CHECK(b->memory[HALF + i] == 5, "a closed window is written");
+  }
+  abort_comms();
+  OK(tt_gpu_enter(0));
+  cu->MemFreeHost((void *)word);
+  tt_gpu_leave();
+}
+
+// What is refused, by the call.
+static void test_refused(void **state)
+{
+  (void)state;
+  CUgraph graph;
+  ncclWindow_t window = NULL;
+  open_comms(1);
+  side *s = &sides[0];
+  REFUSED(ncclSignal(0, 0, 0, 0, s->comm, stream_of(0)), ncclInvalidUsage, "no window");
+  char *heap = malloc(8192);
+  REFUSED(ncclCommWindowRegister(s->comm, heap, 4096, &window, 0), ncclInvalidArgument, "does not reach",
+          "ncclMemAlloc");
+  free(heap);
+  open_windows();
+  REFUSED(ncclPutSignal(s->memory, 2, ncclUint8, 0, s->window, 2 * HALF - 1, 0, 0, 0, s->comm, stream_of(0)),
+          ncclInvalidArgument, "do not lie in the window");
+  ON(0, cu->StreamBeginCapture(s->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  REFUSED(ncclSignal(0, 0, 0, 0, s->comm, stream_of(0)), ncclInvalidUsage, "captured", "one-sided");
+  ON(0, cu->StreamEndCapture(s->stream, &graph));
+  ON(0, cu->GraphDestroy(graph));
+  ring_of_puts(); // nothing of it counts
+  close_windows();
+  close_comms();
+}
+
+// Pinned memory of the host: a window for ranks of the process, but for no others.
+static unsigned char *host_window(int r)
+{
+  unsigned char *memory = NULL;
+  ON(r, cu->MemHostAlloc((void **)&memory, 2 * HALF, CU_MEMHOSTALLOC_PORTABLE));
+  OK(ncclMemFree(sides[r].memory));
+  memset(memory, 0, 2 * HALF);
+  sides[r].memory = memory;
+  return memory;
+}
+
+static void close_host_window(int r, unsigned char *memory)
+{
+  ON(r, cu->MemFreeHost(memory));
+  open_memory(r);
+}
+
+static void test_pinned(void **state)
+{
+  (void)state;
+  if (apart) {
+    skip();
+  }
+  open_comms(2);
+  unsigned char *a = host_window(0), *b = host_window(1);
+  open_windows();
+  ring_of_puts();
+  close_windows();
+  close_host_window(0, a);
+  close_host_window(1, b);
+  close_comms();
+}
+
+static void pinned_body(int rank, void *arg)
+{
+  (void)arg;
+  open_process(rank, 2);
+  unsigned char *pinned = rank == 1 ? host_window(1) : NULL;
+  open_windows();
+  barrier();
+  if (rank == 0) {
+    put(0, 0, 10, 1, 0, 0, 0);
+    await_error(0, ncclInvalidUsage,
+                (const char *const[]){"rank 0", "window 1 of rank 1", "cannot map", "ncclMemAlloc", NULL});
+  } else {
+    put(1, 0, 10, 0, 0, 0, 0); // that way there is nothing to map
+    wait_all();
+  }
+  meet(2);
+  OK(ncclCommAbort(sides[rank].comm));
+  wait_all();
+  sides[rank].comm = NULL;
+  if (rank == 1) {
+    close_host_window(1, pinned);
+  }
+  close_comms();
+}
+
+static void test_pinned_apart(void **state)
+{
+  (void)state;
+  if (apart) {
+    skip();
+  }
+  PROCESSES(2, 60, pinned_body, NULL);
+}
+
+// ---- Ranks that do not signal ----
+
+static void test_abort(void **state)
+{
+  (void)state;
+  if (apart) {
+    skip();
+  }
+  open_comms(2);
+  open_windows();
+  wait_for(0, 1, 1, 0, 0);
+  sleep_ms(20);
+  OK(tt_gpu_enter(0));
+  assert_int_equal(cu->StreamQuery(sides[0].stream), CUDA_ERROR_NOT_READY);
+  tt_gpu_leave();
+  abort_comms();
+}
+
+// The peer leaves in order: a wait for its signals that has begun ends, what it has signalled before still counts.
+static void test_leave(void **state)
+{
+  (void)state;
+  if (apart) {
+    skip();
+  }
+  open_comms(2);
+  open_windows();
+  put(1, 0, 100, 0, 0, 0, 0);
+  wait_for(0, 1, 1, 0, 0);
+  wait_all();
+  put(1, 0, 100, 0, 0, 0, 0);
+  OK(ncclCommDestroy(sides[1].comm));
+  sides[1].comm = NULL;
+  wait_for(0, 1, 1, 0, 0);
+  wait_all();
+  wait_for(0, 1, 1, 0, 0);
+  await_error(0, ncclRemoteError, (const char *const[]){"rank 0", "rank 1", NULL});
+  last = 1;
+  abort_comms();
+  last = 2;
+  first = 1;
+  close_comms();
+}
+
+static void death_body(int rank, void *arg)
+{
+  (void)arg;
+  open_process(rank, 3);
+  open_windows();
+  barrier();
+  if (rank == 1) {
+    raise(SIGKILL);
+  }
+  if (rank == 0) {
+    wait_for(0, 1, 1, 0, 0);
+  } else {
+    wait_for(2, 1, 0, 0, 0); // which is not dead, but ends
+  }
+  await_error(rank, ncclRemoteError, (const char *const[]){"rank 1", NULL});
+  abort_comms();
+  tt_gpu_leave();
+}
+
+static void test_death(void **state)
+{
+  (void)state;
+  if (apart) {
+    skip();
+  }
+  ranks_set r;
+  start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = death_body});
+  r.expected[1] = -SIGKILL;
+  assert_int_equal(finish_processes(&r), 0);
+}
+
+static void stall_body(int rank, void *arg)
+{
+  (void)arg;
+  open_process(rank, 2);
+  open_windows();
+  barrier();
+  if (rank == 0) {
+    OK(ncclSignal(1, 0, 0, 0, sides[0].comm, stream_of(0)));
+    wait_for(0, 3, 1, 0, 0);
+    await_error(0, ncclTimeout, (const char *const[]){"rank 0 waits in WaitSignal", "from rank 1 (1 of 3", NULL});
+  } else {
+    OK(ncclSignal(0, 0, 0, 0, sides[1].comm, stream_of(1)));
+  }
+  meet(2);
+  abort_comms();
+  tt_gpu_leave();
+}
+
+static void test_stall(void **state)
+{
+  (void)state;
+  if (apart) {
+    skip();
+  }
+  const run job = {
+      .n = 2, .seconds = 60, .fn = stall_body, .env = ENV("NCCL_STALL_ERROR_MS=300", "NCCL_STALL_WARN_MS=100")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
+// ---- Ranks that GPUs do not reach ----
+
+static void refused_body(int rank, void *arg)
+{
+  const bool mixed = *(const bool *)arg;
+  ncclConfig_t config = window_config();
+  ncclComm_t comm;
+  ncclWindow_t window;
+  cudaStream_t stream;
+  void *memory;
+  open_driver();
+  if (mixed && rank == 1) {
+    OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
+  } else {
+    open_stream(rank);
+    stream = stream_of(rank);
+  }
+  OK(ncclMemAlloc(&memory, 4096));
+  OK(ncclCommInitRankConfig(&comm, 2, shared_id(0, rank), rank, &config));
+  OK(ncclCommWindowRegister(comm, memory, 4096, &window, 0));
+  REFUSED(ncclSignal(1 - rank, 0, 0, 0, comm, stream), ncclInvalidArgument, "on GPUs",
+          mixed ? "on the host" : "network");
+  OK(ncclCommWindowDeregister(comm, window));
+  OK(ncclCommDestroy(comm));
+  OK(ncclMemFree(memory));
+}
+
+static void test_unreachable(void **state)
+{
+  (void)state;
+  bool mixed = true;
+  PROCESSES(2, 60, refused_body, &mixed);
+  mixed = false;
+  const run job = {
+      .n = 2, .seconds = 60, .fn = refused_body, .arg = &mixed, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
+static int in_mode(const char *modes, unsigned number)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_pinned_apart), cmocka_unit_test(test_death),       cmocka_unit_test(test_stall),
+      cmocka_unit_test(test_unreachable), // up to here: their parent has not opened the driver
+      cmocka_unit_test(test_early),        cmocka_unit_test(test_wrong_place), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_pinned),       cmocka_unit_test(test_abort),       cmocka_unit_test(test_leave),
+  };
+  (void)number;
+  return run_mode(modes, "window-fail", tests, TT_COUNT(tests));
+}
+
+int main(int argc, char **argv)
+{
+  return run_modes(argc, argv, in_mode);
+}
