@@ -76,7 +76,7 @@ static void test_wrong_place(void **state)
   memset(b->memory + HALF, 5, 5000);
   put(0, 0, 5000, 1, 0, 0, 0);
   OK(ncclCommWindowDeregister(b->comm, b->window));
-  *(volatile uint32_t *)word = 1;
+  __atomic_store_n((uint32_t *)word, 1, __ATOMIC_RELEASE);
   await_error(0, ncclInvalidUsage, (const char *const[]){"rank 0", "window 1 of rank 1", "deregistered", NULL});
   for (int i = 0; i < 5000; i++) {
     CHECK(b->memory[HALF + i] == 5, "a closed window is written");
