@@ -245,13 +245,13 @@ static void death_body(int rank, void *arg)
 static void test_death(void **state)
 {
   (void)state;
-  if (apart) {
-    skip();
+  const char *const *const ways[] = {ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), NULL};
+  for (int i = 0; i < (apart ? 1 : 2); i++) {
+    ranks_set r;
+    start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = death_body, .env = ways[i]});
+    r.expected[1] = -SIGKILL;
+    assert_int_equal(finish_processes(&r), 0);
   }
-  ranks_set r;
-  start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = death_body});
-  r.expected[1] = -SIGKILL;
-  assert_int_equal(finish_processes(&r), 0);
 }
 
 static void stall_body(int rank, void *arg)
@@ -275,50 +275,34 @@ static void stall_body(int rank, void *arg)
 static void test_stall(void **state)
 {
   (void)state;
-  if (apart) {
-    skip();
+  const char *const *const ways[] = {
+      ENV("NCCL_STALL_ERROR_MS=300", "NCCL_STALL_WARN_MS=100", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
+      ENV("NCCL_STALL_ERROR_MS=300", "NCCL_STALL_WARN_MS=100")};
+  for (int i = 0; i < (apart ? 1 : 2); i++) {
+    assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = stall_body, .env = ways[i]}), 0);
   }
-  const run job = {
-      .n = 2, .seconds = 60, .fn = stall_body, .env = ENV("NCCL_STALL_ERROR_MS=300", "NCCL_STALL_WARN_MS=100")};
-  assert_int_equal(run_processes(&job), 0);
 }
 
 // ---- Ranks that GPUs do not reach ----
 
 static void refused_body(int rank, void *arg)
 {
-  const bool mixed = *(const bool *)arg;
-  ncclConfig_t config = window_config();
-  ncclComm_t comm;
   ncclWindow_t window;
-  cudaStream_t stream;
-  void *memory;
-  open_driver();
-  if (mixed && rank == 1) {
-    OK(tuttiStreamCreate(&stream, TUTTI_STREAM_DEFAULT));
-  } else {
-    open_stream(rank);
-    stream = stream_of(rank);
-  }
-  OK(ncclMemAlloc(&memory, 4096));
-  OK(ncclCommInitRankConfig(&comm, 2, shared_id(0, rank), rank, &config));
-  OK(ncclCommWindowRegister(comm, memory, 4096, &window, 0));
-  REFUSED(ncclSignal(1 - rank, 0, 0, 0, comm, stream), ncclInvalidArgument, "on GPUs",
-          mixed ? "on the host" : "network");
-  OK(ncclCommWindowDeregister(comm, window));
-  OK(ncclCommDestroy(comm));
-  OK(ncclMemFree(memory));
+  (void)arg;
+  on_host = rank == 1;
+  open_process(rank, 2);
+  OK(ncclCommWindowRegister(sides[rank].comm, sides[rank].memory, 4096, &window, 0));
+  REFUSED(ncclSignal(1 - rank, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "on GPUs",
+          "on the host", "NCCL_P2P_DISABLE");
+  OK(ncclCommWindowDeregister(sides[rank].comm, window));
+  close_comms();
 }
 
+// A host among them.
 static void test_unreachable(void **state)
 {
   (void)state;
-  bool mixed = true;
-  PROCESSES(2, 60, refused_body, &mixed);
-  mixed = false;
-  const run job = {
-      .n = 2, .seconds = 60, .fn = refused_body, .arg = &mixed, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
-  assert_int_equal(run_processes(&job), 0);
+  PROCESSES(2, 60, refused_body, NULL);
 }
 
 static int in_mode(const char *modes, unsigned number)

@@ -168,7 +168,9 @@ static void all_operations(void)
   order_of_puts();
   round_trip();
   with_collectives();
-  addresses();
+  if (!over_network()) {
+    addresses();
+  }
   close_windows();
 }
 
@@ -250,7 +252,7 @@ static void test_threads(void **state)
 static void process_body(int rank, void *arg)
 {
   open_process(rank, *(const int *)arg);
-  if (apart && nranks > 1) {
+  if (apart && nranks > 1 && !over_network()) {
     open_windows();
     REFUSED(ncclSignal(0, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "on GPUs", "peer access");
   } else {
@@ -258,7 +260,9 @@ static void process_body(int rank, void *arg)
     all_operations();
   }
   close_comms();
-  tt_gpu_leave();
+  if (!on_host) {
+    tt_gpu_leave();
+  }
 }
 
 static void test_processes(void **state)
@@ -267,6 +271,33 @@ static void test_processes(void **state)
   for (int n = 1; n <= 3; n++) {
     PROCESSES(n, 60, process_body, &n);
   }
+}
+
+// The same with every pair of ranks on the network.
+static void test_network(void **state)
+{
+  (void)state;
+  for (int n = 2; n <= 3; n++) {
+    const run job = {
+        .n = n, .seconds = 60, .fn = process_body, .arg = &n, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+    assert_int_equal(run_processes(&job), 0);
+  }
+}
+
+// Odd ranks are on the host.
+static void mixed_body(int rank, void *arg)
+{
+  on_host = rank % 2 != 0;
+  process_body(rank, arg);
+}
+
+static void test_mixed(void **state)
+{
+  (void)state;
+  int n = 3;
+  const run job = {
+      .n = n, .seconds = 60, .fn = mixed_body, .arg = &n, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  assert_int_equal(run_processes(&job), 0);
 }
 
 // Processes with several ranks each, which one thread calls.
@@ -305,7 +336,7 @@ static void test_pairs(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_processes),
+      cmocka_unit_test(test_processes), cmocka_unit_test(test_network), cmocka_unit_test(test_mixed),
       cmocka_unit_test(test_pairs), // up to here: their parent has not opened the driver
       cmocka_unit_test(test_one),       cmocka_unit_test(test_several), cmocka_unit_test(test_threads),
   };

@@ -31,6 +31,7 @@ static side sides[RANKS];
 HARNESS int nranks;                   // of the communicator,
 static _Thread_local int first, last; // of which this thread has those from `first` on, before `last`
 HARNESS bool blocking, few_queues, apart;
+HARNESS bool on_host; // this process
 
 HARNESS int device_of(int rank)
 {
@@ -63,14 +64,21 @@ HARNESS ncclConfig_t window_config(void)
 HARNESS void open_memory(int r)
 {
   side *s = &sides[r];
-  OK(tt_gpu_enter(device_of(r)));
+  OK(on_host ? ncclSuccess : tt_gpu_enter(device_of(r)));
   OK(ncclMemAlloc((void **)&s->memory, 2 * HALF));
-  tt_gpu_leave();
+  if (!on_host) {
+    tt_gpu_leave();
+  }
   memset(s->memory, 0, 2 * HALF); // the driver for tests lets the host look into memory of devices
 }
 
 HARNESS void open_stream(int r)
 {
+  if (on_host) {
+    OK(tuttiStreamCreate((cudaStream_t *)&sides[r].stream, TUTTI_STREAM_DEFAULT));
+    OK(tuttiStreamCreate((cudaStream_t *)&sides[r].other, TUTTI_STREAM_DEFAULT));
+    return;
+  }
   ON(r, cu->StreamCreateWithPriority(&sides[r].stream, CU_STREAM_NON_BLOCKING, 0));
   ON(r, cu->StreamCreateWithPriority(&sides[r].other, CU_STREAM_NON_BLOCKING, 0));
 }
@@ -116,8 +124,13 @@ HARNESS void close_rank(int r)
   if (s->comm != NULL) {
     OK(ncclCommDestroy(s->comm));
   }
-  ON(r, cu->StreamDestroy(s->stream));
-  ON(r, cu->StreamDestroy(s->other));
+  if (on_host) {
+    OK(tuttiStreamDestroy((cudaStream_t)s->stream));
+    OK(tuttiStreamDestroy((cudaStream_t)s->other));
+  } else {
+    ON(r, cu->StreamDestroy(s->stream));
+    ON(r, cu->StreamDestroy(s->other));
+  }
   OK(ncclMemFree(s->memory));
   *s = (side){.comm = NULL};
 }
@@ -129,19 +142,23 @@ HARNESS void close_comms(void)
   }
 }
 
-HARNESS void wait_all(void)
-{
-  for (int r = first; r < last; r++) {
-    ON(r, cu->StreamSynchronize(sides[r].stream));
-  }
-}
-
-// ---- Operations ----
-
 HARNESS cudaStream_t stream_of(int r)
 {
   return (cudaStream_t)sides[r].stream;
 }
+
+HARNESS void wait_all(void)
+{
+  for (int r = first; r < last; r++) {
+    if (on_host) {
+      OK(tuttiStreamSynchronize(stream_of(r)));
+    } else {
+      ON(r, cu->StreamSynchronize(sides[r].stream));
+    }
+  }
+}
+
+// ---- Operations ----
 
 HARNESS void put(int r, size_t from, size_t bytes, int peer, size_t to, int sig, int ctx)
 {
@@ -233,7 +250,7 @@ HARNESS void ring_of_puts(void)
 HARNESS void one_rank(int rank, int n, const ncclUniqueId *id)
 {
   ncclConfig_t config = window_config();
-  OK(tt_gpu_enter(device_of(rank)));
+  OK(on_host ? ncclSuccess : tt_gpu_enter(device_of(rank)));
   first = rank;
   last = rank + 1;
   open_stream(rank);
@@ -244,7 +261,9 @@ HARNESS void one_rank(int rank, int n, const ncclUniqueId *id)
 HARNESS void open_process(int rank, int n)
 {
   const ncclUniqueId id = shared_id(0, rank);
-  open_driver();
+  if (!on_host) {
+    open_driver();
+  }
   nranks = n;
   one_rank(rank, n, &id);
 }

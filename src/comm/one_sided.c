@@ -29,18 +29,34 @@ static bool is_on_host(const struct ncclComm *comm)
   return i == comm->nranks;
 }
 
+// Do all pairs of ranks meet over the network, that do not reach each other's memory?
+static bool is_meeting(const struct ncclComm *comm)
+{
+  const tt_comm_machine *m = &comm->machine;
+  bool meets = !m->shares || m->all_local || m->can_read || comm->wiring.can_copy;
+  const bool looks = !meets && comm->network.needed;
+  for (int i = 0; i < comm->nranks && (looks && (i == 0 || meets)); i++) {
+    meets = true;
+    for (int k = 0; k < i && meets; k++) {
+      meets = tt_transport_needs_net(&comm->wiring.ranks[i], &comm->wiring.ranks[k]);
+    }
+  }
+  return meets;
+}
+
 static const char *lacks_access(const struct ncclComm *comm)
 {
   const tt_comm_machine *m = &comm->machine;
-  const bool reach = !m->shares || m->all_local || m->can_read || comm->wiring.can_copy;
   if (is_on_host(comm)) {
-    return reach ? NULL : "some processes may not write each other's memory (process_vm_writev)";
+    return !m->shares || m->all_local || m->can_read || comm->wiring.can_copy
+               ? NULL
+               : "some processes may not write each other's memory (process_vm_writev)";
   }
-  return comm->network.needed ? "some ranks are on GPUs, and some pairs of ranks meet over the network"
-         : reach              ? NULL
-                 : "some ranks are on GPUs, and do not reach each other's memory: they need GPUs with peer "
-                   "access that all processes see (CUDA_VISIBLE_DEVICES), no NCCL_P2P_DISABLE, and no rank "
-                   "on the host";
+  return is_meeting(comm)
+             ? NULL
+             : "some ranks are on GPUs, and do not reach each other's memory: they need GPUs with peer access that all "
+               "processes see (CUDA_VISIBLE_DEVICES), no rank of their machine on the host, or a network between all "
+               "of them (NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1)";
 }
 
 bool tt_rma_supported(const struct ncclComm *comm, const char **why)
@@ -151,6 +167,7 @@ static ncclResult_t rma_make(struct ncclComm *comm, tt_rma *r)
 {
   size_t n = (size_t)comm->nranks, pairs = n * (size_t)comm->config.rma_contexts;
   r->port = &comm->port;
+  r->place = comm->port.row->place_put;
   r->contexts = comm->config.rma_contexts;
   r->signals = comm->config.rma_signals;
   r->lone = comm->segment == NULL;

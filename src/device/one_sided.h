@@ -65,6 +65,14 @@ typedef struct tt_window_map {
   uint64_t remote; // address of that in the owner's process
 } tt_window_map;
 
+// A put's payload that has come over the network, and is not in the window yet: where the device places it later.
+typedef struct tt_rma_message {
+  struct tt_rma_message *next;
+  uint64_t window, offset;
+  size_t bytes;
+  void *payload; // the device's
+} tt_rma_message;
+
 // A rank that one-sided operations reach.
 typedef struct tt_rma_peer {
   tt_port *port;           // this rank's,
@@ -76,9 +84,10 @@ typedef struct tt_rma_peer {
   tt_signal_row *out, *in; // what this rank writes for the peer, and the peer for this one. Networked: `out` is NULL,
                            // `in` is private to this rank, which writes for the peer what its messages say
   tt_rank_page *page;      // NULL at the same times as `link` of one that is networked
-  pthread_mutex_t lock;    // of `maps`, and while one of them is used
+  pthread_mutex_t lock;    // of what follows, and while one of the maps is used
   tt_window_map *maps;
-  struct tt_gpu_rma_peer *gpu; // the CUDA device's
+  tt_rma_message *came, **came_end; // in order; NULL: none
+  struct tt_gpu_rma_peer *gpu;      // the CUDA device's
 } tt_rma_peer;
 
 // What a communicator's one-sided operations share.
@@ -90,7 +99,10 @@ typedef struct tt_rma {
   _Atomic uint64_t changes; // windows opened or closed so far. Written by the launching thread (release)
   void *copies;             // of the boards of peers over the network, and their rows; NULL: there are none
   size_t copies_bytes;
-  tt_rma_peer *peers;         // by rank
+  tt_rma_peer *peers; // by rank
+  // Takes a payload over that has come for an own window; NULL: it is copied there at once. The thread that takes the
+  // peer's messages.
+  void (*place)(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes);
   _Atomic uint64_t *turn;     // [context * nranks + peer]: puts and signals that are complete
   uint64_t *issued;           // the same: issued. The launching thread's
   struct tt_rma_batch *spare; // ready for the next launch; NULL: none. The launching thread's

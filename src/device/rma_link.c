@@ -175,7 +175,11 @@ static bool take_payload_of(tt_rma *rma, tt_rma_link *l, const tt_rma_head *h, c
     int found = tt_board_find(rma->board, h->window, &note);
     fits = found > 0 && h->offset <= note.size && bytes <= note.size - h->offset;
     if (fits) {
-      memcpy((char *)(uintptr_t)note.base + h->offset, payload, bytes);
+      if (rma->place != NULL) {
+        rma->place(p, h->window, h->offset, payload, bytes);
+      } else {
+        memcpy((char *)(uintptr_t)note.base + h->offset, payload, bytes);
+      }
     } else {
       refuse_put(l, h, bytes, found <= 0);
     }

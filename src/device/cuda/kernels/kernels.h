@@ -161,6 +161,17 @@ typedef struct tt_cuda_put {
   uint32_t unused;
 } tt_cuda_put;
 
+// take: one CTA. Places payloads that have come over the network, one after the other.
+typedef struct tt_cuda_payload {
+  tt_cuda_operand operands[2]; // where it has come, and its place in the window
+  uint64_t bytes;
+} tt_cuda_payload;
+
+typedef struct tt_cuda_take {
+  tt_cuda_port port;
+  uint64_t list; // address of the address of the payloads, and behind it of their number, 32 bits
+} tt_cuda_take;
+
 // signal: one CTA. Counts a peer's signal up, and gives the turn to the next operation with that peer.
 typedef struct tt_cuda_signal {
   tt_cuda_port port;

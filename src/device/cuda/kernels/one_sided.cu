@@ -1,4 +1,4 @@
-// one_sided.cu: the module of one-sided operations: put, signal (kernels.h).
+// one_sided.cu: the module of one-sided operations: put, signal, take (kernels.h).
 #include "kernels.h"
 #include "span.h"
 
@@ -28,19 +28,13 @@ TT_INLINE bool put_begins(tt_cuda_put p)
   return false;
 }
 
-TT_KERNEL put(const tt_cuda_put p)
+// Copies between two operands; the thread's part.
+TT_INLINE void span_copy(uint64_t operands, uint64_t first, uint64_t count)
 {
-  bool stands = false;
-  if (gpu_thread() == 0) {
-    stands = !put_begins(p);
-  }
-  if (gpu_any(stands)) {
-    return;
-  }
   tt_span s;
-  s.operands = p.operands;
-  s.first = p.first;
-  s.count = p.count;
+  s.operands = operands;
+  s.first = first;
+  s.count = count;
   s.nsrc = s.ndst = 1;
   s.kind = 0;
   const tt_packs packs = span_packs(s, 1);
@@ -51,9 +45,39 @@ TT_KERNEL put(const tt_cuda_put p)
     span_load(w, span_operand(s, 0) + at, present, 1);
     span_write(s, w, at, present, 1);
   }
+}
+
+TT_KERNEL put(const tt_cuda_put p)
+{
+  bool stands = false;
+  if (gpu_thread() == 0) {
+    stands = !put_begins(p);
+  }
+  if (gpu_any(stands)) {
+    return;
+  }
+  span_copy(p.operands, p.first, p.count);
   gpu_any(false); // all threads of the CTA have written
   if (gpu_thread() == 0) {
     gpu_release_add8(p.writing, ~(uint64_t)0);
+  }
+}
+
+TT_KERNEL take(const tt_cuda_take t)
+{
+  bool stands = false;
+  if (gpu_thread() == 0) {
+    stands = port_stands(t.port);
+  }
+  if (gpu_any(stands)) {
+    return;
+  }
+  const uint64_t list = gpu_load8(t.list);
+  const uint32_t n = gpu_load4(t.list + sizeof(uint64_t));
+  for (uint32_t i = 0; i < n; i++) {
+    const uint64_t payload = list + (uint64_t)i * sizeof(tt_cuda_payload);
+    span_copy(payload, 0, gpu_load8(payload + __builtin_offsetof(tt_cuda_payload, bytes)));
+    gpu_any(false); // the next one may lie over it
   }
 }
 

@@ -10,9 +10,9 @@
 static const struct {
   const char *module, *name;
 } gpu_kernels[] = {
-    {"step", "arrive"},   {"step", "resolve"},     {"step", "copy"},     {"step", "post"},
-    {"one_sided", "put"}, {"one_sided", "signal"}, {"bits", "bitwise"},  {"bits", "logical1"},
-    {"bits", "logical2"}, {"bits", "logical4"},    {"bits", "logical8"},
+    {"step", "arrive"},   {"step", "resolve"},     {"step", "copy"},      {"step", "post"},
+    {"one_sided", "put"}, {"one_sided", "signal"}, {"one_sided", "take"}, {"bits", "bitwise"},
+    {"bits", "logical1"}, {"bits", "logical2"},    {"bits", "logical4"},  {"bits", "logical8"},
 #define T(id, ...) {#id, "combine"},
 #include "base/types.def"
 };

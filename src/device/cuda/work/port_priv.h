@@ -51,7 +51,8 @@ struct tt_gpu_port {
   tt_gpu_port *next;               // closed ports with graphs
   struct tt_gpu_ipc *ipc;          // memory of ranks of other processes (ipc.h); NULL: there is none
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
-  struct gpu_batch *batches;       // one-sided operations in flight (rma.h)
+  struct gpu_batch *batches;       // one-sided operations in flight (rma.h),
+  bool taking;                     // a wait of theirs places payloads (rma_far.c)
 };
 
 // The most references of a step, and so the most operands.

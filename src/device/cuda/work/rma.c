@@ -29,7 +29,7 @@ static _Thread_local struct {
 
 // ---- One operation ----
 
-static ncclResult_t queue_wait(const gpu_batch *g, const volatile void *word, uint32_t value)
+ncclResult_t tt_gpu_queue_wait(const gpu_batch *g, const volatile void *word, uint32_t value)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   const CUstream stream = tt_gpu_stream_handle(g->stream);
@@ -38,7 +38,7 @@ static ncclResult_t queue_wait(const gpu_batch *g, const volatile void *word, ui
   return ncclSuccess;
 }
 
-static ncclResult_t queue_word(const gpu_batch *g, const volatile void *word)
+ncclResult_t tt_gpu_queue_word(const gpu_batch *g, const volatile void *word)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   const CUstream stream = tt_gpu_stream_handle(g->stream);
@@ -47,7 +47,7 @@ static ncclResult_t queue_word(const gpu_batch *g, const volatile void *word)
   return ncclSuccess;
 }
 
-static ncclResult_t queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args)
+ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   void *params[] = {args};
@@ -58,7 +58,7 @@ static ncclResult_t queue_kernel(const gpu_batch *g, const char *name, size_t ct
   return ncclSuccess;
 }
 
-static tt_cuda_port rma_port(const gpu_batch *g)
+tt_cuda_port tt_gpu_rma_port(const gpu_batch *g)
 {
   return (tt_cuda_port){.stop = gpu_address(&g->port->flags->stop), .fault = gpu_address(&g->port->flags->fault)};
 }
@@ -68,7 +68,7 @@ static ncclResult_t queue_payload(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
   const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
-  tt_cuda_put a = {.port = rma_port(g),
+  tt_cuda_put a = {.port = tt_gpu_rma_port(g),
                    .operands = gpu_address(g->pinned->targets[i].operands),
                    .open = gpu_address(&peer->board->windows[op->window % TT_WINDOWS].number),
                    .number = op->window,
@@ -78,7 +78,7 @@ static ncclResult_t queue_payload(const gpu_batch *g, int i)
     a.first = at;
     a.count = TT_MIN((size_t)TT_GPU_PUT_BYTES, op->bytes - at);
     const size_t ctas = TT_DIV_UP(a.count, (size_t)PUT_CTA_BYTES);
-    TT_TRY(queue_kernel(g, "put", TT_MIN(ctas, (size_t)g->port->ctas), &a));
+    TT_TRY(tt_gpu_queue_kernel(g, "put", TT_MIN(ctas, (size_t)g->port->ctas), &a));
   }
   return ncclSuccess;
 }
@@ -89,7 +89,8 @@ static ncclResult_t queue_turn(const gpu_batch *g, const tt_rma_op *op)
   tt_gpu_rma_peer *peer = gpu_peer_of(g->batch, op)->gpu;
   tt_gpu_stream *last = peer->last[op->ctx];
   peer->last[op->ctx] = g->stream;
-  return last == NULL || last == g->stream ? ncclSuccess : queue_wait(g, &peer->over[op->ctx], (uint32_t)op->number);
+  return last == NULL || last == g->stream ? ncclSuccess
+                                           : tt_gpu_queue_wait(g, &peer->over[op->ctx], (uint32_t)op->number);
 }
 
 static ncclResult_t queue_signal(const gpu_batch *g, const tt_rma_op *op)
@@ -97,12 +98,12 @@ static ncclResult_t queue_signal(const gpu_batch *g, const tt_rma_op *op)
   const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
   const int signal = op->ctx * g->batch->rma->signals + op->sig;
   const uint64_t count = atomic_load_explicit(&peer->gpu->queued[signal], memory_order_relaxed) + 1;
-  tt_cuda_signal a = {.port = rma_port(g),
+  tt_cuda_signal a = {.port = tt_gpu_rma_port(g),
                       .count = gpu_address(&peer->out->count[signal]),
                       .value = count,
                       .turn = gpu_address(&peer->gpu->over[op->ctx]),
                       .over = (uint32_t)op->number + 1};
-  TT_TRY(queue_kernel(g, "signal", 1, &a));
+  TT_TRY(tt_gpu_queue_kernel(g, "signal", 1, &a));
   atomic_store_explicit(&peer->gpu->queued[signal], count, memory_order_relaxed);
   peer->gpu->turn[op->ctx] = op->number + 1;
   return ncclSuccess;
@@ -116,7 +117,7 @@ static ncclResult_t queue_put(const gpu_batch *g, int i)
     TT_TRY(tt_gpu_rma_aim(g, i));
     if (atomic_load_explicit(&t->ready, memory_order_relaxed) == 0) {
       atomic_store_explicit(&t->late, 1, memory_order_release);
-      TT_TRY(queue_wait(g, &t->ready, 1));
+      TT_TRY(tt_gpu_queue_wait(g, &t->ready, 1));
     }
   }
   TT_TRY(queue_turn(g, op));
@@ -131,8 +132,10 @@ static void queue_op(const gpu_batch *g, int i)
   tt_port *port = g->port->port;
   ncclResult_t res = tt_port_status(port);
   op->passed = true;
-  if (res == ncclSuccess && op->waits) {
-    res = queue_wait(g, gpu_count_in(g->batch, op), (uint32_t)op->number);
+  if (res == ncclSuccess && gpu_peer_of(g->batch, op)->networked) {
+    res = tt_gpu_far_queue(g, i);
+  } else if (res == ncclSuccess && op->waits) {
+    res = tt_gpu_queue_wait(g, gpu_count_in(g->batch, op), (uint32_t)op->number);
   } else if (res == ncclSuccess) {
     res = queue_put(g, i);
   }
@@ -154,7 +157,8 @@ static op_state op_state_of(const gpu_batch *g, const tt_rma_op *op)
                       gpu_peer_of(g->batch, op)->gpu->turn[op->ctx] == op->number;
     return turn ? OP_READY : OP_NOT_YET;
   }
-  const uint64_t queued = tt_gpu_rma_queued(g->port, op->peer, op->ctx * g->batch->rma->signals + op->sig);
+  const uint64_t queued =
+      tt_gpu_rma_queued(g->port, gpu_peer_of(g->batch, op), op->ctx * g->batch->rma->signals + op->sig);
   return queued == UINT64_MAX ? OP_ELSEWHERE : queued >= op->number ? OP_READY : OP_ALONE;
 }
 
@@ -198,12 +202,12 @@ static ncclResult_t batch_begin(const gpu_batch *g)
     const tt_rma_op *op = &b->ops[i];
     TT_TRY(tt_gpu_rma_reach(g->port, gpu_peer_of(b, op), op->bytes > 0 ? op->window : 0));
   }
-  return queue_word(g, &g->pinned->begun);
+  return tt_gpu_queue_word(g, &g->pinned->begun);
 }
 
 static ncclResult_t batch_end(const gpu_batch *g)
 {
-  TT_TRY(queue_word(g, &g->pinned->done));
+  TT_TRY(tt_gpu_queue_word(g, &g->pinned->done));
   return tt_gpu_stream_mark(g->stream);
 }
 
@@ -254,7 +258,16 @@ static ncclResult_t batch_make(tt_rma_batch *b, tt_gpu_stream *stream, gpu_batch
     return res;
   }
   memset(pinned, 0, bytes);
-  *g = (gpu_batch){.batch = b, .port = tt_gpu_rank_port(port), .stream = stream, .pinned = pinned};
+  gpu_far *far = NULL;
+  if (b->moves) {
+    const ncclResult_t made = TT_NEW(far, b->n, "rank %d: no memory for one-sided operations", port->rank);
+    if (made != ncclSuccess) {
+      tt_gpu_pool_give(TT_GPU_PINNED, pinned);
+      tt_free(g);
+      return made;
+    }
+  }
+  *g = (gpu_batch){.batch = b, .port = tt_gpu_rank_port(port), .stream = stream, .pinned = pinned, .far = far};
   *out = g;
   return ncclSuccess;
 }
@@ -267,6 +280,7 @@ void tt_gpu_rma_submit(tt_rma_batch *b, tt_gpu_stream *stream)
   if (res == ncclSuccess && tt_gpu_holds() &&
       !tt_grow(&rma_held.of, rma_held.n, 1, &rma_held.room, sizeof *rma_held.of)) {
     tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
+    tt_free(g->far);
     tt_free(g);
     res = tt_fail(ncclSystemError, "rank %d: no memory for a group of operations", b->rma->port->rank);
   }

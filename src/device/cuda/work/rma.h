@@ -1,9 +1,12 @@
 // rma.h: one-sided operations of ranks on GPUs: batches of puts, signals and waits as stream work (device/one_sided.h).
 //
 // What is queued for an operation, inside the call:
-//   put     a wait for the window, if the peer has not registered it yet; the kernel put, which writes the peer's
-//   memory signal  the same of its kernel, behind a put's: the peer's counter, then the turn of the next one with that
-//   peer wait    a wait for the own counter that the peer writes
+//   put     a wait for the window, if the peer has not registered it yet; kernel put, which writes the peer's memory
+//   signal  kernel signal, also behind a put's: the peer's counter, then the turn of the next one with that peer
+//   wait    a wait for the own counter that the peer writes
+// With a peer over the network (rma_far.c):
+//   put     a copy to pinned memory, and a word: then the thread of rank.c sends it
+//   wait    a word, a wait for that thread, which has seen the signals come, and kernel take, which places the payloads
 // Puts and signals of a peer and context that use several streams wait for their turn. Boards and counters are those of
 // the host device, pinned. No kernel waits.
 #pragma once
@@ -38,5 +41,6 @@ void tt_gpu_rma_at_start(void);
 // ---- The row's members of these names (device.h) ----
 
 ncclResult_t tt_gpu_window_show(tt_port *port, tt_window_note *note);
+void tt_gpu_place_put(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes);
 char *tt_gpu_window_address(tt_rma_peer *peer, uint64_t number, const tt_window_note *note);
 void tt_gpu_window_forget(tt_rma_peer *peer);

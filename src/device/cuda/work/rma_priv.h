@@ -17,13 +17,27 @@ typedef struct tt_gpu_rma_peer {
   _Atomic uint32_t *over;               // pinned: operations that are over, by context
 } tt_gpu_rma_peer;
 
-// Pinned: of a put.
+// Pinned: of an operation. Of a wait over the network `ready` says that its stream stands there, which waits for
+// `late`.
 typedef struct gpu_target {
   _Atomic uint32_t ready; // 1: the place is known, or the port has stopped. The stream waits for it,
   _Atomic uint32_t late;  // 1: because it was not known when the put was queued: the thread of rank.c finds it
-  uint32_t unused[2];
+  _Atomic uint32_t taken; // of a wait over the network: 1: its payloads are in place
+  uint32_t unused;
   tt_cuda_operand operands[2];
+  uint64_t list; // of such a wait: the payloads,
+  uint32_t nlist, unused2;
 } gpu_target;
+
+// An operation with a peer over the network, for the thread of rank.c.
+typedef struct gpu_far {
+  tt_rma_op op;             // a put: what is left to send
+  char *staging;            // its payload, pinned; NULL: none
+  bool over;                // sent, or placed
+  bool places;              // a wait whose stream places payloads
+  tt_rma_message *messages; // of a wait: what the kernel places,
+  void *list;               // as it reads that
+} gpu_far;
 
 // Pinned: of a batch.
 typedef struct gpu_batch_pinned {
@@ -37,6 +51,7 @@ typedef struct gpu_batch {
   tt_gpu_port *port;
   tt_gpu_stream *stream;
   gpu_batch_pinned *pinned;
+  gpu_far *far;          // by operation; NULL: no peer is over the network
   uint64_t due_ns;       // then its peers are looked at
   _Atomic bool complete; // all of it has been queued
   bool lost;             // its end could not be queued
@@ -57,13 +72,39 @@ static inline _Atomic uint64_t *gpu_count_in(const tt_rma_batch *b, const tt_rma
 // thread; the device's context is current. Errors: ncclUnhandledCudaError, ncclSystemError.
 ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, tt_rma_peer *peer, uint64_t window);
 // How many signals has that peer, if it is a rank of this process, queued for this rank? UINT64_MAX: it is not.
-uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, int peer, int signal);
+uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, const tt_rma_peer *peer, int signal);
 
 // Looks whether the peer has opened the window of put i, and finds the place: targets[i].ready. The launching thread,
 // or, where the put is late, that of rank.c. Errors:
 // ncclInvalidUsage (it has been closed, or lies in memory that this process cannot map), ncclInvalidArgument (it ends
 // before).
 ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i);
+
+// Why the place of a put is none: `found` and `note` as the board has them. Returns the error.
+ncclResult_t tt_gpu_rma_misses(const tt_rma_batch *b, const tt_rma_op *op, int found, const tt_window_note *note);
+
+// ---- What is queued: rma.c. In the context of the batch's device. Errors: ncclUnhandledCudaError ----
+
+// The stream waits until the word is at least `value`, or sets it to 1.
+ncclResult_t tt_gpu_queue_wait(const gpu_batch *g, const volatile void *word, uint32_t value);
+ncclResult_t tt_gpu_queue_word(const gpu_batch *g, const volatile void *word);
+// A kernel of module one_sided.
+ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args);
+tt_cuda_port tt_gpu_rma_port(const gpu_batch *g);
+
+// ---- With peers over the network: rma_far.c ----
+
+// Queues the operation: its first half, the copy of its payload; of a wait all of it, by these functions. The launching
+// thread. Errors: ncclUnhandledCudaError, ncclSystemError.
+ncclResult_t tt_gpu_far_queue(const gpu_batch *g, int i);
+// Sends what is staged, and lets waits go on whose signals have come. The lock of the batches is held.
+void tt_gpu_far_move(const gpu_batch *g);
+// Is all of it sent, and placed? Likewise.
+bool tt_gpu_far_over(const gpu_batch *g);
+// The batch is over, or given up: gives back what it has. Likewise.
+void tt_gpu_far_drop(const gpu_batch *g);
+// Frees payloads that nobody has waited for.
+void tt_gpu_far_forget(tt_rma_peer *peer);
 
 // The batch is about to be queued: from now on it is looked at.
 void tt_gpu_rma_fly(gpu_batch *g);

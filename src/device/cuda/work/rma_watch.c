@@ -48,6 +48,9 @@ static bool port_runs(const gpu_batch *g)
 
 static bool op_is_over(const gpu_batch *g, const tt_rma_op *op)
 {
+  if (!op->waits && gpu_peer_of(g->batch, op)->networked) {
+    return g->far[op - g->batch->ops].over;
+  }
   if (op->waits) {
     return atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_acquire) >= op->number;
   }
@@ -58,6 +61,9 @@ static bool op_is_over(const gpu_batch *g, const tt_rma_op *op)
 // Does the put wait for its window?
 static bool gpu_op_lacks_window(const gpu_batch *g, int i)
 {
+  if (gpu_peer_of(g->batch, &g->batch->ops[i])->networked) {
+    return false;
+  }
   const gpu_target *t = &g->pinned->targets[i];
   return atomic_load_explicit(&t->late, memory_order_acquire) != 0 &&
          atomic_load_explicit(&t->ready, memory_order_relaxed) == 0;
@@ -83,11 +89,30 @@ static ncclResult_t gpu_batch_peers(const gpu_batch *g, tt_culprit *culprit)
     const tt_rma_op *op = &g->batch->ops[i];
     const tt_rma_peer *p = gpu_peer_of(g->batch, op);
     const uint32_t state = p->link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(p->link);
+    if (p->networked && state >= TT_RANK_FAILED) {
+      rma_port_of(g)->mover->settle(rma_port_of(g)->mover_self); // takes what has come
+    } else if (p->networked) {
+      rma_port_of(g)->mover->probe(rma_port_of(g)->mover_self, op->peer);
+    }
     if (state >= TT_RANK_FAILED && !op_is_over(g, op)) {
       return tt_port_accuse(rma_port_of(g), op->peer, p->page, state, culprit);
     }
   }
   return ncclSuccess;
+}
+
+// Is it a put over the network that has not been sent, though its stream has come to it?
+static bool op_is_unsent(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  return !op->waits && gpu_peer_of(g->batch, op)->networked &&
+         atomic_load_explicit(&g->pinned->targets[i].ready, memory_order_acquire) != 0 && !g->far[i].op.passed;
+}
+
+static bool op_has_window(const gpu_batch *g, const tt_rma_op *op)
+{
+  tt_window_note unused;
+  return op->bytes == 0 || tt_board_find(gpu_peer_of(g->batch, op)->board, op->window, &unused) != 0;
 }
 
 // What the stream waits for, or will be the first to: false: for no peer, as far as one can say. *mark: how far it is.
@@ -98,12 +123,15 @@ static bool batch_wait(const gpu_batch *g, tt_wait *w, uint64_t *mark)
   for (int i = 0; i < g->batch->n; i++) {
     const tt_rma_op *op = &g->batch->ops[i];
     const uint64_t came = op->waits ? atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_relaxed) : 0;
-    const bool lacks = op->waits ? came < op->number : gpu_op_lacks_window(g, i);
-    *mark = *mark * 31 + (lacks ? 1 + came : 0);
+    const bool unsent = op_is_unsent(g, i), lacks = op->waits ? came < op->number : gpu_op_lacks_window(g, i) || unsent;
+    *mark = *mark * 31 + (lacks ? 1 + came : 0) + (unsent ? g->far[i].op.bytes : 0);
     if (lacks && !waits) {
       *w = (tt_wait){.peer = (uint32_t)op->peer,
                      .how = TT_WAIT_SIGNAL | (op->waits ? (uint32_t)TT_WAIT_RECEIVES : 0u),
-                     .sig = tt_sig_rma(op->waits ? TT_SIG_WAIT : TT_SIG_PUT, op->ctx, op->sig),
+                     .sig = tt_sig_rma(op->waits                        ? TT_SIG_WAIT
+                                       : unsent && op_has_window(g, op) ? TT_SIG_ROOM
+                                                                        : TT_SIG_PUT,
+                                       op->ctx, op->sig),
                      .count = op->waits ? came << 32 | (uint32_t)op->number : op->window};
       waits = true;
     }
@@ -157,7 +185,8 @@ static void batch_begins(gpu_batch *g)
 static bool batch_is_over(const gpu_batch *g, bool broken)
 {
   return atomic_load_explicit(&g->complete, memory_order_acquire) &&
-         (broken || g->lost || atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0);
+         (broken || g->lost ||
+          (atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0 && tt_gpu_far_over(g)));
 }
 
 // Notes where the batches stand, and finds windows.
@@ -166,6 +195,7 @@ static void batches_move(const tt_gpu_port *p)
   for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
     batch_begins(g);
     batch_aim(g);
+    tt_gpu_far_move(g);
   }
 }
 
@@ -194,6 +224,10 @@ static int batches_reap(tt_gpu_port *p, bool broken)
       continue;
     }
     batch_begins(g);
+    tt_gpu_far_drop(g);
+    if (g->far != NULL) { // nobody comes back for what it has still to send
+      rma_port_of(g)->mover->kick(rma_port_of(g)->mover_self, false);
+    }
     tt_stall_over(rma_port_of(g), &g->batch->stall, port_runs(g));
     tt_flight_end(&rma_port_of(g)->flight, g->batch->record, g->batch->n, false);
     *at = g->next;
@@ -217,6 +251,10 @@ static bool batches_any_over(const tt_gpu_port *p, bool broken)
 
 int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
 {
+  const tt_mover *mover = tt_gpu_rma_flies(p) ? p->port->mover : NULL;
+  if (mover != NULL) {
+    mover->progress(p->port->mover_self, true);
+  }
   pthread_mutex_lock(&batches_lock);
   const bool flies = p->batches != NULL;
   batches_move(p);
@@ -248,6 +286,7 @@ static void rma_give_back(gpu_batch *g)
   if (!g->lost) { // else kernels may still look there
     tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
   }
+  tt_free(g->far);
   tt_free(g);
   b->recycle(b);
 }
@@ -279,6 +318,10 @@ static void op_release(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
   const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
+  if (peer->networked) {
+    atomic_store_explicit(&g->pinned->targets[i].late, op->waits, memory_order_release);
+    return;
+  }
   if (op->waits) {
     raise_count(gpu_count_in(g->batch, op), op->number);
     return;

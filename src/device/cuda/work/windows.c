@@ -58,9 +58,11 @@ static ncclResult_t gpu_peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu
   if (res == ncclSuccess) {
     memset(over, 0, bytes);
     g->over = over;
-    res = peer_pin(g, peer->out);
   }
-  res = res == ncclSuccess ? peer_pin(g, peer->in) : res;
+  if (res == ncclSuccess && !peer->networked) {
+    res = peer_pin(g, peer->out);
+    res = res == ncclSuccess ? peer_pin(g, peer->in) : res;
+  }
   if (res != ncclSuccess) {
     gpu_peer_free(g);
     return res;
@@ -78,12 +80,13 @@ ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, tt_rma_peer *peer, uint64_t window
     rma_peers = peer->gpu;
     pthread_mutex_unlock(&peers_lock);
   }
-  return window == 0 ? ncclSuccess : peer_pin(peer->gpu, &peer->board->windows[window % TT_WINDOWS]);
+  return window == 0 || peer->networked ? ncclSuccess : peer_pin(peer->gpu, &peer->board->windows[window % TT_WINDOWS]);
 }
 
 void tt_gpu_window_forget(tt_rma_peer *peer)
 {
   tt_gpu_rma_peer **at = &rma_peers;
+  tt_gpu_far_forget(peer);
   if (peer->gpu == NULL) {
     return;
   }
@@ -97,15 +100,13 @@ void tt_gpu_window_forget(tt_rma_peer *peer)
   peer->gpu = NULL;
 }
 
-uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, int peer, int signal)
+uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, const tt_rma_peer *peer, int signal)
 {
-  uint64_t queued = 0;
-  if (peer != p->port->rank && tt_gpu_ipc_has(p, peer)) {
-    return UINT64_MAX;
-  }
+  const bool here = !peer->networked && !tt_gpu_ipc_has(p, peer->rank);
+  uint64_t queued = here ? 0 : UINT64_MAX;
   pthread_mutex_lock(&peers_lock);
   for (tt_gpu_rma_peer *g = rma_peers; g != NULL; g = g->next) {
-    if (g->rank == p->port->rank && g->port->port->rank == peer && g->port->port->hash == p->port->hash) {
+    if (g->rank == p->port->rank && g->port->port->rank == peer->rank && g->port->port->hash == p->port->hash) {
       queued = atomic_load_explicit(&g->queued[signal], memory_order_relaxed);
     }
   }
@@ -158,7 +159,7 @@ char *tt_gpu_window_address(tt_rma_peer *peer, uint64_t number, const tt_window_
   return note->mem == 0 ? NULL : tt_gpu_ipc_address(p, peer->rank, (uint32_t)note->mem, note->base, note->size);
 }
 
-static ncclResult_t aim_fail(const tt_rma_batch *b, const tt_rma_op *op, int found, const tt_window_note *note)
+ncclResult_t tt_gpu_rma_misses(const tt_rma_batch *b, const tt_rma_op *op, int found, const tt_window_note *note)
 {
   const int rank = b->rma->port->rank;
   const unsigned long long window = op->window;
@@ -191,7 +192,7 @@ ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i)
   const bool fits = found > 0 && op->offset <= note.size && op->bytes <= note.size - op->offset;
   char *base = fits ? tt_gpu_window_address(peer, op->window, &note) : NULL;
   if (base == NULL) {
-    return aim_fail(g->batch, op, found, &note);
+    return tt_gpu_rma_misses(g->batch, op, found, &note);
   }
   t->operands[0] = (tt_cuda_operand){.at = gpu_address(op->from)};
   t->operands[1] = (tt_cuda_operand){.at = gpu_address(base) + op->offset};

@@ -1,0 +1,268 @@
+// rma_far.c: one-sided operations of a rank on a GPU with peers over the network: see rma.h.
+//
+// The host's thread sends what streams have staged, and takes what comes (device/rma_link.h). It cannot write into
+// windows: work of its own could stand in a hardware queue behind the very wait that it would end. So payloads stay in
+// pinned memory until a wait of this rank has its signals, and the wait's own stream places them. What no wait takes is
+// dropped at the end. One wait of a port places at a time, which needs nothing but its stream to go on.
+#include "device/cuda/work/pool.h"
+#include "device/cuda/work/rma_priv.h"
+#include "device/owner.h"
+#include "device/rma_link.h"
+
+// ---- The launching thread ----
+
+static ncclResult_t far_stage(const gpu_batch *g, int i)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  gpu_far *f = &g->far[i];
+  void *staging = NULL;
+  if (f->op.bytes == 0) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, f->op.bytes, &staging));
+  f->staging = staging;
+  TT_CUDA(cu,
+          cu->MemcpyAsync(gpu_address(staging), gpu_address(f->op.from), f->op.bytes, tt_gpu_stream_handle(g->stream)),
+          "cannot copy a put of %zu bytes", f->op.bytes);
+  f->op.from = staging;
+  return ncclSuccess;
+}
+
+static ncclResult_t far_wait(const gpu_batch *g, int i)
+{
+  gpu_target *t = &g->pinned->targets[i];
+  tt_cuda_take a = {.port = tt_gpu_rma_port(g), .list = gpu_address(&t->list)};
+  TT_TRY(tt_gpu_queue_word(g, &t->ready));
+  TT_TRY(tt_gpu_queue_wait(g, &t->late, 1));
+  TT_TRY(tt_gpu_queue_kernel(g, "take", 1, &a));
+  return tt_gpu_queue_word(g, &t->taken);
+}
+
+ncclResult_t tt_gpu_far_queue(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  tt_gpu_rma_peer *peer = gpu_peer_of(g->batch, op)->gpu;
+  const int signal = op->ctx * g->batch->rma->signals + op->sig;
+  if (op->waits) {
+    return far_wait(g, i);
+  }
+  g->far[i].op = *op;
+  g->far[i].op.passed = false;
+  TT_TRY(far_stage(g, i));
+  TT_TRY(tt_gpu_queue_word(g, &g->pinned->targets[i].ready));
+  atomic_fetch_add_explicit(&peer->queued[signal], 1, memory_order_relaxed);
+  peer->turn[op->ctx] = op->number + 1;
+  return ncclSuccess;
+}
+
+// ---- Sending ----
+
+static bool far_is_ready(const gpu_batch *g, int i)
+{
+  return atomic_load_explicit(&g->pinned->targets[i].ready, memory_order_acquire) != 0;
+}
+
+// Writes what there is room for, when the put has its turn and the window is there.
+static ncclResult_t far_write(const gpu_batch *g, gpu_far *f, tt_rma_peer *peer)
+{
+  _Atomic uint32_t *over = &peer->gpu->over[f->op.ctx];
+  tt_window_note note = {.size = 0};
+  if (atomic_load_explicit(over, memory_order_relaxed) != (uint32_t)f->op.number) {
+    return ncclSuccess;
+  }
+  const int found = f->op.bytes > 0 ? tt_board_find(peer->board, f->op.window, &note) : 1;
+  if (found == 0) {
+    return ncclSuccess;
+  }
+  if (f->op.bytes > 0 && (found < 0 || f->op.offset > note.size || f->op.bytes > note.size - f->op.offset)) {
+    return tt_gpu_rma_misses(g->batch, &f->op, found, &note);
+  }
+  tt_rma_link_put(g->batch->rma, peer->net, &f->op);
+  if (f->op.passed) {
+    atomic_store_explicit(over, (uint32_t)f->op.number + 1, memory_order_release);
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t far_send(const gpu_batch *g, gpu_far *f, tt_rma_peer *peer)
+{
+  if (!f->op.passed) {
+    TT_TRY(far_write(g, f, peer));
+  }
+  const int32_t left = (int32_t)(f->op.until - atomic_load_explicit(peer->net->send.head, memory_order_acquire));
+  f->over = f->op.passed && (!f->op.lent || left <= 0);
+  if (f->over) {
+    tt_gpu_pool_give(TT_GPU_PINNED, f->staging);
+    f->staging = NULL;
+  }
+  return ncclSuccess;
+}
+
+// ---- Payloads that come ----
+
+static void message_free(tt_rma_message *m)
+{
+  tt_gpu_pool_give(TT_GPU_PINNED, m->payload);
+  tt_free(m);
+}
+
+void tt_gpu_place_put(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes)
+{
+  tt_rma_message *m = NULL;
+  ncclResult_t res = TT_NEW(m, 1, "rank %d: no memory for a put of rank %d", peer->port->rank, peer->rank);
+  res = res == ncclSuccess ? tt_gpu_enter(peer->port->device) : res;
+  if (res == ncclSuccess) {
+    res = tt_gpu_pool_take(TT_GPU_PINNED, bytes, &m->payload);
+    tt_gpu_leave();
+  }
+  if (res != ncclSuccess) {
+    tt_free(m);
+    tt_port_stop(peer->port, res);
+    return;
+  }
+  memcpy(m->payload, payload, bytes);
+  m->window = window;
+  m->offset = offset;
+  m->bytes = bytes;
+  pthread_mutex_lock(&peer->lock);
+  peer->came_end = peer->came == NULL ? &peer->came : peer->came_end;
+  *peer->came_end = m;
+  peer->came_end = &m->next;
+  pthread_mutex_unlock(&peer->lock);
+}
+
+static tt_rma_message *far_take_all(tt_rma_peer *peer)
+{
+  pthread_mutex_lock(&peer->lock);
+  tt_rma_message *all = peer->came;
+  peer->came = NULL;
+  pthread_mutex_unlock(&peer->lock);
+  return all;
+}
+
+static void messages_free(tt_rma_message *m)
+{
+  for (tt_rma_message *next; m != NULL; m = next) {
+    next = m->next;
+    message_free(m);
+  }
+}
+
+void tt_gpu_far_forget(tt_rma_peer *peer)
+{
+  messages_free(far_take_all(peer));
+}
+
+// The list for the kernel: what lies in windows that are still open. `n`: of all messages.
+static ncclResult_t far_list(const gpu_batch *g, gpu_far *f, gpu_target *t, size_t n)
+{
+  tt_cuda_payload *p;
+  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, n * sizeof *p, &f->list));
+  p = f->list;
+  for (const tt_rma_message *m = f->messages; m != NULL; m = m->next) {
+    tt_window_note note;
+    if (tt_board_find(g->batch->rma->board, m->window, &note) > 0) {
+      *p++ = (tt_cuda_payload){.operands = {{.at = gpu_address(m->payload)}, {.at = note.base + m->offset}},
+                               .bytes = m->bytes};
+    }
+  }
+  t->list = gpu_address(f->list);
+  t->nlist = (uint32_t)(p - (tt_cuda_payload *)f->list);
+  return ncclSuccess;
+}
+
+// The wait's stream stands there, and its signals have come: it goes on, and places what has come before. Until that is
+// done the peer counts as one that writes, for whoever closes a window (one_sided.h).
+static ncclResult_t far_let_go(const gpu_batch *g, int i)
+{
+  gpu_far *f = &g->far[i];
+  gpu_target *t = &g->pinned->targets[i];
+  tt_rma_peer *peer = gpu_peer_of(g->batch, &g->batch->ops[i]);
+  size_t n = 0;
+  atomic_fetch_add(&peer->in->writing, 1);
+  tt_bell_fence_after_rmw();
+  g->port->taking = f->places = true;
+  f->messages = far_take_all(peer);
+  for (const tt_rma_message *m = f->messages; m != NULL; m = m->next) {
+    n++;
+  }
+  if (n > 0) {
+    TT_TRY(far_list(g, f, t, n));
+  }
+  atomic_store_explicit(&t->late, 1, memory_order_release);
+  return ncclSuccess;
+}
+
+// What it has placed is not needed any more.
+static void far_taken(const gpu_batch *g, int i)
+{
+  gpu_far *f = &g->far[i];
+  messages_free(f->messages);
+  tt_gpu_pool_give(TT_GPU_PINNED, f->list);
+  f->messages = NULL;
+  f->list = NULL;
+  f->over = true;
+  g->port->taking = f->places = false;
+  atomic_fetch_sub(&gpu_peer_of(g->batch, &g->batch->ops[i])->in->writing, 1);
+}
+
+static ncclResult_t far_receive(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  const gpu_target *t = &g->pinned->targets[i];
+  const bool goes = atomic_load_explicit(&t->late, memory_order_relaxed) != 0;
+  if (goes && atomic_load_explicit(&t->taken, memory_order_acquire) != 0) {
+    far_taken(g, i);
+  } else if (!goes && !g->port->taking &&
+             atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_acquire) >= op->number) {
+    return far_let_go(g, i);
+  }
+  return ncclSuccess;
+}
+
+// ---- A batch ----
+
+void tt_gpu_far_move(const gpu_batch *g)
+{
+  const tt_rma_batch *b = g->batch;
+  tt_port *port = g->port->port;
+  ncclResult_t res = ncclSuccess;
+  for (int i = 0; g->far != NULL && i < b->n && res == ncclSuccess && tt_port_status(port) == ncclSuccess; i++) {
+    tt_rma_peer *peer = gpu_peer_of(b, &b->ops[i]);
+    if (peer->networked && !g->far[i].over && far_is_ready(g, i)) {
+      res = b->ops[i].waits ? far_receive(g, i) : far_send(g, &g->far[i], peer);
+    }
+  }
+  if (res != ncclSuccess) {
+    tt_port_stop(port, res);
+  }
+}
+
+bool tt_gpu_far_over(const gpu_batch *g)
+{
+  int i = 0;
+  if (g->far == NULL || tt_port_status(g->port->port) != ncclSuccess) {
+    return true;
+  }
+  while (i < g->batch->n && (g->far[i].over || !gpu_peer_of(g->batch, &g->batch->ops[i])->networked)) {
+    i++;
+  }
+  return i == g->batch->n;
+}
+
+void tt_gpu_far_drop(const gpu_batch *g)
+{
+  const tt_port *port = g->port->port;
+  if (g->far == NULL || g->lost) { // else work of the stream may be left
+    return;
+  }
+  if (tt_port_status(port) != ncclSuccess) {
+    port->mover->settle(port->mover_self); // nothing reads what is staged afterwards
+  }
+  for (int i = 0; i < g->batch->n; i++) {
+    tt_gpu_pool_give(TT_GPU_PINNED, g->far[i].staging);
+    if (g->far[i].places) {
+      far_taken(g, i);
+    }
+  }
+}
