@@ -254,18 +254,19 @@ static void test_death(void **state)
   }
 }
 
+// Rank 1 has signalled once, and does no more.
 static void stall_body(int rank, void *arg)
 {
   (void)arg;
   open_process(rank, 2);
   open_windows();
+  if (rank == 1) {
+    OK(ncclSignal(0, 0, 0, 0, sides[1].comm, stream_of(1)));
+  }
   barrier();
   if (rank == 0) {
-    OK(ncclSignal(1, 0, 0, 0, sides[0].comm, stream_of(0)));
     wait_for(0, 3, 1, 0, 0);
     await_error(0, ncclTimeout, (const char *const[]){"rank 0 waits in WaitSignal", "from rank 1 (1 of 3", NULL});
-  } else {
-    OK(ncclSignal(0, 0, 0, 0, sides[1].comm, stream_of(1)));
   }
   meet(2);
   abort_comms();
@@ -276,8 +277,8 @@ static void test_stall(void **state)
 {
   (void)state;
   const char *const *const ways[] = {
-      ENV("NCCL_STALL_ERROR_MS=300", "NCCL_STALL_WARN_MS=100", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
-      ENV("NCCL_STALL_ERROR_MS=300", "NCCL_STALL_WARN_MS=100")};
+      ENV("NCCL_STALL_ERROR_MS=2000", "NCCL_STALL_WARN_MS=1000", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
+      ENV("NCCL_STALL_ERROR_MS=2000", "NCCL_STALL_WARN_MS=1000")};
   for (int i = 0; i < (apart ? 1 : 2); i++) {
     assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = stall_body, .env = ways[i]}), 0);
   }
