@@ -51,15 +51,11 @@ needed() {
 
 barrier='bar.red.or.pred q,0,p;' apart='mov.pred q,p;'
 release='st.release.sys' relaxed='st.relaxed.sys'
-for kernel in resolve post arrive copy; do
-  needed step "$kernel" "$barrier" "$apart"
-done
-for kernel in resolve post arrive; do
-  needed step "$kernel" "$release" "$relaxed"
-done
-needed Float32 combine "$barrier" "$apart"
-for kernel in bitwise logical4; do
-  needed bits $kernel "$barrier" "$apart"
+for kernel in "step copy" "Float32 combine" "bits bitwise" "bits logical4"; do
+  # shellcheck disable=SC2086 # module and kernel
+  needed $kernel "$barrier" "$apart"
+  # shellcheck disable=SC2086
+  needed $kernel "$release" "$relaxed"
 done
 echo "$changes changes"
 exit $failed

@@ -35,10 +35,11 @@ SAME(sizeof(tt_cuda_ref), 56);
 SAME(sizeof(tt_cuda_operand), 24);
 SAME(sizeof(tt_cuda_fault), 40);
 SAME(sizeof(tt_cuda_post), 32);
-SAME(sizeof(tt_cuda_combine), 88);
-SAME(sizeof(tt_cuda_posts), 56);
-SAME(sizeof(tt_cuda_arrive), 104);
-SAME(sizeof(tt_cuda_resolve), 64);
+SAME(sizeof(tt_cuda_combine), 56);
+SAME(sizeof(tt_cuda_posts), 16);
+SAME(sizeof(tt_cuda_arrive), 64);
+SAME(sizeof(tt_cuda_resolve), 16);
+SAME(sizeof(tt_cuda_step), 200);
 
 // What a type's codes mean to logical operations; and its name, that of its module.
 typedef struct tt_kernel_type {

@@ -1,12 +1,13 @@
 // kernels.h: what the host and the kernels share: the arguments of the kernels, and what lies in memory that both see.
 //
-// No kernel ever waits: the stream has waited before (cuStreamWaitValue32). A step of a schedule is up to four
-// launches:
-//   arrive   writes this rank's tokens: where its buffers are
+// No kernel ever waits: the stream has waited before (cuStreamWaitValue32). All kernels have one form, a step of a
+// schedule (tt_cuda_step), of which any part may be missing:
 //   resolve  checks what has arrived, finds the addresses of all operands, and says whether the step may go on
-//   combine  (or copy, bitand, land, …) makes the result
+//   combine  makes the result; here kernels differ: combine of a type, copy, bitwise, logical…
 //   post     hands over the messages that the step has sent, gives back what it has received
-// Each looks at the port's stop word first, and does nothing if it is set.
+//   arrive   writes this rank's tokens: where its buffers are
+// A small step is one launch of one CTA. A large one is a launch that resolves, launches of many CTAs that combine, and
+// one that posts. Each looks at the port's stop word first, and does nothing if it is set.
 //
 // Plain C, of the part that C and C++ have in common. Addresses are uint64_t: of device memory, or of host memory that
 // the driver has mapped for the device.
@@ -90,13 +91,10 @@ typedef struct tt_cuda_call {
   uint64_t sig, count; // as in tt_slot
 } tt_cuda_call;
 
-// resolve: one CTA. operands[i] belongs to refs[i].
+// resolve. operands[i] belongs to refs[i].
 typedef struct tt_cuda_resolve {
-  tt_cuda_port port;
-  tt_cuda_call call;
-  uint64_t refs;     // address of the tt_cuda_ref
-  uint64_t operands; // address of as many tt_cuda_operand, device memory
-  uint32_t nrefs;
+  uint64_t refs;         // address of the tt_cuda_ref
+  uint32_t nrefs;        // 0: there is nothing to resolve
   uint32_t scalar_bytes; // of the type
 } tt_cuda_resolve;
 
@@ -104,15 +102,12 @@ typedef struct tt_cuda_resolve {
 typedef enum { TT_CUDA_SUM, TT_CUDA_PROD, TT_CUDA_MAX, TT_CUDA_MIN, TT_CUDA_FIRST } tt_cuda_kind;
 typedef enum { TT_CUDA_AND, TT_CUDA_OR, TT_CUDA_XOR } tt_cuda_bit_kind;
 
-// The kernels that make data: any number of CTAs. Sources first, then destinations. A destination may be identical to a
-// source, never partly overlap one. `go` of the port 0: it need not be asked.
+// Sources first, then destinations. A destination may be identical to a source, never partly overlap one.
 typedef struct tt_cuda_combine {
-  tt_cuda_port port;
-  uint64_t operands; // address of the tt_cuda_operand
-  uint64_t first;    // bytes of each operand to leave out: a large step is several launches
-  uint64_t count;    // elements; of copy and of bitwise operations: bytes
-  uint64_t mul;      // multiplier of the final division (div_make); 0: there is none
-  uint32_t shift;    // and its shift
+  uint64_t first; // bytes of each operand to leave out: a large step is several launches
+  uint64_t count; // elements; of copy and of bitwise operations: bytes; 0: there is no data
+  uint64_t mul;   // multiplier of the final division (div_make); 0: there is none
+  uint32_t shift; // and its shift
   uint32_t nsrc, ndst;
   uint32_t kind;      // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
   uint64_t mask, one; // of logical operations: the bits that make an element true; the code of 1
@@ -128,16 +123,13 @@ typedef struct tt_cuda_post {
   uint64_t clear; // address of a word that is set to 0 before; 0: none is
 } tt_cuda_post;
 
-// post: one CTA.
 typedef struct tt_cuda_posts {
-  tt_cuda_port port;
-  tt_cuda_call call;
   uint64_t posts; // address of the tt_cuda_post
   uint32_t nposts;
   uint32_t unused;
 } tt_cuda_posts;
 
-// arrive: one CTA. The same token for every peer; `bytes` of the posts are not looked at.
+// arrive. The same token for every peer; `bytes` of the posts are not looked at.
 typedef struct tt_cuda_arrive {
   tt_cuda_posts to;
   uint64_t in, out; // as in tt_cuda_slot
@@ -147,3 +139,14 @@ typedef struct tt_cuda_arrive {
   uint32_t scalar_bytes;
   uint32_t freed;
 } tt_cuda_arrive;
+
+// The argument of every kernel: one CTA, or any number of CTAs for a part of `combine` alone.
+typedef struct tt_cuda_step {
+  tt_cuda_port port; // `go` 0: no launch of the step resolves, and none asks
+  tt_cuda_call call;
+  uint64_t operands; // address of the tt_cuda_operand, device memory: resolve writes them, combine reads them
+  tt_cuda_resolve resolve;
+  tt_cuda_combine combine;
+  tt_cuda_posts post;
+  tt_cuda_arrive arrive;
+} tt_cuda_step;

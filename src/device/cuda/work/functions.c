@@ -10,8 +10,8 @@
 static const struct {
   const char *module, *name;
 } gpu_kernels[] = {
-    {"step", "arrive"},   {"step", "resolve"},  {"step", "copy"},     {"step", "post"},     {"bits", "bitwise"},
-    {"bits", "logical1"}, {"bits", "logical2"}, {"bits", "logical4"}, {"bits", "logical8"},
+    {"step", "copy"},     {"bits", "bitwise"},  {"bits", "logical1"},
+    {"bits", "logical2"}, {"bits", "logical4"}, {"bits", "logical8"},
 #define T(id, ...) {#id, "combine"},
 #include "base/types.def"
 };

@@ -12,10 +12,14 @@
 #define TT_GPU_LAUNCH_BYTES (64u << 20)
 #endif
 
+// That a CTA moves of each operand, at least.
+#ifndef TT_GPU_CTA_BYTES
+#define TT_GPU_CTA_BYTES (32u << 10)
+#endif
+
 enum {
-  WAITS = 16,           // words in a call of the driver
-  CTA_BYTES = 32 << 10, // that a CTA moves, at least
-  LAUNCH_ALIGN = 4096   // bytes of an operand
+  WAITS = 16,         // words in a call of the driver
+  LAUNCH_ALIGN = 4096 // bytes of an operand
 };
 
 typedef struct step_waits {
@@ -271,90 +275,104 @@ static ncclResult_t step_keep_tokens(const step_work *k)
 
 // ---- Kernels ----
 
-static ncclResult_t step_launch(const step_work *k, const char *module, const char *name, unsigned ctas, void *args)
+static ncclResult_t step_launch(const step_work *k, const tt_kernel *kernel, unsigned ctas, tt_cuda_step *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   void *params[] = {args};
   TT_CUDA(cu,
-          cu->LaunchKernel(tt_gpu_function(k->port->device, module, name), ctas, 1, 1, TT_CUDA_THREADS, 1, 1, 0,
-                           k->stream, params, NULL),
-          "GPU %d: cannot launch kernel %s", k->port->device, name);
+          cu->LaunchKernel(tt_gpu_function(k->port->device, kernel->module, kernel->name), ctas, 1, 1, TT_CUDA_THREADS,
+                           1, 1, 0, k->stream, params, NULL),
+          "GPU %d: cannot launch kernel %s", k->port->device, kernel->name);
   return ncclSuccess;
 }
 
-static tt_cuda_port step_port(const step_work *k)
+// What all launches of the step have, without a part.
+static tt_cuda_step step_base(const step_work *k)
 {
-  return (tt_cuda_port){.stop = gpu_address(&k->port->flags->stop),
-                        .fault = gpu_address(&k->port->flags->fault),
-                        .go = k->lists.nrefs > 0 ? k->port->room->go : 0};
+  return (tt_cuda_step){.port = {.stop = gpu_address(&k->port->flags->stop),
+                                 .fault = gpu_address(&k->port->flags->fault),
+                                 .go = k->lists.nrefs > 0 ? k->port->room->go : 0},
+                        .call = {.sig = k->lane->call->sig, .count = k->lane->call->sig_count},
+                        .operands = k->port->room->operands};
 }
 
-static tt_cuda_call step_call(const step_work *k)
+static tt_cuda_resolve part_resolve(const step_work *k)
 {
-  return (tt_cuda_call){.sig = k->lane->call->sig, .count = k->lane->call->sig_count};
+  return (tt_cuda_resolve){
+      .refs = gpu_address(k->lists.refs), .nrefs = k->lists.nrefs, .scalar_bytes = (uint32_t)k->lane->call->esize};
 }
 
-static ncclResult_t launch_resolve(const step_work *k)
+static tt_cuda_posts part_post(const step_work *k)
 {
-  tt_cuda_resolve a = {.port = step_port(k),
-                       .call = step_call(k),
-                       .refs = gpu_address(k->lists.refs),
-                       .operands = k->port->room->operands,
-                       .nrefs = k->lists.nrefs,
-                       .scalar_bytes = (uint32_t)k->lane->call->esize};
-  return a.nrefs > 0 ? step_launch(k, "step", "resolve", 1, &a) : ncclSuccess;
+  return (tt_cuda_posts){.posts = gpu_address(k->lists.posts), .nposts = k->lists.nposts};
 }
 
-// The data, in launches of bounded length.
-static ncclResult_t launch_combine(const step_work *k)
+static tt_cuda_arrive part_arrive(const step_work *k)
+{
+  const tt_call *c = k->lane->call;
+  return (tt_cuda_arrive){.to = {.posts = gpu_address(k->lists.tokens), .nposts = k->lists.ntokens},
+                          .in = step_place(k, c->in),
+                          .out = step_place(k, c->out),
+                          .in_mem = c->in_mem.handle,
+                          .out_mem = c->out_mem.handle,
+                          .scalar = c->op.scalar,
+                          .scalar_at = gpu_address(c->scalar),
+                          .scalar_bytes = (uint32_t)c->esize};
+}
+
+// The kernel for the data, and its arguments for all of it.
+static void part_combine(const step_work *k, tt_kernel *out)
 {
   const tt_program_step *s = k->step;
   const bool reduces = (s->flags & TT_STEP_REDUCE) != 0;
-  const uint32_t operands = k->lists.nsrc + k->lists.ndst;
-  const size_t most = TT_MAX((TT_GPU_LAUNCH_BYTES / operands) & ~(size_t)(LAUNCH_ALIGN - 1), (size_t)LAUNCH_ALIGN);
   static const tt_redop bytes_op = {.type = TT_RED_BITS}; // of a copy: the call's is that of another one, perhaps
-  tt_kernel kernel;
   tt_kernel_choose(&(tt_kernel_use){.op = reduces ? &k->lane->call->op : &bytes_op,
                                     .nsrc = (int)k->lists.nsrc,
                                     .ndst = (int)k->lists.ndst,
                                     .count = reduces ? s->count : s->bytes,
                                     .scaled = reduces,
                                     .final = reduces && (s->flags & TT_STEP_FINAL)},
-                   &kernel);
-  const size_t unit = s->bytes / kernel.args.count;
-  kernel.args.port = step_port(k);
-  kernel.args.operands = k->port->room->operands;
-  for (size_t at = 0; at < s->bytes; at += most) {
-    const size_t bytes = TT_MIN(most, s->bytes - at), ctas = TT_DIV_UP(bytes, (size_t)CTA_BYTES);
-    kernel.args.first = at;
-    kernel.args.count = bytes / unit;
-    TT_TRY(step_launch(k, kernel.module, kernel.name, (unsigned)TT_MIN(ctas, (size_t)k->port->ctas), &kernel.args));
+                   out);
+}
+
+// The data of a large step, in launches of bounded length.
+static ncclResult_t launch_combine(const step_work *k, const tt_kernel *kernel)
+{
+  const size_t all = k->step->bytes, unit = all / kernel->args.count, operands = k->lists.nsrc + k->lists.ndst;
+  const size_t most = TT_MAX((TT_GPU_LAUNCH_BYTES / operands) & ~(size_t)(LAUNCH_ALIGN - 1), (size_t)LAUNCH_ALIGN);
+  tt_cuda_step args = step_base(k);
+  args.combine = kernel->args;
+  for (size_t at = 0; at < all; at += most) {
+    const size_t bytes = TT_MIN(most, all - at), ctas = TT_DIV_UP(bytes, (size_t)TT_GPU_CTA_BYTES);
+    args.combine.first = at;
+    args.combine.count = bytes / unit;
+    TT_TRY(step_launch(k, kernel, (unsigned)TT_MIN(ctas, (size_t)k->port->ctas), &args));
   }
   return ncclSuccess;
 }
 
-static ncclResult_t launch_post(const step_work *k)
+// A step whose data is enough for one CTA is one launch.
+static ncclResult_t launch_step(const step_work *k)
 {
-  tt_cuda_posts a = {
-      .port = step_port(k), .call = step_call(k), .posts = gpu_address(k->lists.posts), .nposts = k->lists.nposts};
-  return a.nposts > 0 ? step_launch(k, "step", "post", 1, &a) : ncclSuccess;
-}
-
-static ncclResult_t launch_arrive(const step_work *k)
-{
-  const tt_call *c = k->lane->call;
-  tt_cuda_arrive a = {.to = {.port = step_port(k),
-                             .call = step_call(k),
-                             .posts = gpu_address(k->lists.tokens),
-                             .nposts = k->lists.ntokens},
-                      .in = step_place(k, c->in),
-                      .out = step_place(k, c->out),
-                      .in_mem = c->in_mem.handle,
-                      .out_mem = c->out_mem.handle,
-                      .scalar = c->op.scalar,
-                      .scalar_at = gpu_address(c->scalar),
-                      .scalar_bytes = (uint32_t)c->esize};
-  return k->lists.ntokens > 0 ? step_launch(k, "step", "arrive", 1, &a) : ncclSuccess;
+  const bool large = k->data && k->step->bytes > TT_GPU_CTA_BYTES;
+  const tt_kernel without = {.module = "step", .name = "copy"};
+  tt_kernel kernel = without;
+  tt_cuda_step args = step_base(k);
+  if (k->data) {
+    part_combine(k, &kernel);
+  }
+  args.resolve = part_resolve(k);
+  if (large) {
+    TT_TRY(step_launch(k, &without, 1, &args));
+    TT_TRY(launch_combine(k, &kernel));
+    args.resolve.nrefs = 0;
+  } else {
+    args.combine = kernel.args;
+  }
+  args.post = part_post(k);
+  args.arrive = part_arrive(k);
+  const bool any = args.resolve.nrefs + args.combine.count + args.post.nposts + args.arrive.to.nposts > 0;
+  return any ? step_launch(k, large ? &without : &kernel, 1, &args) : ncclSuccess;
 }
 
 // What has been submitted counts as taken and sent. Other threads read these numbers (tt_gpu_port_stop, rank.c).
@@ -379,12 +397,7 @@ ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
   if (p->keeps) {
     TT_TRY(step_keep_tokens(&k));
   }
-  TT_TRY(launch_resolve(&k));
-  if (k.data) {
-    TT_TRY(launch_combine(&k));
-  }
-  TT_TRY(launch_post(&k));
-  TT_TRY(launch_arrive(&k));
+  TT_TRY(launch_step(&k));
   step_advance(s);
   return ncclSuccess;
 }
