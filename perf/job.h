@@ -26,6 +26,7 @@ typedef struct perf_rank {
   void *send_handle, *recv_handle; // of -R
   perf_buffers buffers;            // as moved by -u
   perf_pattern *pattern;
+  void *tables; // of the pattern, in the device's memory (device.h); else NULL
   perf_case c;
   tuttiEvent_t *events;  // during a measurement with -I; of the device's kind (device.h)
   tuttiGraphExec_t exec; // with -G, what is being launched, of the device's kind; else NULL
@@ -59,7 +60,6 @@ typedef struct perf_thread {
   long errors;
   uint64_t rep; // repetition, the same on all threads
   bool prints;
-  char *staging[2]; // of perf_device_fill; may be NULL
   pthread_t id;
 } perf_thread;
 

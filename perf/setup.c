@@ -348,7 +348,7 @@ void perf_make_buffers(perf_job *j, int first, int count)
     PERF_NCCL(perf_devices()->set(r->device));
     allocate(j, r, &r->send_memory);
     allocate(j, r, &r->recv_memory);
-    r->buffers = (perf_buffers){r->send_memory + PERF_GUARD, r->recv_memory + PERF_GUARD, j->o.max_bytes};
+    r->buffers = (perf_buffers){.size = j->o.max_bytes, .reach = perf_devices()->reach, .arg = r};
   }
   if (j->o.local_register) {
     PERF_NCCL(ncclGroupStart());

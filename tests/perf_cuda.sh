@@ -114,6 +114,16 @@ done
 if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then # else the sanitizer's library must come first
   "${CC:-cc}" -shared -fPIC -Iinclude -o "$tmp/spoil.so" tests/nccl_tests/spoil.c || failed=$((failed + 1))
   bad "a library that spoils an element" 7 "want.*Out of bounds values : [1-9][0-9]* FAILED" env LD_PRELOAD="$tmp/spoil.so" "$perf" -g 2 "${small[@]}"
+  # Of every type, and it is the same that is found in memory of the host.
+  spoiled() { LD_PRELOAD="$tmp/spoil.so" timeout -k 5 120 "$@" -b 264 -e 264 -n 1 -w 0 2>&1 | grep '^# rank' | sort; }
+  for type in int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2; do
+    spoiled "$perf" -g 3 -d $type >"$tmp/out"
+    NCCL_HOST_DEVICES=3 spoiled "$perf" -g 3 -d $type >"$tmp/out-host"
+    problem=""
+    [ "$(grep -c " 1 wrong ($type sum" "$tmp/out")" = 6 ] || problem="not found on all ranks, in place and not"
+    diff "$tmp/out" "$tmp/out-host" >"$tmp/out-diff" || problem="$problem, other elements than on the host"
+    report "a spoiled element of $type" "$problem"
+  done
 fi
 echo "perf_cuda: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -95,6 +95,10 @@ def test(name, small="", modes=None, parse=tests):
     return commands
 
 
+def kernels(session):
+    return test("tests_cuda_kernels_test")(session) + test("tests_cuda_perf_data_test")(session)
+
+
 def perf(session, program, how, ranks, options):
     """A perf program with its ranks in one thread (group), in threads, in processes, or in one thread with a graph."""
     flag = {"group": ["-g"], "threads": ["-t"], "processes": ["-P"], "graph": ["-g"]}[how]
@@ -206,7 +210,7 @@ def all_stages():
     return [
         Stage("machine", 20, "which machine, driver and tools", machine),
         Stage("smoke", 40, "two ranks on the GPU, in one process and in two: right at all?", smoke),
-        Stage("kernels", 60, "each kernel against the host's bits", test("tests_cuda_kernels_test")),
+        Stage("kernels", 60, "each kernel against the host's bits", kernels),
         Stage("litmus", 60, "order of memory between kernels, streams, the host, processes",
               test("tests_cuda_litmus_test", modes="CUDA_LITMUS_MODE")),
         Stage("probes", 60, "times of the driver's calls, and what waits for what",
