@@ -192,6 +192,17 @@ static size_t cuda_room(const perf_job *j, const perf_rank *r)
   return (available - available / 8) / (size_t)r->sharing;
 }
 
+static int64_t cuda_memory(const perf_job *j)
+{
+  size_t available, total, most = 0;
+  for (int i = 0; i < j->nlocal; i++) {
+    cuda_set(j->ranks[i].device);
+    CUDA(cu.MemGetInfo(&available, &total));
+    most = total - available > most ? total - available : most;
+  }
+  return (int64_t)most;
+}
+
 static ncclResult_t cuda_open_stream(perf_rank *r)
 {
   cuda_set(r->device);
@@ -433,6 +444,7 @@ const perf_device_ops perf_device_cuda = {
     .set = cuda_set,
     .describe = cuda_describe,
     .room = cuda_room,
+    .memory = cuda_memory,
     .open_stream = cuda_open_stream,
     .close_stream = cuda_close_stream,
     .alloc = cuda_alloc,

@@ -27,6 +27,12 @@ static size_t host_room(const perf_job *j, const perf_rank *r)
   return (available - available / 8) / ((size_t)j->nlocal * (size_t)j->world.machine_procs);
 }
 
+static int64_t host_memory(const perf_job *j)
+{
+  (void)j;
+  return perf_memory_resident();
+}
+
 static ncclResult_t host_open_stream(perf_rank *r)
 {
   ncclResult_t result = tuttiSetDevice(r->device);
@@ -133,6 +139,7 @@ const perf_device_ops perf_device_host = {
     .set = tuttiSetDevice,
     .describe = host_describe,
     .room = host_room,
+    .memory = host_memory,
     .open_stream = host_open_stream,
     .close_stream = host_close_stream,
     .alloc = host_alloc,

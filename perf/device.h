@@ -20,6 +20,9 @@ typedef struct perf_device_ops {
   void (*describe)(int device, perf_device *d);
   // Bytes that buffers of one rank may have in all; r->sharing is set.
   size_t (*room)(const perf_job *j, const perf_rank *r);
+  // Bytes that this process uses; of GPUs, what is used of the fullest one of its ranks, whoever uses it. Leaves the
+  // calling thread with another device.
+  int64_t (*memory)(const perf_job *j);
   // Creates r->stream, on the rank's device, and destroys it. Not called with -y.
   ncclResult_t (*open_stream)(perf_rank *r);
   ncclResult_t (*close_stream)(perf_rank *r);

@@ -61,7 +61,7 @@ void perf_check_job(perf_job *j)
 
 void perf_mark_memory(perf_job *j, int mark)
 {
-  j->rss[mark] = perf_memory_resident();
+  j->memory[mark] = perf_devices()->memory(j);
 }
 
 // What NCCL_TESTS_SPLIT counts in a job of one process, where nccl-tests has nothing to count: its threads, with one

@@ -32,17 +32,20 @@ sys.exit(not eval(sys.argv[2], {"r": r, "s": r["stages"]}))
 PY
 }
 
-plant=(--extra 'planted_failure:20:echo out of luck; exit 3' --extra 'planted_hang:1:echo here; sleep 99 & sleep 100')
+plant=(--extra 'planted_failure:20:echo out of luck; exit 3' --extra 'planted_hang:1:echo here; sleep 99 & sleep 100'
+  --extra "planted_stop:600:[ -e '$work/second' ] || sleep 600")
 
-# Only the planted stages find time; what hangs is ended with all that it has started.
-session 75 "${plant[@]}" --budget 5.5
+# What hangs is ended at its limit with all that it has started; the third of them uses up the session's time.
+session 75 "${plant[@]}" --budget 15
 look 's["planted_failure"]["status"] == "failed" and s["planted_hang"]["status"] == "timeout"' "what was planted is not told"
-look 's["planted_hang"]["seconds"] < 10 and s["types"]["status"] == "not run"' "the budget does not count"
+look 's["planted_stop"]["status"] == "cut" and s["types"]["status"] == "not run"' "the budget does not count"
 cp "$out/RESULTS.json" "$work/first.json"
+touch "$work/second"
 
 # The second run takes up the rest, and repeats nothing.
-session 1 "${plant[@]}" --budget 400
+session 1 "${plant[@]}" --budget 3000
 look 's["planted_failure"] == __import__("json").load(open("'"$work"'/first.json"))["stages"]["planted_failure"]' "a finished stage was repeated"
+look 's["planted_stop"]["status"] == "passed"' "what the budget has cut is not run again"
 look 'r["driver"]["simulated"] and r["driver"]["devices"][0]["name"].startswith("Simulated GPU")' "the driver is not told"
 only_real='("torch", "sanitizer", "counters", "calibrate")'
 look 'all(s[n]["status"] == ("skipped" if n in '"$only_real"' else "passed") for n in s if "planted" not in n)' "a stage did not run"
@@ -50,7 +53,7 @@ look 'all(c["figures"] for n in s if "planted" not in n for c in s[n]["commands"
 look 'all(f["passed"] >= 1 and not f["failed"] for n in s for c in s[n]["commands"] for f in c["figures"] if f["kind"] == "tests")' "tests"
 look 'sum(f["kind"] == "perf" and f["wrong"] == 0 for n in s for c in s[n]["commands"] for f in c["figures"]) > 100' "rows of perf programs"
 names=$(scripts/gpu_session --list | awk '{ print $1 }' | tr '\n' ' ')
-look 'list(s) == ["planted_failure", "planted_hang"] + "'"$names"'".split()' "the list of stages"
+look 'list(s) == ["planted_failure", "planted_hang", "planted_stop"] + "'"$names"'".split()' "the list of stages"
 
 # The page has each figure of the file, each stage, what failed, and on which driver.
 python3 - "$out" <<'PY' || failed=1
@@ -82,8 +85,8 @@ PY
 cp "$out/RESULTS.json" "$work/second.json"
 session 1 "${plant[@]}"
 cmp -s "$out/RESULTS.json" "$work/second.json" || fault "a third run has changed the results"
-session 1 "${plant[@]}" --again kernels,planted_failure
-look 's["kernels"]["ended"] != __import__("json").load(open("'"$work"'/second.json"))["stages"]["kernels"]["ended"]' "--again"
+session 1 "${plant[@]}" --again smoke,planted_failure
+look 's["smoke"]["ended"] != __import__("json").load(open("'"$work"'/second.json"))["stages"]["smoke"]["ended"]' "--again"
 
 # Without a driver nothing is written, nor is a figure of the driver for tests where those of a GPU belong.
 scripts/gpu_session --build "$build" --driver "$work/none" --out "$work/none-out" >"$work/said" 2>&1 && fault "a session without a driver"
@@ -94,7 +97,7 @@ rm -rf "$build/gpu_session"
 
 # What is carried to a machine that cannot build runs by itself.
 scripts/gpu_session --build "$build" --pack "$work/packed" >"$work/said" || fault "--pack"
-scripts/gpu_session --build "$work/packed" --driver sim --out "$work/packed-out" --only smoke,kernels >"$work/said" 2>&1 || {
+scripts/gpu_session --build "$work/packed" --driver sim --out "$work/packed-out" --only smoke,test_ipc >"$work/said" 2>&1 || {
   fault "a packed build"
   cat "$work/said"
 }

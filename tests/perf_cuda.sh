@@ -87,10 +87,11 @@ done
 good "all types and operations" "$second" "$perf" -g 2 -d all -o all -b 256 -e 256 -n 1 -w 0
 good "operations of this library" "$second" "$perf" -g 2 -d int32 -o bitxor "${one[@]}"
 good "every root" "$second" "$build/bin/reduce_perf" -g 3 -r all "${one[@]}"
-for options in "-N 2" "-z 1" "-z 2" "-z 3 -I 1" "-I 1" "-m 3" "-u 1" "-x 1" "-V 8" "-R 1" "-a 3 -C 1 -S 1" "-M 1" "-U 1" "-c 3" "-c 0" "-T 60"; do
+for options in "-N 2" "-z 1" "-z 2" "-z 3 -I 1" "-I 1" "-m 3" "-u 1" "-x 1" "-V 8" "-R 1" "-a 3 -C 1 -S 1" "-U 1" "-c 3" "-c 0" "-T 60"; do
   # shellcheck disable=SC2086 # several words
   good "$options" "$second" "$perf" -g 2 "${one[@]}" $options
 done
+good "memory of the fullest GPU" "Initialization [^|]*\| User-Allocated 6\.[01][0-9] MB" "$perf" -g 2 -b 3M -e 3M -n 1 -w 0 -c 0 -M 1
 bad "windows" 3 "Test NCCL failure.*no windows" "$perf" -g 2 -R 2 "${one[@]}"
 good "graphs" "" "$perf" -g 2 -G 2 "${one[@]}"
 CUDASIM=memory=64,$CUDASIM good "memory of the GPU is the limit" "Reducing maxBytes to [12][0-9]{7} due" "$perf" -g 2 -b 1K -e 1G -i 1G -n 1 -w 0 -c 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 FINISHED = ("passed", "failed", "timeout", "skipped")
 RANKS = (1, 2, 4, 8)
+SLOWER = 20  # limits on the driver for tests, which guard against hangs alone
 
 
 class Command:
@@ -21,13 +22,14 @@ class Command:
 
     def text(self):
         words = [f"{k}={shlex.quote(v)}" for k, v in self.env.items()]
-        return " ".join(words + [shlex.quote(Path(self.argv[0]).name), *map(shlex.quote, self.argv[1:])])
+        return " ".join(words + [shlex.quote(Path(a).name if a.startswith("/") else a) for a in self.argv])
 
 
 class Stage:
-    """commands(session): what to run. lacks(session): why it cannot be run here, or None."""
+    """commands(session): what to run. lacks(session): why it cannot be run here, or None. planted: by --extra."""
 
-    def __init__(self, name, seconds, tells, commands, lacks=None):
+    def __init__(self, name, seconds, tells, commands, lacks=None, planted=False):
+        self.planted = planted
         self.name, self.seconds, self.tells, self.commands = name, seconds, tells, commands
         self.lacks = lacks or (lambda session: None)
 
@@ -53,7 +55,7 @@ def tests(text, folder):
     ran = re.findall(r"^\[==+\] (\d+) test\(s\) run\.$", text, re.M)
     passed = [n for end, n in ends if end == "OK"]
     failed = sorted({n for end, n in ends if end == "FAILED"})
-    return [{"kind": "tests", "passed": len(passed), "failed": failed}] if ran else []
+    return [{"kind": "tests", "passed": len(passed), "failed": failed}] if ends or ran else []
 
 
 def tests_and_probes(text, folder):
@@ -81,6 +83,11 @@ def perf_rows(name, how, ranks):
 # ---- Commands ----
 
 
+def by_lines(argv):
+    """The command, whose output comes line by line: what a program has said when it is ended is not lost."""
+    return ["stdbuf", "-oL", *argv] if shutil.which("stdbuf") else argv
+
+
 def test(name, small="", modes=None, parse=tests):
     """A test program. On the driver for tests: tests of that name alone, in the mode that `modes` names."""
 
@@ -90,7 +97,7 @@ def test(name, small="", modes=None, parse=tests):
         if session.simulated:
             argv += [small] if small else []
             env = {modes: ""} if modes else {}
-        return [Command(name, argv, parse, env)]
+        return [Command(name, by_lines(argv), parse, env)]
 
     return commands
 
@@ -147,13 +154,13 @@ def smoke(session):
 def machine(session):
     show = "cat /proc/driver/nvidia/version; nvidia-smi; nvidia-smi -q -d CLOCK; nproc; uname -a; " \
            "for t in nvcc ptxas ncu compute-sanitizer; do command -v $t; done; true"
-    return [Command("machine", ["sh", "-c", show + " 2>/dev/null"], lines)]
+    return [Command("machine", ["sh", "-c", f"{{ {show}; }} 2>/dev/null"], lines)]
 
 
 def calibrate(session):
     """The tests of the driver for tests, on the real one: does it do what that one says a driver does?"""
     names = ("words", "stream", "capture", "ipc", "memory", "context")
-    return [Command(n, [session.build / "tests" / f"cudasim_{n}_test"], tests) for n in names]
+    return [Command(n, by_lines([session.build / "tests" / f"cudasim_{n}_test"]), tests) for n in names]
 
 
 def sanitizer(session):
@@ -242,7 +249,8 @@ def extra(texts):
     for text in texts:
         name, seconds, command = text.split(":", 2)
         made.append(Stage(name, float(seconds), command,
-                          lambda session, c=command: [Command("extra", ["sh", "-c", c], tests_and_probes)]))
+                          lambda session, c=command: [Command("extra", ["sh", "-c", c], tests_and_probes)],
+                          planted=True))
     return made
 
 
