@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cuda_fences.sh BUILD: each barrier and each release of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
-# fails; with all of them in, it does not. What the kernels do without (acquires, fences), and why, says src/device/cuda/kernels/README.md.
+# cuda_fences.sh BUILD: each barrier, each release and the fence of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
+# fails; with all of them in, it does not. What the kernels do without (acquires), and why, says src/device/cuda/kernels/README.md.
 set -u
 build=$1
 program=$build/tests/cudasim_kernels_test
@@ -57,6 +57,7 @@ done
 for kernel in resolve post arrive; do
   needed step "$kernel" "$release" "$relaxed"
 done
+needed step resolve 'fence.sc.sys' 'fence.acq_rel.sys'
 needed Float32 combine "$barrier" "$apart"
 for kernel in bitwise logical4; do
   needed bits $kernel "$barrier" "$apart"

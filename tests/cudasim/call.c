@@ -12,6 +12,7 @@
 struct sim sim = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
+    .run = -1,
 };
 
 static __thread const char *call_name = "";

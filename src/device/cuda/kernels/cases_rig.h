@@ -238,16 +238,17 @@ static inline bool case_pairs(case_rig *rig, ncclDataType_t type, ncclRedOp_t re
 
 // ---- Steps: tokens, operands, messages. One rank's kernels, with headers that a test writes for its peers ----
 
-enum { STEP_PEERS = 3, STEP_COUNT = 1000 };
+enum { STEP_PEERS = 3, STEP_COUNT = 1000, STEP_POSTS = 2 * STEP_PEERS + 1 };
 
 typedef struct case_step {
   tt_cuda_slot slots[STEP_PEERS]; // tokens of the peers,
   tt_cuda_slot own[STEP_PEERS];   // of this rank to them
   uint32_t head, taken;           // `taken` is cleared before the head is written
+  tt_cuda_line lines[STEP_PEERS]; // of the FIFOs of their tokens
   tt_cuda_map maps[3];
   uint64_t factor; // of this rank, in memory
   tt_cuda_ref refs[STEP_PEERS + 2];
-  tt_cuda_post posts[STEP_PEERS + 1];
+  tt_cuda_post posts[STEP_POSTS];
 } case_step;
 
 static inline uint64_t case_at(const void *p)
@@ -278,11 +279,13 @@ static inline void step_make(case_rig *rig, case_step *s)
                                    .bytes = STEP_COUNT * 4,
                                    .slot = case_at(&s->slots[k]),
                                    .maps = k == 0 ? 0 : case_at(s->maps),
+                                   .line = case_at(&s->lines[k]),
                                    .seq = 9,
                                    .peer = k + 1,
                                    .where = TT_CUDA_PEER_IN,
                                    .scaled = 1};
     s->posts[k] = (tt_cuda_post){.at = case_at(&s->own[k]), .seq = 5 + (uint32_t)k, .bytes = 100 + (uint32_t)k};
+    s->posts[STEP_PEERS + 1 + k] = (tt_cuda_post){.at = case_at(&s->lines[k].uses), .word = 1, .halted = 1};
   }
   s->refs[0] = (tt_cuda_ref){
       .at = case_at(rig->arena + 16), .scalar = case_at(&s->factor), .where = TT_CUDA_AT, .scaled = 1, .peer = -1};
@@ -334,7 +337,7 @@ static inline void step_combine(case_rig *rig, const case_call *c)
 static inline void step_post(case_rig *rig, case_step *s)
 {
   const tt_cuda_posts p = {
-      .port = case_port(rig), .call = {.sig = 78, .count = 12}, .posts = case_at(s->posts), .nposts = STEP_PEERS + 1};
+      .port = case_port(rig), .call = {.sig = 78, .count = 12}, .posts = case_at(s->posts), .nposts = STEP_POSTS};
   rig->launch(rig->arg, "step", "post", 1, &p, sizeof p);
 }
 
@@ -345,6 +348,12 @@ static inline void step_post(case_rig *rig, case_step *s)
       return false;                                             \
     }                                                           \
   } while (0)
+
+// Do the lines say of all peers that their memory is in use, or of none?
+static inline bool step_uses(const case_step *s, uint32_t uses)
+{
+  return s->lines[0].uses == uses && s->lines[1].uses == uses && s->lines[2].uses == uses;
+}
 
 // Has this rank handed over nothing?
 static inline bool step_is_quiet(const case_step *s)
@@ -359,10 +368,11 @@ static inline bool step_runs(case_rig *rig, case_step *s)
   memcpy(rig->copy, rig->arena, CASE_ARENA);
   case_expect(rig, &c);
   step_resolve(rig, s);
-  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE);
+  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE && step_uses(s, 1));
   step_combine(rig, &c);
-  CASE_CHECK(case_same(rig, &c));
+  CASE_CHECK(case_same(rig, &c) && step_uses(s, 1));
   step_post(rig, s);
+  CASE_CHECK(step_uses(s, 0));
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
     CASE_CHECK(s->own[k].seq == 5 + k && s->own[k].bytes == 100 + k && s->own[k].sig == 78 && s->own[k].count == 12);
     CASE_CHECK(s->own[k].in == 0 && s->own[k].scalar == 0); // a message's payload begins there
@@ -384,7 +394,7 @@ static inline bool step_stands(case_rig *rig, case_step *s, const tt_cuda_fault 
   }
   step_combine(rig, &c);
   step_post(rig, s);
-  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s));
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && step_uses(s, 0));
   CASE_CHECK(memcmp(&rig->fault, fault, sizeof *fault) == 0);
   return true;
 }
@@ -406,6 +416,9 @@ static inline bool step_faults(case_rig *rig, case_step *s)
   step_make(rig, s);
   s->slots[0].seq = 8;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_NOT_THERE, 1, 77, STEP_COUNT, 77, STEP_COUNT}));
+  step_make(rig, s);
+  s->lines[1].ended = 1;
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_ENDED, 2, 77, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
   step_make(rig, s);
   s->slots[2].in_mem = 9;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 3, 9, s->slots[2].in, 77, STEP_COUNT}));
@@ -429,7 +442,7 @@ static inline bool step_stops(case_rig *rig, case_step *s)
   rig->stop = 1;
   step_combine(rig, &c);
   step_post(rig, s);
-  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s));
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && step_uses(s, 0));
   return true;
 }
 

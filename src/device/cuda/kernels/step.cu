@@ -71,13 +71,35 @@ TT_INLINE uint64_t peer_operand(uint64_t ref, uint64_t slot, uint32_t where)
                   gpu_load8(AT(ref, tt_cuda_ref, 0, bytes)));
 }
 
+// Tells the peers whose memory the step uses that it is about to. A peer that had ended before is seen to have
+// (resolve_one), and one that ends later sees this.
+TT_INLINE void resolve_uses(tt_cuda_resolve r)
+{
+  bool any = false;
+  for (uint32_t i = gpu_thread(); i < r.nrefs; i += gpu_threads()) {
+    const uint64_t line = gpu_load8(AT(r.refs, tt_cuda_ref, i, line));
+    if (line != 0) {
+      gpu_mark(AT(line, tt_cuda_line, 0, uses), 1);
+      any = true;
+    }
+  }
+  if (any) {
+    gpu_fence();
+  }
+}
+
 // Finds one operand, and writes it. Returns what is wrong with it.
 TT_INLINE uint32_t resolve_one(tt_cuda_resolve r, uint32_t i)
 {
   const uint64_t ref = AT(r.refs, tt_cuda_ref, i, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
   const uint32_t where = gpu_load1(AT(ref, tt_cuda_ref, 0, where)), scaled = gpu_load1(AT(ref, tt_cuda_ref, 0, scaled));
-  uint32_t fault =
-      slot == 0 ? (uint32_t)TT_CUDA_FINE : header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  const uint64_t line = gpu_load8(AT(ref, tt_cuda_ref, 0, line));
+  uint32_t fault = TT_CUDA_FINE;
+  if (line != 0 && gpu_look(AT(line, tt_cuda_line, 0, ended)) != 0) {
+    fault = TT_CUDA_ENDED;
+  } else if (slot != 0) {
+    fault = header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  }
   uint64_t at = gpu_load8(AT(ref, tt_cuda_ref, 0, at)), scalar = 0;
   if (fault == TT_CUDA_FINE && where != TT_CUDA_AT) {
     at = peer_operand(ref, slot, where);
@@ -127,6 +149,7 @@ TT_KERNEL resolve(const tt_cuda_resolve r)
     }
     return;
   }
+  resolve_uses(r);
   for (uint32_t i = gpu_thread(); i < r.nrefs; i += gpu_threads()) {
     wrong |= resolve_one(r, i) != TT_CUDA_FINE;
   }
@@ -161,11 +184,11 @@ TT_INLINE void post_one(tt_cuda_posts p, uint32_t i)
 
 TT_KERNEL post(const tt_cuda_posts p)
 {
-  if (port_halted(p.port)) {
-    return;
-  }
+  const bool halted = port_halted(p.port);
   for (uint32_t i = gpu_thread(); i < p.nposts; i += gpu_threads()) {
-    post_one(p, i);
+    if (!halted || gpu_load4(AT(p.posts, tt_cuda_post, i, halted)) != 0) {
+      post_one(p, i);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include "device/cuda/work/capture.h"
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
+#include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
 #include "os/clock.h"
 
@@ -228,6 +229,9 @@ static void release_link(const tt_link *link)
 void tt_gpu_port_stop(tt_gpu_port *p)
 {
   atomic_store(&p->flags->stop, 1);
+  if (!tt_gpu_owner_free(p)) {
+    return;
+  }
   for (int peer = 0; peer < p->port->nranks; peer++) {
     const tt_link *link = __atomic_load_n(&p->port->links[peer], __ATOMIC_ACQUIRE);
     if (link != NULL) {
@@ -250,6 +254,8 @@ ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
   case TT_CUDA_UNMAPPED:
     return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
                    p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
+  case TT_CUDA_ENDED:
+    return tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
   default:
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);
@@ -279,5 +285,6 @@ ncclResult_t tt_gpu_port_settle(tt_gpu_port *p)
     tt_gpu_port_stop(p);
     TT_TRY(port_look(p, &idle));
   }
+  tt_gpu_owner_leave(p);
   return ncclSuccess;
 }
