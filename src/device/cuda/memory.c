@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "os/proc.h"
+
 // An allocation that has got a number, or is ours.
 typedef struct gpu_block {
   struct gpu_block *next;
@@ -307,4 +309,16 @@ void tt_gpu_close(int device, void *base)
     cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)base);
     tt_gpu_leave();
   }
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void blocks_in_child(void)
+{
+  blocks.first = NULL;
+  pthread_mutex_init(&blocks.lock, NULL);
+}
+
+__attribute__((constructor)) static void blocks_at_start(void)
+{
+  tt_proc_on_fork(blocks_in_child);
 }

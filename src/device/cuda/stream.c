@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "os/proc.h"
+
 struct tt_gpu_stream {
   tt_gpu_stream *next;
   CUstream handle; // CU_STREAM_LEGACY, never 0
@@ -223,4 +225,16 @@ ncclResult_t tt_gpu_record_event(cudaEvent_t event, cudaStream_t stream, int dev
   tt_gpu_leave();
   TT_TRY(res);
   return stream_capture_result(error, device, handle);
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_streams_in_child(void)
+{
+  streams.first = NULL;
+  pthread_mutex_init(&streams.lock, NULL);
+}
+
+__attribute__((constructor)) static void gpu_streams_at_start(void)
+{
+  tt_proc_on_fork(gpu_streams_in_child);
 }

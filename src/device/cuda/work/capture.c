@@ -448,7 +448,14 @@ void tt_gpu_closed_reap(void)
   }
 }
 
-void tt_gpu_captures_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void captures_in_child(void)
 {
-  tt_proc_hold_at_fork(&captures_lock);
+  closed_ports = NULL;
+  pthread_mutex_init(&captures_lock, NULL);
+}
+
+__attribute__((constructor)) static void captures_at_start(void)
+{
+  tt_proc_on_fork(captures_in_child);
 }

@@ -726,7 +726,7 @@ void tt_gpu_ranks_close_stale(void)
   }
 }
 
-// A child of a fork cannot use its parent's GPUs, and has no such thread.
+// A child of a fork cannot use its parent's GPUs, and has no such thread; another thread may have been here.
 static void ranks_in_child(void)
 {
   ranks = NULL;
@@ -734,15 +734,12 @@ static void ranks_in_child(void)
   runs = sleeps = false;
   in_flight = in_graphs = 0;
   closes = false;
+  pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&something, NULL);
   pthread_cond_init(&closed, NULL);
 }
 
 __attribute__((constructor)) static void ranks_at_start(void)
 {
-  tt_proc_hold_at_fork(&lock);
-  tt_gpu_captures_at_start(); // locks that are taken while this one is held, in their order
-  tt_gpu_fifos_at_start();
-  tt_gpu_pool_at_start();
   tt_proc_on_fork(ranks_in_child);
 }

@@ -8,6 +8,7 @@
 #include "device/stall.h"
 #include "os/proc.h"
 
+// In the child of a fork whose parent has used GPUs, ranks would be on GPUs: what they ask for fails, with that text.
 bool tt_device_cuda_opens(void)
 {
   const char *why = "";
@@ -15,7 +16,7 @@ bool tt_device_cuda_opens(void)
   if (!opens && tt_cuda_get_state() == TT_CUDA_REFUSED) {
     tt_info(TT_INIT, "GPUs are not used: %s", why);
   }
-  return opens;
+  return opens || tt_cuda_get_state() == TT_CUDA_FORKED;
 }
 
 // ---- Identity ----
@@ -297,7 +298,15 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .awaiting = tt_gpu_awaiting,
                                       .defer = tt_gpu_defer,
                                       .attend = gpu_row_attend};
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_row_in_child(void)
+{
+  pins = NULL;
+  pthread_mutex_init(&pins_lock, NULL);
+}
+
 __attribute__((constructor)) static void gpu_row_at_start(void)
 {
-  tt_proc_hold_at_fork(&pins_lock);
+  tt_proc_on_fork(gpu_row_in_child);
 }
