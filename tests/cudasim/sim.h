@@ -27,6 +27,8 @@ void cudasim_run(long steps);
 bool cudasim_stands(void);
 // How many steps have done something so far.
 uint64_t cudasim_steps(void);
+// How many calls of the function of that name there have been.
+uint64_t cudasim_calls(const char *name);
 
 // The exported functions of the driver.
 #define CU(name, version, need, parameters) CUresult cu##name parameters;

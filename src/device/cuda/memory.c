@@ -19,7 +19,7 @@ typedef struct gpu_block {
 static struct {
   pthread_mutex_t lock;
   gpu_block *first;
-  uint32_t handles, freed;
+  uint32_t handles;
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 // What the driver knows of the allocation that holds the byte.
@@ -59,13 +59,6 @@ static void block_put(gpu_block *b)
   blocks.first = b;
 }
 
-// Its memory has been freed. The lock is held, and it is on no list.
-static void block_drop(gpu_block *b)
-{
-  blocks.freed += b->handle != 0;
-  tt_free(b);
-}
-
 // The block of that allocation; drops those that lay where it is now. NULL: there is none. The lock is held.
 static gpu_block *gpu_block_of(const gpu_block *now)
 {
@@ -75,7 +68,7 @@ static gpu_block *gpu_block_of(const gpu_block *now)
     if (b->base == now->base && b->id == now->id) {
       found = b;
     } else if (b->base < now->base + now->bytes && now->base < b->base + b->bytes) {
-      block_drop(block_take(at));
+      tt_free(block_take(at));
       continue;
     }
     at = &b->next;
@@ -163,7 +156,7 @@ ncclResult_t tt_gpu_free(void *ptr)
   ncclResult_t res = gpu_free(b->device, ptr);
   pthread_mutex_lock(&blocks.lock);
   if (res == ncclSuccess) {
-    block_drop(b);
+    tt_free(b);
   } else {
     block_put(b); // it is still there, and can be freed later
   }
@@ -230,14 +223,6 @@ tt_mappable tt_gpu_find(const void *ptr, size_t size)
   return found;
 }
 
-uint32_t tt_gpu_freed(void)
-{
-  pthread_mutex_lock(&blocks.lock);
-  const uint32_t freed = blocks.freed;
-  pthread_mutex_unlock(&blocks.lock);
-  return freed;
-}
-
 // A copy of the block of that number.
 static bool block_find(uint32_t handle, gpu_block *out)
 {
@@ -259,7 +244,7 @@ void tt_gpu_sweep(void)
   for (gpu_block **at = &blocks.first, *b = *at; b != NULL; b = *at) {
     gpu_block now;
     if (b->handle != 0 && !(block_query((void *)b->base, &now) && now.base == b->base && now.id == b->id)) {
-      block_drop(block_take(at));
+      tt_free(block_take(at));
     } else {
       at = &b->next;
     }

@@ -28,8 +28,3 @@ const char *tt_ptx_find(const char *name)
   }
   return NULL;
 }
-
-const char *tt_ptx_name(int i)
-{
-  return i >= 0 && (size_t)i < TT_COUNT(ptx_modules) ? ptx_modules[i].name : NULL;
-}

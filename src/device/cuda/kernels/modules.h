@@ -4,6 +4,3 @@
 // The module of that name: `step` (arrive, resolve, copy, post), `bits` (bitwise, logical1, …), and for each type, by
 // its name in base/types.def as `Float16`, the one that has its `combine`. NULL: there is none. Pure.
 const char *tt_ptx_find(const char *name);
-
-// The name of module `i`, from 0 on; NULL: there are no more. Pure.
-const char *tt_ptx_name(int i);

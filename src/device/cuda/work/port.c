@@ -6,14 +6,13 @@
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
-#include "os/clock.h"
 
 // Bytes of a block of lists. Tests have less.
 #ifndef TT_GPU_LIST_BLOCK
 #define TT_GPU_LIST_BLOCK (256u << 10)
 #endif
 
-enum { LIST_ALIGN = 16, CTAS_PER_SM = 2, SETTLE_NS = 100 * 1000 };
+enum { LIST_ALIGN = 16, CTAS_PER_SM = 2 };
 
 // ---- Lists ----
 
@@ -260,31 +259,4 @@ ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);
   }
-}
-
-// *idle: has the port nothing to do, plans or replays? Errors: such work has failed.
-static ncclResult_t port_look(tt_gpu_port *p, bool *idle)
-{
-  bool replays = false, stream = true;
-  *idle = tt_gpu_port_idle(p);
-  if (!*idle) {
-    TT_TRY(tt_gpu_stream_query(p->last, &stream));
-  }
-  TT_TRY(tt_gpu_port_replays(p, &replays));
-  *idle &= !replays;
-  return ncclSuccess;
-}
-
-ncclResult_t tt_gpu_port_settle(tt_gpu_port *p)
-{
-  bool idle = false;
-  tt_gpu_port_stop(p);
-  TT_TRY(port_look(p, &idle));
-  while (!idle) {
-    tt_sleep_ns(SETTLE_NS);
-    tt_gpu_port_stop(p);
-    TT_TRY(port_look(p, &idle));
-  }
-  tt_gpu_owner_leave(p);
-  return ncclSuccess;
 }

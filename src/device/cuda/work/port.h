@@ -42,8 +42,3 @@ ncclResult_t tt_gpu_port_query(const tt_gpu_port *p);
 // again, and so does a thread that submits. So it is called again and again until the port is idle, and, where the
 // program may replay graphs of it (tt_gpu_port_captures), until the peers are stopped. Never waits. Any thread.
 void tt_gpu_port_stop(tt_gpu_port *p);
-
-// Stops the port, and waits until nothing of it runs, nor any replay of its graphs that has been launched. No peer is
-// waited for; the longest kernel is, and whatever stands before this port's work in a hardware queue: so ports of one
-// device that wait for this one are stopped first. Errors: ncclUnhandledCudaError: the work has failed.
-ncclResult_t tt_gpu_port_settle(tt_gpu_port *p);

@@ -652,8 +652,7 @@ static void rank_fail(const tt_gpu_work *works, int n, ncclResult_t res)
 static ncclResult_t works_captured(const tt_gpu_work *works, int n, bool *captured)
 {
   for (int i = 0; i < n; i++) {
-    bool its;
-    TT_TRY(tt_gpu_stream_is_captured(works[i].stream, &its));
+    const bool its = tt_gpu_stream_is_captured(works[i].stream);
     if (i > 0 && its != *captured) {
       return tt_fail(ncclInvalidUsage, "of a group of calls some are on captured streams, and some are not");
     }

@@ -193,10 +193,8 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
 static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
 {
   tt_gpu_stream *s;
-  bool captured;
   TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
-  TT_TRY(tt_gpu_stream_captured(handle, port->device, &captured));
-  if (captured && (port->life >= 0 || port->mover != NULL)) {
+  if (tt_gpu_stream_is_captured(s) && (port->life >= 0 || port->mover != NULL)) {
     return tt_fail(ncclInvalidUsage,
                    "%s: the stream is captured, which GPUs support only where all ranks of the communicator are in one "
                    "process",
@@ -208,10 +206,9 @@ static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const 
 
 static ncclResult_t order_uncaptured(const tt_gpu_stream *s)
 {
-  bool captured;
-  TT_TRY(tt_gpu_stream_is_captured(s, &captured));
-  return captured ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
-                  : ncclSuccess;
+  return tt_gpu_stream_is_captured(s)
+             ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
+             : ncclSuccess;
 }
 
 static ncclResult_t gpu_row_order(tt_stream *earlier, tt_stream *later)
