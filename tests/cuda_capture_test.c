@@ -339,7 +339,7 @@ static void end_stopped(const trial *t, way how)
     tt_gpu_port_stop(gpu_ports[i]);
   }
   for (int i = 0; i < w.n; i++) {
-    assert_int_equal(tt_gpu_port_settle(gpu_ports[i]), ncclSuccess);
+    assert_int_equal(settle(i), ncclSuccess);
   }
   synchronize();
   replay(how);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cuda_fences.sh BUILD: each barrier and each release of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
-# fails; with all of them in, it does not. What the kernels do without (acquires, fences), and why, says src/device/cuda/kernels/README.md.
+# cuda_fences.sh BUILD: each barrier, each release and the fence of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
+# fails; with all of them in, it does not. What the kernels do without (acquires), and why, says src/device/cuda/kernels/README.md.
 set -u
 build=$1
 program=$build/tests/cudasim_kernels_test
@@ -57,5 +57,6 @@ for kernel in "step copy" "Float32 combine" "bits bitwise" "bits logical4"; do
   # shellcheck disable=SC2086
   needed $kernel "$release" "$relaxed"
 done
+needed step copy 'fence.sc.sys' 'fence.acq_rel.sys' # one source for all kernels
 echo "$changes changes"
 exit $failed

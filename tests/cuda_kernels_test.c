@@ -13,11 +13,10 @@ typedef struct cases {
 static cases *all;
 static CUstream stream;
 
-static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const void *args, size_t bytes)
+static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
 {
   (void)arg;
-  (void)bytes;
-  gpu_launch(gpu_kernel(module, kernel), ctas, args, stream);
+  gpu_launch(gpu_kernel(module, kernel), ctas, s, stream);
   DO(cu->StreamSynchronize(stream));
 }
 

@@ -46,9 +46,10 @@ static size_t common_bytes(void)
   return TT_ROUND_UP(sizeof(common), 4096);
 }
 
-static tt_cuda_port port(void)
+// A step without parts.
+static tt_cuda_step base(void)
 {
-  return (tt_cuda_port){.stop = gpu_at(&c->stop), .fault = gpu_at(&c->fault)};
+  return (tt_cuda_step){.port = {.stop = gpu_at(&c->stop), .fault = gpu_at(&c->fault)}, .call = {.sig = 5, .count = 6}};
 }
 
 static CUdeviceptr slot_at(uint32_t s)
@@ -111,8 +112,9 @@ static void pin_common(void)
 
 static void post(CUstream stream, const tt_cuda_post *what)
 {
-  const tt_cuda_posts p = {.port = port(), .call = {.sig = 5, .count = 6}, .posts = gpu_at(what), .nposts = 1};
-  gpu_launch(gpu_kernel("step", "post"), 1, &p, stream);
+  tt_cuda_step s = base();
+  s.post = (tt_cuda_posts){.posts = gpu_at(what), .nposts = 1};
+  gpu_launch(gpu_kernel("step", "copy"), 1, &s, stream);
 }
 
 static void produce_by_kernel(uint32_t i)
@@ -120,11 +122,9 @@ static void produce_by_kernel(uint32_t i)
   if (i >= SLOTS) {
     DO(cu->StreamWaitValue32(producer, gpu_at(&c->head), i - SLOTS + 1, CU_STREAM_WAIT_VALUE_GEQ));
   }
-  const tt_cuda_combine copy = {.port = port(),
-                                .operands = gpu_at(c->produce[region_of(i)][i % SLOTS]),
-                                .count = (uint64_t)words * 4,
-                                .nsrc = 1,
-                                .ndst = 1};
+  tt_cuda_step copy = base();
+  copy.operands = gpu_at(c->produce[region_of(i)][i % SLOTS]);
+  copy.combine = (tt_cuda_combine){.count = (uint64_t)words * 4, .nsrc = 1, .ndst = 1};
   gpu_launch(gpu_kernel("step", "copy"), 4, &copy, producer);
   post(producer, &c->posts[i]);
 }
@@ -136,9 +136,10 @@ static void consume_by_kernel(uint32_t i)
   DO(cu->StreamWaitValue32(consumer, gpu_at(&c->header[i % SLOTS].seq), i + 1, CU_STREAM_WAIT_VALUE_GEQ));
   tt_redop_builtin(&op, ncclUint32, ncclSum, 2);
   tt_kernel_choose(&(tt_kernel_use){.op = &op, .nsrc = 2, .ndst = 1, .count = words}, &sum);
-  sum.args.port = port();
-  sum.args.operands = gpu_at(c->consume[i % SLOTS]);
-  gpu_launch(gpu_kernel(sum.module, sum.name), 4, &sum.args, consumer);
+  tt_cuda_step s = base();
+  s.operands = gpu_at(c->consume[i % SLOTS]);
+  s.combine = sum.args;
+  gpu_launch(gpu_kernel(sum.module, sum.name), 4, &s, consumer);
   post(consumer, &c->backs[i]);
 }
 
@@ -205,8 +206,7 @@ static void try_sides(side from, side to, bool device)
   slots = device ? gpu_memory(sizeof c->slot) : gpu_at(c->slot);
   list_produced();
   list_consumed();
-  gpu_kernel("step", "post"); // loaded before a stream waits
-  gpu_kernel("step", "copy");
+  gpu_kernel("step", "copy"); // loaded before a stream waits
   gpu_kernel("Uint32", "combine");
   producer = gpu_stream();
   consumer = gpu_stream();

@@ -51,7 +51,7 @@ static void on_gpu(const trial *t)
     spoil_inputs(t, 1);
   }
   for (int i = 0; i < n; i++) {
-    assert_int_equal(tt_gpu_stream_wait(works[i].stream), ncclSuccess);
+    assert_int_equal(cu->StreamSynchronize(tt_gpu_stream_handle(works[i].stream)), CUDA_SUCCESS);
     if (!tt_gpu_port_idle(works[i].port) || tt_gpu_port_fault(works[i].port) != NULL) {
       fail_msg("%s: not complete", text_of(t));
     }
@@ -98,7 +98,7 @@ static void end_direct(const trial *t)
     tt_gpu_port_stop(gpu_ports[i]);
   }
   for (int i = 0; i < w.n; i++) {
-    assert_int_equal(tt_gpu_port_settle(gpu_ports[i]), ncclSuccess);
+    assert_int_equal(settle(i), ncclSuccess);
     assert_true(tt_gpu_port_idle(gpu_ports[i]));
   }
   for (int i = 0; i < w.n; i++) { // no output has been written

@@ -46,11 +46,16 @@ static void write_word(CUstream s, int word, uint32_t value)
   DO(cu->StreamWriteValue32(s, gpu_at(&words[word]), value, 0));
 }
 
-// A kernel that does nothing: there is nothing to post.
+// A step without parts.
+static tt_cuda_step nothing(void)
+{
+  return (tt_cuda_step){.port = {.stop = gpu_at(&words[WORDS - 1]), .fault = gpu_at(&words[WORDS - 2])}};
+}
+
 static void launch_nothing(CUstream s)
 {
-  const tt_cuda_posts none = {.port = {.stop = gpu_at(&words[WORDS - 1]), .fault = gpu_at(&words[WORDS - 2])}};
-  gpu_launch(gpu_kernel("step", "post"), 1, &none, s);
+  const tt_cuda_step none = nothing();
+  gpu_launch(gpu_kernel("step", "copy"), 1, &none, s);
 }
 
 static int open_probe(void **state)
@@ -503,9 +508,9 @@ static double kernel_rate(const tt_kernel *k, tt_cuda_operand *operands, size_t 
 {
   int sms = 1;
   DO(cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
-  tt_cuda_combine args = k->args;
-  args.port = (tt_cuda_port){.stop = gpu_at(&words[WORDS - 1]), .fault = gpu_at(&words[WORDS - 2])};
+  tt_cuda_step args = nothing();
   args.operands = gpu_at(operands);
+  args.combine = k->args;
   const unsigned ctas = (unsigned)sms * 4;
   gpu_launch(gpu_kernel(k->module, k->name), ctas, &args, streams[0]);
   sync_stream(0);

@@ -12,6 +12,7 @@
 struct sim sim = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
+    .run = -1,
 };
 
 static __thread const char *call_name = "";
@@ -52,9 +53,37 @@ void sim_in_host_function(bool in)
   in_host_function = in;
 }
 
+// By name; the texts are those of SIM_CALL.
+static struct {
+  const char *name;
+  uint64_t calls;
+} counts[256];
+
+static void count_call(const char *name)
+{
+  size_t i = 0;
+  while (i < sizeof counts / sizeof *counts - 1 && counts[i].name != NULL && counts[i].name != name) {
+    i++;
+  }
+  counts[i].name = name;
+  counts[i].calls++;
+}
+
+uint64_t cudasim_calls(const char *name)
+{
+  uint64_t calls = 0;
+  pthread_mutex_lock(&sim.lock);
+  for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i].name != NULL; i++) {
+    calls += strcmp(counts[i].name, name) == 0 ? counts[i].calls : 0;
+  }
+  pthread_mutex_unlock(&sim.lock);
+  return calls;
+}
+
 static CUresult refuse_call(const char *name)
 {
   call_name = name;
+  count_call(name);
   if (in_host_function) {
     return sim_misuse(CUDA_ERROR_NOT_PERMITTED, "called inside a host function");
   }

@@ -292,6 +292,42 @@ static void test_whole_fault(void **state)
   }
 }
 
+// A peer ends at some instruction. If its memory is not in use then, it never is afterwards.
+static int looks; // before it ends
+static bool unused;
+
+static bool watch_end(void)
+{
+  tt_cuda_line *line = &step.lines[1];
+  if (looks-- == 0) {
+    __atomic_store_n(&line->ended, 1, __ATOMIC_SEQ_CST);
+    unused = __atomic_load_n(&line->uses, __ATOMIC_SEQ_CST) == 0;
+  }
+  return true;
+}
+
+static void test_ended(void **state)
+{
+  (void)state;
+  bool before = false, behind = false, ended = true;
+  for (int i = 0; ended; i++) { // until the kernel ends first
+    begin(all_modes, THREADS);
+    step_make(&rig, &step);
+    machine.watch = watch_end;
+    looks = i / 8;
+    unused = false;
+    step_resolve(&rig, &step);
+    ended = looks < 0;
+    before |= ended && rig.go == 0;
+    behind |= ended && rig.go == 1;
+    if (unused) {
+      assert_int_equal(rig.go, 0);
+      assert_int_equal(rig.fault.code, TT_CUDA_ENDED);
+    }
+  }
+  assert_true(before && behind);
+}
+
 int main(int argc, char **argv)
 {
   folder = argc > 1 ? argv[1] : NULL;
@@ -299,6 +335,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest order[] = {
       cmocka_unit_test(test_steps), cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive),
       cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
+      cmocka_unit_test(test_ended),
   };
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
   failed += cmocka_run_group_tests(order, NULL, NULL);

@@ -20,7 +20,17 @@
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2
 #define cuGraphAddKernelNode cuGraphAddKernelNode_v2
 
-// The exported functions.
+// For tests that want to stop the devices at some moment. From now on the scheduler does so many steps, and stands
+// then; negative: it does all. Any thread.
+void cudasim_run(long steps);
+// Does it stand?
+bool cudasim_stands(void);
+// How many steps have done something so far.
+uint64_t cudasim_steps(void);
+// How many calls of the function of that name there have been.
+uint64_t cudasim_calls(const char *name);
+
+// The exported functions of the driver.
 #define CU(name, version, need, parameters) CUresult cu##name parameters;
 #include "device/cuda/driver.def"
 #undef CU
@@ -314,6 +324,7 @@ extern struct sim {
   uint64_t progress; // steps that did something
   int news;          // of these since other processes were told
   bool stuck;        // a deadlock was reported
+  long run;          // steps that the scheduler may still do; negative: any number (cudasim_run)
 } sim;
 
 // ---- Calls (call.c) ----

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "os/proc.h"
 
 static struct {
   pthread_mutex_t lock;
@@ -12,14 +13,19 @@ static struct {
   bool joined[TT_GPUS][TT_GPUS]; // the first may use the memory of the second
 } gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static _Atomic int gpus_seen; // by this process, or the one that it was forked from
+
 int tt_gpu_count(void)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   int count = 0;
-  if (cu == NULL || cu->DeviceGetCount(&count) != CUDA_SUCCESS) {
+  if (cu == NULL) {
+    return tt_cuda_get_state() == TT_CUDA_FORKED ? gpus_seen : 0;
+  }
+  if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) {
     return 0;
   }
-  return TT_MIN(count, TT_GPUS);
+  return gpus_seen = TT_MIN(count, TT_GPUS);
 }
 
 int tt_gpu_current(void)
@@ -112,9 +118,13 @@ static ncclResult_t gpu_retain(const tt_cuda *cu, int device)
 
 ncclResult_t tt_gpu_context(int device, CUcontext *out)
 {
-  const tt_cuda *cu = tt_cuda_get(NULL);
+  const char *why = NULL;
+  const tt_cuda *cu = tt_cuda_get(&why);
   const int count = tt_gpu_count();
-  if (cu == NULL || device < 0 || device >= count) {
+  if (cu == NULL) {
+    return tt_fail(ncclUnhandledCudaError, "%s", why);
+  }
+  if (device < 0 || device >= count) {
     return tt_fail(ncclInvalidArgument, "there is no GPU %d: the driver has %d", device, count);
   }
   pthread_mutex_lock(&gpus.lock);
@@ -165,4 +175,16 @@ void tt_gpu_leave(void)
   if (--entered.depth == 0) {
     cu->ThreadExchangeStreamCaptureMode(&entered.mode);
   }
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpus_in_child(void)
+{
+  memset(&gpus, 0, sizeof gpus);
+  pthread_mutex_init(&gpus.lock, NULL);
+}
+
+__attribute__((constructor)) static void gpus_at_start(void)
+{
+  tt_proc_on_fork(gpus_in_child);
 }

@@ -8,7 +8,8 @@
 
 enum { TT_GPUS = 64 };
 
-// How many there are, at most TT_GPUS; 0 where the driver is not open.
+// How many there are, at most TT_GPUS; 0 where the driver is not open. In the child of a fork those that its parent has
+// seen, of which it can use none (driver.h).
 int tt_gpu_count(void);
 
 // The calling thread's GPU: that of its current context; 0 where it has none.

@@ -31,9 +31,6 @@ bool tt_gpu_range(const void *ptr, size_t size, void **base, size_t *bytes);
 // from 1 on, never used again. Handle 0: there is none.
 tt_mappable tt_gpu_find(const void *ptr, size_t size);
 
-// How many allocations with a number are known to have been freed: a change invalidates what peers have opened.
-uint32_t tt_gpu_freed(void);
-
 // Looks which allocations with a number the program has freed: peers can close those. A call of the driver for each.
 void tt_gpu_sweep(void);
 // Is an allocation with that number there, as far as is known?

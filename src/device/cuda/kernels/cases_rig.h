@@ -240,17 +240,18 @@ static inline bool case_pairs(case_rig *rig, ncclDataType_t type, ncclRedOp_t re
 
 // ---- Steps: tokens, operands, messages. One rank's kernels, with headers that a test writes for its peers ----
 
-enum { STEP_PEERS = 3, STEP_COUNT = 1000 };
+enum { STEP_PEERS = 3, STEP_COUNT = 1000, STEP_POSTS = 2 * STEP_PEERS + 1 };
 
 typedef struct case_step {
   tt_cuda_slot slots[STEP_PEERS];  // tokens of the peers,
   tt_cuda_slot own[STEP_PEERS];    // messages of this rank to them,
   tt_cuda_slot tokens[STEP_PEERS]; // and tokens
   uint32_t head, taken;            // `taken` is cleared before the head is written
+  tt_cuda_line lines[STEP_PEERS];  // of the FIFOs of their tokens
   tt_cuda_map maps[3];
   uint64_t factor; // of this rank, in memory
   tt_cuda_ref refs[STEP_PEERS + 2];
-  tt_cuda_post posts[STEP_PEERS + 1], arrivals[STEP_PEERS];
+  tt_cuda_post posts[STEP_POSTS], arrivals[STEP_PEERS];
 } case_step;
 
 static inline uint64_t case_at(const void *p)
@@ -281,12 +282,14 @@ static inline void step_make(case_rig *rig, case_step *s)
                                    .bytes = STEP_COUNT * 4,
                                    .slot = case_at(&s->slots[k]),
                                    .maps = k == 0 ? 0 : case_at(s->maps),
+                                   .line = case_at(&s->lines[k]),
                                    .seq = 9,
                                    .peer = k + 1,
                                    .where = TT_CUDA_PEER_IN,
                                    .scaled = 1};
     s->posts[k] = (tt_cuda_post){.at = case_at(&s->own[k]), .seq = 5 + (uint32_t)k, .bytes = 100 + (uint32_t)k};
     s->arrivals[k] = (tt_cuda_post){.at = case_at(&s->tokens[k]), .seq = 5 + (uint32_t)k};
+    s->posts[STEP_PEERS + 1 + k] = (tt_cuda_post){.at = case_at(&s->lines[k].uses), .word = 1, .halted = 1};
   }
   s->refs[0] = (tt_cuda_ref){
       .at = case_at(rig->arena + 16), .scalar = case_at(&s->factor), .where = TT_CUDA_AT, .scaled = 1, .peer = -1};
@@ -329,7 +332,7 @@ static inline tt_cuda_resolve case_resolve(case_step *s)
 
 static inline tt_cuda_posts case_posts(case_step *s)
 {
-  return (tt_cuda_posts){.posts = case_at(s->posts), .nposts = STEP_PEERS + 1};
+  return (tt_cuda_posts){.posts = case_at(s->posts), .nposts = STEP_POSTS};
 }
 
 static inline void step_resolve(case_rig *rig, case_step *s)
@@ -394,6 +397,12 @@ static inline void step_whole(case_rig *rig, case_step *s, const case_call *c)
     }                                                           \
   } while (0)
 
+// Do the lines say of all peers that their memory is in use, or of none?
+static inline bool step_uses(const case_step *s, uint32_t uses)
+{
+  return s->lines[0].uses == uses && s->lines[1].uses == uses && s->lines[2].uses == uses;
+}
+
 // Has this rank handed over nothing?
 static inline bool step_is_quiet(const case_step *s)
 {
@@ -411,10 +420,11 @@ static inline bool step_runs(case_rig *rig, case_step *s)
   memcpy(rig->copy, rig->arena, CASE_ARENA);
   case_expect(rig, &c);
   step_resolve(rig, s);
-  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE);
+  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE && step_uses(s, 1));
   step_combine(rig, &c);
-  CASE_CHECK(case_same(rig, &c));
+  CASE_CHECK(case_same(rig, &c) && step_uses(s, 1));
   step_post(rig, s);
+  CASE_CHECK(step_uses(s, 0));
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
     CASE_CHECK(s->own[k].seq == 5 + k && s->own[k].bytes == 100 + k && s->own[k].sig == 78 && s->own[k].count == 12);
     CASE_CHECK(s->own[k].in == 0 && s->own[k].scalar == 0); // a message's payload begins there
@@ -436,7 +446,7 @@ static inline bool step_runs_whole(case_rig *rig, case_step *s, int form)
   memcpy(rig->copy, rig->arena, CASE_ARENA);
   case_expect(rig, &c);
   step_whole(rig, s, &c);
-  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE && case_same(rig, &c));
+  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE && case_same(rig, &c) && step_uses(s, 0));
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
     CASE_CHECK(s->own[k].seq == 5 + k && s->own[k].bytes == 100 + k && s->own[k].sig == 77);
     CASE_CHECK(s->tokens[k].seq == 5 + k && s->tokens[k].in == 0x1111 && s->tokens[k].freed == 6);
@@ -455,6 +465,7 @@ static inline bool step_stops_whole(case_rig *rig, case_step *s, int form)
   step_whole(rig, s, &c);
   case_launch(rig, &c); // the data alone
   CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && rig->fault.code == 0);
+  CASE_CHECK(step_uses(s, 0));
   return true;
 }
 
@@ -472,7 +483,7 @@ static inline bool step_stands(case_rig *rig, case_step *s, const tt_cuda_fault 
   step_combine(rig, &c);
   step_post(rig, s);
   step_whole(rig, s, &c);
-  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s));
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && step_uses(s, 0));
   CASE_CHECK(memcmp(&rig->fault, fault, sizeof *fault) == 0);
   return true;
 }
@@ -494,6 +505,9 @@ static inline bool step_faults(case_rig *rig, case_step *s)
   step_make(rig, s);
   s->slots[0].seq = 8;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_NOT_THERE, 1, 77, STEP_COUNT, 77, STEP_COUNT}));
+  step_make(rig, s);
+  s->lines[1].ended = 1;
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_ENDED, 2, 77, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
   step_make(rig, s);
   s->slots[2].in_mem = 9;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 3, 9, s->slots[2].in, 77, STEP_COUNT}));
@@ -517,7 +531,7 @@ static inline bool step_stops(case_rig *rig, case_step *s)
   rig->stop = 1;
   step_combine(rig, &c);
   step_post(rig, s);
-  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s));
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && step_uses(s, 0));
   return true;
 }
 

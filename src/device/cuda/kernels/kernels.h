@@ -32,6 +32,13 @@ typedef struct tt_cuda_slot {
   uint32_t freed, along;
 } tt_cuda_slot;
 
+// The reader's line of a FIFO of tokens: tt_fifo_line of device/fifo.h.
+typedef struct tt_cuda_line {
+  uint32_t head;
+  uint32_t uses;  // resolve sets it before the rank's kernels use the peer's memory, post clears it afterwards
+  uint32_t ended; // the peer's memory must not be used
+} tt_cuda_line;
+
 // An allocation of a peer's, as its tokens name it, and where this rank has it. The last one of a list has `handle` 0.
 typedef struct tt_cuda_map {
   uint64_t remote, bytes; // its address in the peer's process, and its size
@@ -49,6 +56,7 @@ typedef struct tt_cuda_ref {
   uint64_t slot;   // address of the header that must have arrived; 0: none
   uint64_t maps;   // address of the peer's list of allocations; 0: the peer's addresses are this process's
   uint64_t scalar; // address of the factor of an own operand; 0: there is none. A peer's has come with its token
+  uint64_t line;   // of an operand in a peer's memory: address of the line of the FIFO that its tokens come by; else 0
   uint32_t seq;    // of that header
   int32_t peer;    // for the report of a fault
   uint8_t where;   // tt_cuda_where
@@ -69,6 +77,7 @@ typedef enum {
   TT_CUDA_FINE,
   TT_CUDA_NOT_THERE, // the header has another number: the stream was released before it came
   TT_CUDA_MISMATCH,  // the peer is in another call: `sig` and `count` are its own
+  TT_CUDA_ENDED,     // the peer has stopped: its memory is its program's again
   TT_CUDA_UNMAPPED   // this rank has no memory where the peer's token says: `sig` is the handle, `count` the address
 } tt_cuda_fault_code;
 
@@ -115,12 +124,12 @@ typedef struct tt_cuda_combine {
 
 // What arrive and post write.
 typedef struct tt_cuda_post {
-  uint64_t at;    // address of a header, or of a word
-  uint32_t seq;   // of the header; value of the word
-  uint32_t bytes; // payload of the message
-  uint32_t word;  // it is a word alone: the head of a FIFO
-  uint32_t unused;
-  uint64_t clear; // address of a word that is set to 0 before; 0: none is
+  uint64_t at;     // address of a header, or of a word
+  uint32_t seq;    // of the header; value of the word
+  uint32_t bytes;  // payload of the message
+  uint32_t word;   // it is a word alone: the head of a FIFO
+  uint32_t halted; // written also if the step must not go on
+  uint64_t clear;  // address of a word that is set to 0 before; 0: none is
 } tt_cuda_post;
 
 typedef struct tt_cuda_posts {

@@ -56,13 +56,35 @@ TT_INLINE uint64_t peer_operand(uint64_t ref, uint64_t slot, uint32_t where)
                   gpu_load8(AT(ref, tt_cuda_ref, 0, bytes)));
 }
 
+// Tells the peers whose memory the step uses that it is about to. A peer that had ended before is seen to have
+// (resolve_one), and one that ends later sees this.
+TT_INLINE void resolve_uses(tt_cuda_resolve r)
+{
+  bool any = false;
+  for (uint32_t i = gpu_thread(); i < r.nrefs; i += gpu_threads()) {
+    const uint64_t line = gpu_load8(AT(r.refs, tt_cuda_ref, i, line));
+    if (line != 0) {
+      gpu_mark(AT(line, tt_cuda_line, 0, uses), 1);
+      any = true;
+    }
+  }
+  if (any) {
+    gpu_fence();
+  }
+}
+
 // Finds one operand, and writes it. Returns what is wrong with it.
 TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
 {
   const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, i, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
   const uint32_t where = gpu_load1(AT(ref, tt_cuda_ref, 0, where)), scaled = gpu_load1(AT(ref, tt_cuda_ref, 0, scaled));
-  uint32_t fault =
-      slot == 0 ? (uint32_t)TT_CUDA_FINE : header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  const uint64_t line = gpu_load8(AT(ref, tt_cuda_ref, 0, line));
+  uint32_t fault = TT_CUDA_FINE;
+  if (line != 0 && gpu_look(AT(line, tt_cuda_line, 0, ended)) != 0) {
+    fault = TT_CUDA_ENDED;
+  } else if (slot != 0) {
+    fault = header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  }
   uint64_t at = gpu_load8(AT(ref, tt_cuda_ref, 0, at)), scalar = 0;
   if (fault == TT_CUDA_FINE && where != TT_CUDA_AT) {
     at = peer_operand(ref, slot, where);
@@ -118,6 +140,9 @@ TT_INLINE bool step_begin(tt_cuda_step s)
     return !wrong;
   }
   const bool halted = wrong;
+  if (!halted) {
+    resolve_uses(s.resolve);
+  }
   for (uint32_t i = gpu_thread(); i < s.resolve.nrefs && !halted; i += gpu_threads()) {
     wrong |= resolve_one(s, i) != TT_CUDA_FINE;
   }
@@ -162,32 +187,35 @@ TT_INLINE void token_write(uint64_t slot, tt_cuda_arrive a, uint64_t scalar)
   gpu_store4(AT(slot, tt_cuda_slot, 0, along), 0);
 }
 
-// The last part. The data that the CTA has made is there before a peer hears of it.
-TT_INLINE void step_end(tt_cuda_step s)
+// The last part. The data that the CTA has made is there before a peer hears of it. If the step did not go on, what it
+// gives up all the same.
+TT_INLINE void step_end(tt_cuda_step s, bool went_on)
 {
   const tt_cuda_arrive a = s.arrive;
-  if (s.post.nposts + a.to.nposts == 0) {
+  const uint32_t ntokens = went_on ? a.to.nposts : 0;
+  if (s.post.nposts + ntokens == 0) {
     return;
   }
   gpu_any(false);
   for (uint32_t i = gpu_thread(); i < s.post.nposts; i += gpu_threads()) {
-    post_one(s.call, s.post, i);
+    if (went_on || gpu_load4(AT(s.post.posts, tt_cuda_post, i, halted)) != 0) {
+      post_one(s.call, s.post, i);
+    }
   }
-  const uint64_t scalar = a.scalar_at == 0 || a.to.nposts == 0 ? a.scalar : scalar_at(a.scalar_at, a.scalar_bytes);
-  for (uint32_t i = gpu_thread(); i < a.to.nposts; i += gpu_threads()) {
+  const uint64_t scalar = a.scalar_at == 0 || ntokens == 0 ? a.scalar : scalar_at(a.scalar_at, a.scalar_bytes);
+  for (uint32_t i = gpu_thread(); i < ntokens; i += gpu_threads()) {
     token_write(gpu_load8(AT(a.to.posts, tt_cuda_post, i, at)), a, scalar);
     post_one(s.call, a.to, i);
   }
 }
 
 // A kernel of which only MAKE, what makes the data, differs from others.
-#define TT_STEP(NAME, MAKE)            \
-  TT_KERNEL NAME(const tt_cuda_step s) \
-  {                                    \
-    if (step_begin(s)) {               \
-      if (s.combine.count > 0) {       \
-        MAKE(s);                       \
-      }                                \
-      step_end(s);                     \
-    }                                  \
+#define TT_STEP(NAME, MAKE)               \
+  TT_KERNEL NAME(const tt_cuda_step s)    \
+  {                                       \
+    const bool goes_on = step_begin(s);   \
+    if (goes_on && s.combine.count > 0) { \
+      MAKE(s);                            \
+    }                                     \
+    step_end(s, goes_on);                 \
   }

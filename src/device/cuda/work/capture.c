@@ -373,9 +373,11 @@ ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any)
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUresult error = CUDA_SUCCESS;
   TT_TRY(tt_gpu_enter(p->device));
+  pthread_mutex_lock(&captures_lock);
   for (const gpu_capture *c = p->captures; c != NULL && error == CUDA_SUCCESS; c = c->next) {
     error = cu->EventQuery(c->over);
   }
+  pthread_mutex_unlock(&captures_lock);
   tt_gpu_leave();
   if (error != CUDA_ERROR_NOT_READY) {
     TT_CUDA(cu, error, "GPU %d: a captured plan has failed", p->device);
@@ -390,6 +392,21 @@ void tt_gpu_captures_release(const tt_gpu_port *p)
   for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
     for (uint32_t i = 0; i < c->ntraffic; i++) {
       tt_gpu_fifo_release(&c->traffic[i].end);
+    }
+  }
+  pthread_mutex_unlock(&captures_lock);
+}
+
+void tt_gpu_captures_tokens(const tt_gpu_port *p, void (*fn)(tt_fifo_line *line, int peer, bool sends, void *arg),
+                            void *arg)
+{
+  pthread_mutex_lock(&captures_lock);
+  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
+    for (uint32_t i = 0; i < c->ntraffic; i++) {
+      const gpu_traffic *t = &c->traffic[i];
+      if (t->kind == TT_TOK) {
+        fn(tt_fifo_line_of(&t->end.fifo), t->peer, t->sends, arg);
+      }
     }
   }
   pthread_mutex_unlock(&captures_lock);
@@ -431,7 +448,14 @@ void tt_gpu_closed_reap(void)
   }
 }
 
-void tt_gpu_captures_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void captures_in_child(void)
 {
-  tt_proc_hold_at_fork(&captures_lock);
+  closed_ports = NULL;
+  pthread_mutex_init(&captures_lock, NULL);
+}
+
+__attribute__((constructor)) static void captures_at_start(void)
+{
+  tt_proc_on_fork(captures_in_child);
 }

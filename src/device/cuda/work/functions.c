@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "device/cuda/kernels/modules.h"
+#include "os/proc.h"
 
 static const struct {
   const char *module, *name;
@@ -60,4 +61,16 @@ CUfunction tt_gpu_function(int device, const char *module, const char *name)
     i++; // it is there: choose.c knows no others
   }
   return functions.of[device][i];
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void functions_in_child(void)
+{
+  memset(functions.loaded, 0, sizeof functions.loaded);
+  pthread_mutex_init(&functions.lock, NULL);
+}
+
+__attribute__((constructor)) static void functions_at_start(void)
+{
+  tt_proc_on_fork(functions_in_child);
 }

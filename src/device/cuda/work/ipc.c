@@ -428,14 +428,14 @@ void tt_gpu_ipc_close(tt_gpu_port *p)
   p->ipc = NULL;
 }
 
-// A child cannot use its parent's GPUs.
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
 static void ipc_in_child(void)
 {
   stale = NULL;
+  pthread_mutex_init(&stale_lock, NULL);
 }
 
 __attribute__((constructor)) static void ipc_at_start(void)
 {
-  tt_proc_hold_at_fork(&stale_lock);
   tt_proc_on_fork(ipc_in_child);
 }

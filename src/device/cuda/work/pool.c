@@ -106,7 +106,14 @@ void tt_gpu_pool_count(size_t *bytes, size_t *taken)
   pthread_mutex_unlock(&lock);
 }
 
-void tt_gpu_pool_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_pool_in_child(void)
 {
-  tt_proc_hold_at_fork(&lock);
+  pool_blocks = NULL;
+  pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void gpu_pool_at_start(void)
+{
+  tt_proc_on_fork(gpu_pool_in_child);
 }

@@ -16,6 +16,3 @@ void tt_gpu_pool_give(int device, void *memory);
 
 // Bytes that the pool has, and how many of them are taken. For tests.
 void tt_gpu_pool_count(size_t *bytes, size_t *taken);
-
-// Holds the lock across forks. Called once, by rank.c, in the order in which locks are taken.
-void tt_gpu_pool_at_start(void);

@@ -4,15 +4,15 @@
 #include "device/cuda/work/capture.h"
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
+#include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
-#include "os/clock.h"
 
 // Bytes of a block of lists. Tests have less.
 #ifndef TT_GPU_LIST_BLOCK
 #define TT_GPU_LIST_BLOCK (256u << 10)
 #endif
 
-enum { LIST_ALIGN = 16, CTAS_PER_SM = 2, SETTLE_NS = 100 * 1000 };
+enum { LIST_ALIGN = 16, CTAS_PER_SM = 2 };
 
 // ---- Lists ----
 
@@ -228,6 +228,9 @@ static void release_link(const tt_link *link)
 void tt_gpu_port_stop(tt_gpu_port *p)
 {
   atomic_store(&p->flags->stop, 1);
+  if (!tt_gpu_owner_free(p)) {
+    return;
+  }
   for (int peer = 0; peer < p->port->nranks; peer++) {
     const tt_link *link = __atomic_load_n(&p->port->links[peer], __ATOMIC_ACQUIRE);
     if (link != NULL) {
@@ -250,34 +253,10 @@ ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
   case TT_CUDA_UNMAPPED:
     return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
                    p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
+  case TT_CUDA_ENDED:
+    return tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
   default:
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);
   }
-}
-
-// *idle: has the port nothing to do, plans or replays? Errors: such work has failed.
-static ncclResult_t port_look(tt_gpu_port *p, bool *idle)
-{
-  bool replays = false, stream = true;
-  *idle = tt_gpu_port_idle(p);
-  if (!*idle) {
-    TT_TRY(tt_gpu_stream_query(p->last, &stream));
-  }
-  TT_TRY(tt_gpu_port_replays(p, &replays));
-  *idle &= !replays;
-  return ncclSuccess;
-}
-
-ncclResult_t tt_gpu_port_settle(tt_gpu_port *p)
-{
-  bool idle = false;
-  tt_gpu_port_stop(p);
-  TT_TRY(port_look(p, &idle));
-  while (!idle) {
-    tt_sleep_ns(SETTLE_NS);
-    tt_gpu_port_stop(p);
-    TT_TRY(port_look(p, &idle));
-  }
-  return ncclSuccess;
 }

@@ -8,6 +8,7 @@
 #include "device/cuda/work/capture.h"
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/ipc.h"
+#include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/stage.h"
 #include "device/cuda/work/submit.h"
@@ -83,9 +84,18 @@ static void rank_begin(tt_gpu_rank *r)
 // Stops the port if a kernel has found something wrong, in a plan or in a replay of a graph.
 static void rank_fault(const tt_gpu_rank *r)
 {
-  if (tt_gpu_port_fault(r->gpu) != NULL && tt_port_status(r->port) == ncclSuccess) {
-    tt_port_stop(r->port, tt_gpu_port_check(r->gpu));
+  const tt_cuda_fault *f = tt_gpu_port_fault(r->gpu);
+  tt_culprit culprit = 0;
+  if (f == NULL || tt_port_status(r->port) != ncclSuccess) {
+    return;
   }
+  ncclResult_t res = tt_gpu_port_check(r->gpu);
+  if (f->code == TT_CUDA_ENDED) {
+    const tt_link *link = __atomic_load_n(&r->port->links[f->peer], __ATOMIC_ACQUIRE);
+    const uint32_t state = tt_link_state(link);
+    res = state >= TT_RANK_FAILED ? tt_port_accuse(r->port, f->peer, link->page, state, &culprit) : res;
+  }
+  tt_port_stop_for(r->port, res, culprit);
 }
 
 // No plan of the rank is in flight, but graphs with some may be launched at any time. Replays of a stopped port do
@@ -105,11 +115,11 @@ static void rank_look_at_graphs(tt_gpu_rank *r)
   }
 }
 
-// Is the first plan done, or will it never be? A thread that submits it has it still.
+// Is the first plan done, or will it never be? A thread that submits it has it still, or peers use its buffers.
 static bool rank_first_over(const tt_gpu_rank *r)
 {
   return tt_gpu_port_done(r->gpu, plan_of(r->first)->number) ||
-         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0);
+         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0 && tt_gpu_owner_free(r->gpu));
 }
 
 // Plans that are over leave the rank's list for *over. True: any did.
@@ -135,6 +145,9 @@ static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
     *over = &w->next;
     any = true;
     rank_begin(r);
+  }
+  if (any && r->first == NULL && tt_port_status(r->port) != ncclSuccess && !r->graphs) {
+    tt_gpu_owner_leave(r->gpu); // a submission may have failed between the kernels of a step
   }
   return any;
 }
@@ -231,8 +244,12 @@ static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack
 static void rank_query(tt_gpu_rank *r)
 {
   const ncclResult_t res = tt_gpu_port_query(r->gpu);
-  r->broken |= res != ncclSuccess;
-  if (res != ncclSuccess && tt_port_status(r->port) == ncclSuccess) {
+  if (res == ncclSuccess) {
+    return;
+  }
+  r->broken = true;
+  tt_gpu_owner_leave(r->gpu);
+  if (tt_port_status(r->port) == ncclSuccess) {
     tt_port_stop(r->port, res);
   }
 }
@@ -397,12 +414,14 @@ void tt_gpu_await(bool (*ready)(void *arg), void *arg)
   awaits--;
 }
 
+// A program that has waited for its stream asks now whether the work was good: what its kernels have found wrong has to
+// be seen first.
 bool tt_gpu_poll(bool (*ready)(void *arg), void *arg)
 {
+  tt_gpu_progress();
   if (ready(arg)) {
     return true;
   }
-  tt_gpu_progress();
   sched_yield();
   return ready(arg);
 }
@@ -558,13 +577,33 @@ bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
   return false; // this process does not see the device
 }
 
+// The port is stopped. Replays that have been launched end soon: then the program has its buffers back.
+static void rank_await_replays(const tt_gpu_rank *r)
+{
+  const uint64_t end_ns = tt_now_ns() + SETTLE_MS * TT_NS_PER_MS;
+  bool any = true;
+  do {
+    tt_gpu_port_stop(r->gpu);
+    any = tt_gpu_port_replays(r->gpu, &any) == ncclSuccess && any && tt_now_ns() < end_ns;
+    tt_sleep_ns(any ? NAP_LEAST_NS : 0);
+  } while (any);
+}
+
 void tt_gpu_rank_unlink(const tt_port *port)
 {
-  if (port->gpu != NULL) {
-    pthread_mutex_lock(&lock);
-    port->gpu->linked = false;
-    pthread_mutex_unlock(&lock);
+  tt_gpu_rank *r = port->gpu;
+  if (r == NULL) {
+    return;
   }
+  pthread_mutex_lock(&lock);
+  const bool replays = r->graphs && r->linked && tt_port_status(port) != ncclSuccess;
+  pthread_mutex_unlock(&lock);
+  if (replays) {
+    rank_await_replays(r);
+  }
+  pthread_mutex_lock(&lock);
+  r->linked = false;
+  pthread_mutex_unlock(&lock);
 }
 
 // ---- Submission ----
@@ -613,8 +652,7 @@ static void rank_fail(const tt_gpu_work *works, int n, ncclResult_t res)
 static ncclResult_t works_captured(const tt_gpu_work *works, int n, bool *captured)
 {
   for (int i = 0; i < n; i++) {
-    bool its;
-    TT_TRY(tt_gpu_stream_is_captured(works[i].stream, &its));
+    const bool its = tt_gpu_stream_is_captured(works[i].stream);
     if (i > 0 && its != *captured) {
       return tt_fail(ncclInvalidUsage, "of a group of calls some are on captured streams, and some are not");
     }
@@ -687,7 +725,7 @@ void tt_gpu_ranks_close_stale(void)
   }
 }
 
-// A child of a fork cannot use its parent's GPUs, and has no such thread.
+// A child of a fork cannot use its parent's GPUs, and has no such thread; another thread may have been here.
 static void ranks_in_child(void)
 {
   ranks = NULL;
@@ -695,15 +733,12 @@ static void ranks_in_child(void)
   runs = sleeps = false;
   in_flight = in_graphs = 0;
   closes = false;
+  pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&something, NULL);
   pthread_cond_init(&closed, NULL);
 }
 
 __attribute__((constructor)) static void ranks_at_start(void)
 {
-  tt_proc_hold_at_fork(&lock);
-  tt_gpu_captures_at_start(); // locks that are taken while this one is held, in their order
-  tt_gpu_fifos_at_start();
-  tt_gpu_pool_at_start();
   tt_proc_on_fork(ranks_in_child);
 }

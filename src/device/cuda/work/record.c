@@ -3,11 +3,6 @@
 
 // ---- FIFOs ----
 
-gpu_traffic *tt_gpu_record_tokens(const tt_gpu_port *p, const tt_call *call, int peer)
-{
-  return tt_gpu_traffic_find(p->recording, call, &p->port->links[peer]->send[TT_TOK]);
-}
-
 void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s)
 {
   for (int i = 0; i < s->nsrc + s->ndst; i++) {

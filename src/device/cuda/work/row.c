@@ -8,6 +8,7 @@
 #include "device/stall.h"
 #include "os/proc.h"
 
+// In the child of a fork whose parent has used GPUs, ranks would be on GPUs: what they ask for fails, with that text.
 bool tt_device_cuda_opens(void)
 {
   const char *why = "";
@@ -15,7 +16,7 @@ bool tt_device_cuda_opens(void)
   if (!opens && tt_cuda_get_state() == TT_CUDA_REFUSED) {
     tt_info(TT_INIT, "GPUs are not used: %s", why);
   }
-  return opens;
+  return opens || tt_cuda_get_state() == TT_CUDA_FORKED;
 }
 
 // ---- Identity ----
@@ -192,10 +193,8 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
 static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
 {
   tt_gpu_stream *s;
-  bool captured;
   TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
-  TT_TRY(tt_gpu_stream_captured(handle, port->device, &captured));
-  if (captured && (port->life >= 0 || port->mover != NULL)) {
+  if (tt_gpu_stream_is_captured(s) && (port->life >= 0 || port->mover != NULL)) {
     return tt_fail(ncclInvalidUsage,
                    "%s: the stream is captured, which GPUs support only where all ranks of the communicator are in one "
                    "process",
@@ -207,10 +206,9 @@ static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const 
 
 static ncclResult_t order_uncaptured(const tt_gpu_stream *s)
 {
-  bool captured;
-  TT_TRY(tt_gpu_stream_is_captured(s, &captured));
-  return captured ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
-                  : ncclSuccess;
+  return tt_gpu_stream_is_captured(s)
+             ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
+             : ncclSuccess;
 }
 
 static ncclResult_t gpu_row_order(tt_stream *earlier, tt_stream *later)
@@ -297,7 +295,15 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .awaiting = tt_gpu_awaiting,
                                       .defer = tt_gpu_defer,
                                       .attend = gpu_row_attend};
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_row_in_child(void)
+{
+  pins = NULL;
+  pthread_mutex_init(&pins_lock, NULL);
+}
+
 __attribute__((constructor)) static void gpu_row_at_start(void)
 {
-  tt_proc_hold_at_fork(&pins_lock);
+  tt_proc_on_fork(gpu_row_in_child);
 }

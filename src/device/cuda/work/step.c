@@ -1,4 +1,5 @@
 // step.c: one step of a schedule as stream work (kernels/kernels.h).
+#include <stddef.h>
 #include <string.h>
 
 #include "device/cuda/kernels/choose.h"
@@ -84,16 +85,24 @@ static ncclResult_t wait_room(const tt_gpu_port *p, step_waits *w, tt_fifo *f)
   return f->next <= f->mask ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
 }
 
+// The FIFO by which tokens go to the peer, or come from it. NULL: none do in this captured operation.
+static const tt_fifo *tokens_of(const step_work *k, int peer, bool sends)
+{
+  const tt_link *link = k->port->port->links[peer];
+  const tt_fifo *f = sends ? &link->send[TT_TOK] : &link->recv[TT_TOK];
+  if (k->port->recording == NULL) {
+    return f;
+  }
+  const gpu_traffic *t = tt_gpu_traffic_find(k->port->recording, k->lane->call, f);
+  return t == NULL ? NULL : &t->end.fifo;
+}
+
 // Until the peer has given back all tokens of this rank; a captured operation: all that it has sent in this replay.
 static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
 {
-  const tt_gpu_port *p = k->port;
-  if (p->recording == NULL) {
-    const tt_fifo *f = &p->port->links[peer]->send[TT_TOK];
-    return waits_add(w, f->head, f->next);
-  }
-  const gpu_traffic *t = tt_gpu_record_tokens(p, k->lane->call, peer);
-  return t == NULL || t->end.fifo.next == 0 ? ncclSuccess : waits_add(w, t->end.fifo.head, t->end.fifo.next);
+  const tt_fifo *f = tokens_of(k, peer, true);
+  const bool none = k->port->recording != NULL && (f == NULL || f->next == 0);
+  return none ? ncclSuccess : waits_add(w, f->head, f->next);
 }
 
 // Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
@@ -148,6 +157,8 @@ static CUdeviceptr step_place(const step_work *k, const volatile void *ptr)
 static void set_peer(const step_work *k, const tt_program_ref *r, tt_cuda_ref *out)
 {
   const tt_program_ref *token = step_token(k->step, r->peer);
+  const tt_fifo *tokens = tokens_of(k, r->peer, false);
+  out->line = tokens != NULL ? gpu_address(tokens->head) : 0;
   out->at = r->offset;
   out->where = r->kind == TT_PEER_OUT ? TT_CUDA_PEER_OUT : TT_CUDA_PEER_IN;
   out->maps = tt_gpu_ipc_maps(k->port, r->peer);
@@ -217,7 +228,13 @@ static tt_cuda_post post_sent(const step_work *k, const tt_fifo *f, size_t bytes
                         .clear = k->port->recording != NULL && f->next == 0 ? gpu_address(f->head) : 0};
 }
 
-// What is handed over, and given back.
+// The step no longer uses the peer's memory (owner.h).
+static tt_cuda_post post_unused(CUdeviceptr line)
+{
+  return (tt_cuda_post){.at = line + offsetof(tt_cuda_line, uses), .word = 1, .halted = 1};
+}
+
+// What is handed over, and given back. After list_refs.
 static void list_posts(step_work *k)
 {
   const tt_program_step *s = k->step;
@@ -230,6 +247,11 @@ static void list_posts(step_work *k)
       l->tokens[l->ntokens++] = post_sent(k, r->fifo, 0);
     } else if (r->fifo != NULL) {
       l->posts[l->nposts++] = post_sent(k, r->fifo, s->bytes);
+    }
+  }
+  for (uint32_t i = 0; i < l->nrefs; i++) {
+    if (l->refs[i].line != 0) {
+      l->posts[l->nposts++] = post_unused(l->refs[i].line);
     }
   }
 }
