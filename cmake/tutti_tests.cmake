@@ -132,6 +132,10 @@ if(TARGET tutti_cmocka AND NOT TUTTI_FUZZ)
   endforeach()
 endif()
 
+if(TUTTI_HAVE_CUDA AND TARGET tutti_cmocka AND NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ)
+  include(cuda_orders)
+endif()
+
 # What holds in shared memory holds over the network: the same programs once more with every pair on sockets.
 set(TUTTI_NETWORK_TESTS tests_blocks_test tests_churn_test tests_elastic_test tests_group_test tests_init_death_test tests_kill_test tests_leak_test
   tests_life_test tests_mismatch_matrix_test tests_one_sided_matrix_test tests_one_sided_test tests_redops_test tests_register_map_test

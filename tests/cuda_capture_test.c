@@ -567,7 +567,8 @@ static int in_mode(const char *modes, unsigned number)
   return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
 }
 
-int main(void)
+// An argument chooses tests by name; CUDA_CAPTURE_MODE one mode.
+int main(int argc, char **argv)
 {
   static const char *const modes[] = {"queues=32",
                                       "queues=1,blocking,launches=3",
@@ -577,5 +578,8 @@ int main(void)
                                       "devices=3,queues=32,seed=6"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
   return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_CAPTURE_MODE"), in_mode) != 0;
 }

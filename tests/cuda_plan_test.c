@@ -202,7 +202,8 @@ static int in_mode(const char *modes, unsigned number)
   return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
 }
 
-int main(void)
+// An argument chooses tests by name; CUDA_PLAN_MODE one mode.
+int main(int argc, char **argv)
 {
   static const char *const modes[] = {"",
                                       "queues=1",
@@ -213,5 +214,8 @@ int main(void)
                                       "devices=3,order=random,seed=6"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
   return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_PLAN_MODE"), in_mode) != 0;
 }
