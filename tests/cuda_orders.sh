@@ -12,8 +12,8 @@ failed=0 places=0
 
 # try PLACE DEADLOCK_MS TEST WHICH MODE: runs the test with the place left out; -: with none.
 try() {
-  local mode=$5
-  CUDA_LEFT_OUT=$1 CUDA_DEADLOCK_MS=$2 CUDA_PLAN_MODE=$mode CUDA_CAPTURE_MODE=$mode CUDA_COMM_MODE=$mode CUDA_IPC_MODE=$mode \
+  local mode=${5#-}
+  CUDA_LEFT_OUT=$1 CUDA_DEADLOCK_MS=$2 CUDA_PLAN_MODE=$mode CUDA_CAPTURE_MODE=$mode CUDA_IPC_MODE=$mode CUDA_STREAMS_MODE=$mode \
     timeout 120 "$build/cuda_orders/orders_$3" "$4" >"$work/out" 2>&1
 }
 
