@@ -306,8 +306,8 @@ extern struct sim {
   struct sim_ranges *ranges;
   uint64_t numbers; // of operations
   unsigned long long ids;
-  long calls;      // counted for fail
-  long signal_at;  // the call behind which `signal` is raised; 0: none
+  long calls;     // counted for fail
+  long signal_at; // the call behind which `signal` is raised; 0: none
   int signal;
   bool stepping;   // the scheduler is in a kernel, without the lock
   int quiescing;   // callers that wait for the end of its step
