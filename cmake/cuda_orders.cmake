@@ -20,7 +20,7 @@ foreach(form small whole)
 endforeach()
 target_compile_definitions(cuda_orders_small PRIVATE TT_GPU_LAUNCH_BYTES=8192u TT_GPU_LIST_BLOCK=4096u)
 
-foreach(test plan:small capture:small ipc:whole streams:whole)
+foreach(test plan:small capture:small comm:whole ipc:whole streams:whole)
   string(REPLACE ":" ";" test ${test})
   list(GET test 0 name)
   list(GET test 1 form)

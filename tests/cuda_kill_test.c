@@ -16,7 +16,7 @@
 enum { RANKS = 3, COUNT = 3000, CALLS = 6, BUFFERS = 3, PLACES = 5 };
 
 #if defined TT_TSAN || defined TT_ASAN
-enum { ALGORITHM_STEP = 2, MODE_STEP = 3 };
+enum { ALGORITHM_STEP = 2, MODE_STEP = 2 };
 #else
 enum { ALGORITHM_STEP = 1, MODE_STEP = 1 };
 #endif

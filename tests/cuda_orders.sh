@@ -13,8 +13,8 @@ failed=0 places=0
 # try PLACE DEADLOCK_MS TEST WHICH MODE: runs the test with the place left out; -: with none.
 try() {
   local mode=${5#-}
-  CUDA_LEFT_OUT=$1 CUDA_DEADLOCK_MS=$2 CUDA_PLAN_MODE=$mode CUDA_CAPTURE_MODE=$mode CUDA_IPC_MODE=$mode CUDA_STREAMS_MODE=$mode \
-    timeout 120 "$build/cuda_orders/orders_$3" "$4" >"$work/out" 2>&1
+  CUDA_LEFT_OUT=$1 CUDA_DEADLOCK_MS=$2 CUDA_PLAN_MODE=$mode CUDA_CAPTURE_MODE=$mode CUDA_COMM_MODE=$mode CUDA_IPC_MODE=$mode \
+    CUDA_STREAMS_MODE=$mode timeout 120 "$build/cuda_orders/orders_$3" "$4" >"$work/out" 2>&1
 }
 
 if grep -H 'not found' "$build"/cuda_orders/*.c; then
@@ -33,7 +33,7 @@ while IFS='|' read -r name _ test which mode; do
     fi
     echo "$test|$which|$mode" >>"$work/fine"
   fi
-  if try "$name" 500 "$test" "$which" "$mode"; then
+  if try "$name" 2000 "$test" "$which" "$mode"; then
     echo "$name: not needed by $test $which, mode \"$mode\""
     failed=1
   elif ! grep -q "$which" "$work/out"; then

@@ -142,9 +142,38 @@ static void test_behind(void **state)
   }
 }
 
+// A communicator's second call is on another stream, and reads what the first one has written.
+static void test_plans(void **state)
+{
+  (void)state;
+  for (uint32_t round = 1; round <= ROUNDS; round++) {
+    for (int k = 0; k < STREAMS; k++) {
+      OK(ncclGroupStart());
+      for (int r = 0; r < RANKS; r++) {
+        if (k == 0) {
+          for (int i = 0; i < COUNT; i++) {
+            in[r][i] = 100 * round + (uint32_t)r;
+          }
+          hold_stream(streams[r][0], *gate + 1);
+        }
+        OK(ncclAllReduce(k == 0 ? in[r] : out[r], k == 0 ? out[r] : copy[r], COUNT, ncclUint32, ncclSum, comms[r],
+                         (cudaStream_t)streams[r][k]));
+      }
+      OK(ncclGroupEnd());
+    }
+    open_gate(*gate + 1);
+    for (int r = 0; r < RANKS; r++) {
+      for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(copy[r][i], 400 * round + 2);
+      }
+    }
+  }
+}
+
 static int in_mode(const char *modes, unsigned number)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_before), cmocka_unit_test(test_behind)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_before), cmocka_unit_test(test_behind),
+                                     cmocka_unit_test(test_plans)};
   (void)number;
   set_modes(modes, "streams-test");
   return cmocka_run_group_tests_name(modes, tests, open_ranks, close_ranks);
