@@ -3,7 +3,7 @@
 // others learn which rank that was, and nothing hangs. Beside it, a rank that has left in order while another one's
 // submission waits. On the driver for tests.
 //
-//   cuda_kill_test all     at every call, instead of some
+//   cuda_kill_test N     behind N calls of each algorithm's, instead of 5
 #include "cuda_modes.h"
 #include "harness.h"
 
@@ -27,9 +27,9 @@ static const char *const algorithms[] = {"NCCL_ALGO=allreduce:Direct", "NCCL_ALG
 static const tt_cuda *cu;
 static ncclComm_t comms[RANKS];
 static CUstream streams[RANKS];
-static float *buffers[RANKS][BUFFERS]; // input and output of a call
-static int first, last;                // the ranks of this process
-static bool every_call;
+static float *buffers[RANKS][BUFFERS];                // input and output of a call
+static int first, last;                               // the ranks of this process
+static long places = PLACES;                          // so many calls are tried of each algorithm
 static long (*signal_behind)(long calls, int signal); // cudasim_signal
 
 static int device_of(int rank)
@@ -314,8 +314,9 @@ static void for_calls(at_call *what, bool here)
 {
   static long shift; // other calls each time
   for (size_t a = 0; a < TT_COUNT(algorithms); a += ALGORITHM_STEP) {
-    const long calls = calls_of(algorithms[a], here), step = every_call ? 1 : calls / PLACES;
-    for (long k = 1 + (every_call ? 0 : shift++ % step); k <= calls; k += step) {
+    const long calls = calls_of(algorithms[a], here), step = TT_MAX(calls / places, 1);
+    print_message("%s: %ld calls\n", algorithms[a], calls);
+    for (long k = 1 + shift++ % step; k <= calls; k += step) {
       what(algorithms[a], k);
     }
   }
@@ -411,6 +412,8 @@ int main(int argc, char **argv)
   static const char *const modes[] = {"queues=1", "devices=2,order=random,slices,seed=4", "queues=1,blocking"};
   use_driver();
   setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
-  every_call = argc > 1 && strcmp(argv[1], "all") == 0;
+  if (argc > 1) {
+    places = TT_MAX(strtol(argv[1], NULL, 10), 1);
+  }
   return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_KILL_MODE"), in_mode) != 0;
 }

@@ -24,14 +24,14 @@ ranks_judge() {
 
 slower=$(job_slower "$build")
 once="-n 1 -w 0 -c 1"
-failed=0
+failed=0 runs=0
 ranks_env=("TUTTI_CUDA_DRIVER=$build/lib/cudasim/libcuda.so.1")
 
 # on_gpus MODES PROCESSES THREADS RANKS PROGRAM OPTION…: so many processes on each host, with so many threads of so many ranks.
 # shellcheck disable=SC2086
 on_gpus() {
   local modes=$1 processes=$2 program=$5 before
-  ranks_threads=$(($3 * $4))
+  ranks_threads=$(($3 * $4)) runs=$((runs + 1))
   set -- -t "$3" -g "$4" "${@:6}" $once
   before=$(host_sent 0 0)
   # shellcheck disable=SC2016
@@ -61,4 +61,5 @@ else
   on_gpus devices=2,order=random,seed=1 1 1 2 all_reduce -b 4 -e 1028 -f 257
   on_gpus devices=1,queues=1,seed=3 2 1 1 sendrecv -b 4 -e 1028 -f 257
 fi
+echo "netns_gpus: $runs runs"
 exit $failed
