@@ -704,6 +704,7 @@ int main(int argc, char **argv)
       failed += run_setting(at, seed) != 0;
     }
   }
+  drop_devices(getpid());
   printf("%d of %d worlds have failed\n", failed, worlds);
   return failed != 0;
 }
