@@ -33,7 +33,7 @@ while IFS='|' read -r name _ test which mode; do
     fi
     echo "$test|$which|$mode" >>"$work/fine"
   fi
-  if try "$name" 2000 "$test" "$which" "$mode"; then
+  if try "$name" 1000 "$test" "$which" "$mode"; then
     echo "$name: not needed by $test $which, mode \"$mode\""
     failed=1
   elif ! grep -q "$which" "$work/out"; then
