@@ -13,8 +13,8 @@ set(TUTTI_LONE_TESTS
 
 # They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
 set(TUTTI_WAITING_TESTS
-  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test cudasim_queue_test cudasim_slice_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
-  proxy_service_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
+  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test cuda_orders.sh cudasim_queue_test cudasim_slice_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
+  proxy_service_test tests_cuda_kill_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
   tests_stall_test tests_wrong_init_test)
 if(NOT TUTTI_SANITIZE) # else they compute meanwhile
   list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_late.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)

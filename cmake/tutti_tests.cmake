@@ -86,7 +86,7 @@ if(NOT TARGET perf_engine)
   list(FILTER system_tests EXCLUDE REGEX "/cuda_perf_data_")
 endif()
 if(NOT TUTTI_HAVE_CUDA)
-  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture|kernels|litmus|probe|perf_data|stop|fork|calls|reset)_")
+  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture|kernels|litmus|probe|perf_data|stop|fork|calls|reset|matrix|kill|streams)_")
 endif()
 file(GLOB script_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.sh)
 
@@ -133,6 +133,10 @@ if(TARGET tutti_cmocka AND NOT TUTTI_FUZZ)
   foreach(file ${system_tests})
     tutti_c_test(${file} system ${TUTTI_SYSTEM_SECONDS})
   endforeach()
+endif()
+
+if(TUTTI_HAVE_CUDA AND TARGET tutti_cmocka AND NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ)
+  include(cuda_orders)
 endif()
 
 # What holds in shared memory holds over the network: the same programs once more with every pair on sockets.

@@ -60,6 +60,7 @@ static int fail_at(int k)
     _exit(fail_stage == PAST ? PAST : fail_stage == 0 ? NOT_YET : failed);
   }
   waitpid(child, &status, 0);
+  drop_devices(child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

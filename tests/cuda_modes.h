@@ -3,12 +3,21 @@
 // CUDA_TEST_DRIVER=libcuda.so.1 runs them on a real driver. Of the modes it has those that variables of CUDA's set;
 // the others are left out, and so is what a test needs of the driver for tests alone.
 #pragma once
+#include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static inline const char *driver_folder(void)
+{
+  static char path[512];
+  const char *build = getenv("TUTTI_BUILD");
+  snprintf(path, sizeof path, "%s/lib/cudasim", build != NULL ? build : "build");
+  return path;
+}
 
 static inline bool real_driver(void)
 {
@@ -18,9 +27,8 @@ static inline bool real_driver(void)
 // The driver for tests of the build directory, or the one that CUDA_TEST_DRIVER names.
 static inline void use_driver(void)
 {
-  char path[512];
-  const char *build = getenv("TUTTI_BUILD");
-  snprintf(path, sizeof path, "%s/lib/cudasim/libcuda.so.1", build != NULL ? build : "build");
+  char path[600];
+  snprintf(path, sizeof path, "%s/libcuda.so.1", driver_folder());
   setenv("TUTTI_CUDA_DRIVER", real_driver() ? getenv("CUDA_TEST_DRIVER") : path, 1);
 }
 
@@ -49,15 +57,32 @@ static inline bool real_modes(const char *modes, bool set)
   return all;
 }
 
+// Removes what processes that were killed, or left by _exit, have in common still: the file that the driver has for the
+// devices of set_modes in process `pid`.
+static inline void drop_devices(pid_t pid)
+{
+  char pattern[600];
+  glob_t found;
+  snprintf(pattern, sizeof pattern, "%s/box-%u-*-%d", driver_folder(), (unsigned)getuid(), (int)pid);
+  if (glob(pattern, 0, NULL, &found) == 0) {
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+      unlink(found.gl_pathv[i]);
+    }
+    globfree(&found);
+  }
+}
+
 // The driver that this process opens, and those of its children, have these modes. `name`: of the test; processes of
 // one test and mode share the devices.
 static inline void set_modes(const char *modes, const char *name)
 {
   char all[256];
+  const char *limit = getenv("CUDA_DEADLOCK_MS"); // less where a deadlock is expected
   if (real_driver()) {
     real_modes(modes, true);
   }
-  snprintf(all, sizeof all, "%s%sdeadlock=60000,box=%s-%d", modes, *modes != '\0' ? "," : "", name, (int)getpid());
+  snprintf(all, sizeof all, "%s%sdeadlock=%s,box=%s-%d", modes, *modes != '\0' ? "," : "",
+           limit != NULL ? limit : "60000", name, (int)getpid());
   setenv("CUDASIM", all, 1);
   printf("modes \"%s\"\n", modes);
 }
@@ -80,6 +105,7 @@ static inline int for_each_mode(const char *const *modes, size_t n, size_t step,
       exit(in_mode(one != NULL ? one : modes[i], (unsigned)i) != 0);
     }
     waitpid(child, &status, 0);
+    drop_devices(child);
     failed += status != 0;
   }
   return failed;

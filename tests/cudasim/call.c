@@ -1,5 +1,6 @@
 // call.c: what every exported function does first and last; texts; waits of callers.
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct sim sim = {
 
 static __thread const char *call_name = "";
 static __thread bool in_host_function;
+static __thread bool call_signals; // when it ends
 
 void sim_say(const char *fmt, ...)
 {
@@ -93,7 +95,18 @@ static CUresult refuse_call(const char *name)
   if (++sim.calls == sim.modes.fail) {
     return sim_misuse((CUresult)sim.modes.fail_code, "call %ld fails by order", sim.calls);
   }
+  call_signals = sim.calls == sim.signal_at;
   return CUDA_SUCCESS;
+}
+
+__attribute__((visibility("default"))) long cudasim_signal(long calls, int signal)
+{
+  pthread_mutex_lock(&sim.lock);
+  const long before = sim.calls;
+  sim.signal_at = calls > 0 ? before + calls : 0;
+  sim.signal = signal;
+  pthread_mutex_unlock(&sim.lock);
+  return before;
 }
 
 bool sim_is_forked(void)
@@ -118,7 +131,12 @@ CUresult sim_begin(const char *name)
 
 CUresult sim_end(CUresult result)
 {
+  const int signal = call_signals ? sim.signal : 0;
+  call_signals = false;
   pthread_mutex_unlock(&sim.lock);
+  if (signal != 0) {
+    raise(signal);
+  }
   return result;
 }
 

@@ -316,7 +316,9 @@ extern struct sim {
   struct sim_ranges *ranges;
   uint64_t numbers; // of operations
   unsigned long long ids;
-  long calls;      // counted for fail
+  long calls;     // counted for fail
+  long signal_at; // the call behind which `signal` is raised; 0: none
+  int signal;
   bool stepping;   // the scheduler is in a kernel, without the lock
   int quiescing;   // callers that wait for the end of its step
   bool submitting; // launches_all: someone waits for room
@@ -328,6 +330,10 @@ extern struct sim {
 } sim;
 
 // ---- Calls (call.c) ----
+
+// For tests: raises the signal in the thread that makes the `calls`th call from now on, when it has ended; 0: never.
+// Returns how many calls there have been. Any thread.
+long cudasim_signal(long calls, int signal);
 
 // Begins an exported function `name`: initialised, not inside a host function, not the call that fails; then the lock
 // is held. Else the error, without the lock.

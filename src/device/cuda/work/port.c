@@ -88,6 +88,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   void *flags = NULL;
   TT_TRY(TT_NEW(p->refs, gpu_port_refs(p), "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(p->captured, p->nranks, "GPU %d: no memory for a port", p->device));
+  TT_TRY(TT_NEW(p->submits, p->nranks, "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(token_seq, p->nranks, "GPU %d: no memory for a port", p->device));
   p->own.token_seq = token_seq;
   TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, sizeof *p->flags, &flags));
@@ -147,6 +148,7 @@ static void port_close_own(tt_gpu_port *p)
   }
   tt_free(p->refs);
   tt_free(p->captured);
+  tt_free((void *)p->submits);
   tt_free(p->own.token_seq);
 }
 
@@ -180,6 +182,11 @@ uint32_t tt_gpu_port_submitted(const tt_gpu_port *p)
 bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number)
 {
   return (int32_t)(atomic_load_explicit(&p->flags->done, memory_order_acquire) - number) >= 0;
+}
+
+bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo)
+{
+  return (atomic_load_explicit(&p->submits[peer], memory_order_relaxed) >> fifo & 1) != 0;
 }
 
 bool tt_gpu_port_idle(const tt_gpu_port *p)

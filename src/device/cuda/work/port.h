@@ -25,6 +25,11 @@ bool tt_gpu_port_idle(const tt_gpu_port *p);
 uint32_t tt_gpu_port_submitted(const tt_gpu_port *p);
 bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number);
 
+// May the stream wait for the next message of a FIFO, or its slot, in the step that a thread is submitting? `fifo`: k:
+// recv[k] of the link to the peer, TT_NFIFOS + k: its send[k]. Asked behind an acquire of the FIFO's `next`. Any
+// thread.
+bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo);
+
 // What a kernel has found wrong; NULL: nothing. Then nothing of the port goes on, and it must be stopped soon: other
 // ranks' work may stand behind its waits in a hardware queue. Any thread.
 const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);

@@ -45,6 +45,7 @@ struct tt_gpu_port {
   tt_gpu_stream *last;             // used last; NULL: none has been
   uint32_t submitted;              // ticket of the last plan
   bool keeps;                      // tokens are kept for later steps of the plan
+  _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer
   struct gpu_capture *captures;    // plans in graphs that are not known to have gone
   struct gpu_recording *recording; // the plan that is being captured; NULL: none is

@@ -157,16 +157,16 @@ typedef enum { LACKS_NOTHING, LACKS_MESSAGE, LACKS_ROOM } link_lack;
 
 static uint32_t next_of(const tt_fifo *f)
 {
-  return __atomic_load_n(&f->next, __ATOMIC_RELAXED); // a thread may be submitting
+  return __atomic_load_n(&f->next, __ATOMIC_ACQUIRE); // a thread may be submitting
 }
 
 // A message that a stream waits for has not arrived, or the peer has not taken one for whose slot a stream may wait.
-// `more`: one more than what counts may be waited for.
-static link_lack rank_lack(const tt_link *link, uint32_t more)
+// `blocked`: a thread may stand in the submission of a step, and wait for one more than what counts.
+static link_lack rank_lack(const tt_gpu_port *gpu, const tt_link *link, bool blocked)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {
     const tt_fifo *in = &link->recv[k];
-    const uint32_t next = next_of(in) + more;
+    const uint32_t next = next_of(in) + (blocked && tt_gpu_port_submits(gpu, link->peer, k));
     const tt_slot *last =
         in->slots == NULL ? NULL : (tt_slot *)(in->slots + (size_t)((next - 1) & in->mask) * in->stride);
     if (last != NULL && (int32_t)(atomic_load_explicit(&last->seq, memory_order_acquire) - next) < 0) {
@@ -175,8 +175,10 @@ static link_lack rank_lack(const tt_link *link, uint32_t more)
   }
   for (int k = 0; k < TT_NFIFOS; k++) {
     const tt_fifo *out = &link->send[k];
-    const uint32_t room = k == TT_TOK ? 0 : out->mask; // tokens are waited for until the peer has read what they offer
-    if (out->slots != NULL && next_of(out) + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
+    const bool token = k == TT_TOK; // they are waited for until the peer has read what they offer
+    const uint32_t room = token ? 0 : out->mask, sent = next_of(out),
+                   more = blocked && !token && tt_gpu_port_submits(gpu, link->peer, TT_NFIFOS + k);
+    if (out->slots != NULL && sent + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
       return LACKS_ROOM;
     }
   }
@@ -222,7 +224,7 @@ static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack
   const uint32_t state = tt_link_state(link);
   const uint64_t submits_ns = atomic_load_explicit(&r->submits_ns, memory_order_relaxed);
   const bool blocked = submits_ns != 0 && tt_now_ns() - TT_MIN(submits_ns, tt_now_ns()) > BLOCKED_MS * TT_NS_PER_MS;
-  *lack = rank_lack(link, blocked);
+  *lack = rank_lack(r->gpu, link, blocked);
   if (*lack == LACKS_NOTHING) {
     return true;
   }

@@ -403,12 +403,26 @@ static void step_advance(const tt_program_step *s)
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
     if (s->refs[i].fifo != NULL) {
       tt_fifo *f = s->refs[i].fifo;
-      __atomic_store_n(&f->next, f->next + 1, __ATOMIC_RELAXED);
+      __atomic_store_n(&f->next, f->next + 1, __ATOMIC_RELEASE);
     }
   }
 }
 
-ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
+// Shows for what a thread may stand in the submission of the step (tt_gpu_port_submits), or that it does no longer.
+static void step_show(const tt_gpu_port *p, const tt_program_step *s, bool submits)
+{
+  for (int i = 0; i < s->nsrc + s->ndst && p->recording == NULL; i++) {
+    const tt_program_ref *r = &s->refs[i];
+    if (r->fifo != NULL) {
+      const tt_link *link = p->port->links[r->peer];
+      const ptrdiff_t bit = i < s->nsrc ? r->fifo - link->recv : TT_NFIFOS + (r->fifo - link->send);
+      const uint32_t shown = atomic_load_explicit(&p->submits[r->peer], memory_order_relaxed) | 1u << bit;
+      atomic_store_explicit(&p->submits[r->peer], submits ? shown : 0, memory_order_relaxed);
+    }
+  }
+}
+
+static ncclResult_t step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
 {
   // All peers that are reached at all are reached as memory: who puts a result puts it everywhere.
   step_work k = {
@@ -419,7 +433,16 @@ ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
   if (p->keeps) {
     TT_TRY(step_keep_tokens(&k));
   }
-  TT_TRY(launch_step(&k));
-  step_advance(s);
-  return ncclSuccess;
+  return launch_step(&k);
+}
+
+ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
+{
+  step_show(p, s, true);
+  const ncclResult_t res = step_submit(p, stream, l, s);
+  step_show(p, s, false); // before the FIFOs move on: who sees that sees this
+  if (res == ncclSuccess) {
+    step_advance(s);
+  }
+  return res;
 }
