@@ -39,7 +39,7 @@ set(TUTTI_LONG_TESTS
   tests_init_death_test tests_init_death_test_network tests_owner_test tests_reproducible_test tests_blocks_test_network
   bootstrap_roots_test bootstrap_faults_test
   topo_browser.sh topo_explorer.sh net_ofi.sh net_socket_faults_test tests_channels_test tests_executor_test
-  tests_net_test net_plugins.sh perf_matrix.sh proxy_probe_test)
+  tests_net_test net_plugins.sh gpu_session.sh perf_matrix.sh proxy_probe_test)
 
 # tutti_test_schedule(name): its share of the machine, and its turn.
 function(tutti_test_schedule name)

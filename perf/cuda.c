@@ -283,7 +283,7 @@ static CUdeviceptr table_of(const perf_rank *r, const uint8_t *table)
 
 static void launch_over(const perf_rank *r, CUfunction kernel, const perf_piece *p, uint64_t seed)
 {
-  enum { MOST_CTAS = 2048 };
+  enum { MOST_CTAS = 1024 };
   perf_gpu_piece args = {.at = address_of(p->at),
                          .count = p->count,
                          .table = table_of(r, p->table),

@@ -1,6 +1,6 @@
-// cuda_litmus_test.c: who sees a number sees what was written before it: between kernels of two streams, the host and
-// kernels, kernels and the host, and two processes, with payload in device memory and in pinned memory of the host. On
-// the driver for tests in its nastier modes, with few rounds; on a real one (CUDA_TEST_DRIVER) with many.
+// cuda_litmus_test.c: a number that is seen has all that was written before it: between kernels of two streams, the
+// host and kernels, kernels and the host, and two processes. The payload lies in device memory or in pinned memory of
+// the host. On the driver for tests in its nastier modes, with few rounds; on a real one (CUDA_TEST_DRIVER) with many.
 //
 // A round: the producer copies one of REGIONS regions of random words to a slot, and posts its number. The consumer has
 // waited for the number, adds the slot's words to its sums, and gives the slot back. In the end each sum tells whether
@@ -11,6 +11,12 @@
 
 #include "harness.h"
 
+// Sanitizers make the driver's machine up to twenty times slower.
+#if defined TT_TSAN || defined TT_ASAN
+enum { SIM_ROUNDS = 12, SIM_WORDS = 60 };
+#else
+enum { SIM_ROUNDS = 60, SIM_WORDS = 300 };
+#endif
 enum { SLOTS = 4, REGIONS = 16, MOST_WORDS = 4096, MOST_ROUNDS = 20000 };
 
 typedef enum { BY_KERNEL, BY_HOST } side;
@@ -97,8 +103,8 @@ static void list_consumed(void)
 
 static void make_common(void)
 {
-  rounds = real_driver() ? MOST_ROUNDS : 60;
-  words = real_driver() ? MOST_WORDS : 300;
+  rounds = real_driver() ? MOST_ROUNDS : SIM_ROUNDS;
+  words = real_driver() ? MOST_WORDS : SIM_WORDS;
   c = map_shared(common_bytes());
   fill_common();
 }

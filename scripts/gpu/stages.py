@@ -1,6 +1,7 @@
 """The stages of gpu_session, in the order of their worth: commands, limits of time, and what is read from outputs."""
 
 import ctypes
+import functools
 import json
 import re
 import shlex
@@ -15,9 +16,13 @@ SLOWER = 20  # limits on the driver for tests, which guard against hangs alone
 
 
 class Command:
-    """One command of a stage. parse(output, folder): the figures in its output, or in a file that it wrote there."""
+    """One command of a stage, and its own limit of time, if it has one.
 
-    def __init__(self, label, argv, parse=None, env=None):
+    parse(output, folder): the figures in its output, or in a file that it wrote there.
+    """
+
+    def __init__(self, label, argv, parse=None, env=None, seconds=None):
+        self.seconds = seconds
         self.label, self.argv, self.parse, self.env = label, [str(a) for a in argv], parse or nothing, env or {}
 
     def text(self):
@@ -160,7 +165,7 @@ def machine(session):
 def calibrate(session):
     """The tests of the driver for tests, on the real one: does it do what that one says a driver does?"""
     names = ("words", "stream", "capture", "ipc", "memory", "context")
-    return [Command(n, by_lines([session.build / "tests" / f"cudasim_{n}_test"]), tests) for n in names]
+    return [Command(n, by_lines([session.build / "tests" / f"cudasim_{n}_test"]), tests, seconds=20) for n in names]
 
 
 def sanitizer(session):
@@ -180,6 +185,7 @@ def counters(session):
 # ---- PyTorch and NVIDIA's NCCL ----
 
 
+@functools.lru_cache(maxsize=None)
 def find_torch(session):
     """The Python that has PyTorch with CUDA, or None."""
     for python in ("python3", sys.executable):
