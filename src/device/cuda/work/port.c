@@ -103,6 +103,7 @@ static ncclResult_t port_open_device(tt_gpu_port *p)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   int sms = 1;
+  p->epoch = tt_gpu_epoch(p->device);
   TT_TRY(tt_gpu_functions_load(p->device));
   TT_CUDA(cu, cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, (CUdevice)p->device),
           "GPU %d: cannot ask for its size", p->device);
@@ -193,8 +194,21 @@ const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p)
   return __atomic_load_n(&f->code, __ATOMIC_ACQUIRE) == TT_CUDA_FINE ? NULL : f;
 }
 
+ncclResult_t tt_gpu_port_look(const tt_gpu_port *p)
+{
+  CUcontext context;
+  TT_TRY(tt_gpu_context(p->device, &context));
+  return tt_gpu_epoch(p->device) == p->epoch
+             ? ncclSuccess
+             : tt_fail(ncclUnhandledCudaError,
+                       "rank %d: the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset) since the "
+                       "communicator was made: abort it, and make another one",
+                       p->port->rank, p->device);
+}
+
 ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)
 {
+  TT_TRY(tt_gpu_port_look(p));
   tt_gpu_stream *last = __atomic_load_n(&p->last, __ATOMIC_ACQUIRE);
   bool idle;
   return last != NULL ? tt_gpu_stream_query(last, &idle) : ncclSuccess;

@@ -35,7 +35,8 @@ typedef uint32_t gpu_captured[TT_NFIFOS][2];
 struct tt_gpu_port {
   tt_port *port; // NULL: the port is closed, and graphs of it are left
   int device, nranks;
-  int ctas; // of a kernel that makes data, at most
+  uint32_t epoch; // of the device
+  int ctas;       // of a kernel that makes data, at most
   gpu_flags *flags;
   void *memory;                    // of the device: of `own`
   gpu_room own;                    // of plans that are not captured

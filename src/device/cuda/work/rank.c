@@ -516,6 +516,15 @@ tt_gpu_port *tt_gpu_rank_port(const tt_port *port)
   return port->gpu->gpu;
 }
 
+ncclResult_t tt_gpu_rank_look(const tt_port *port)
+{
+  const ncclResult_t res = tt_gpu_port_look(port->gpu->gpu);
+  if (res != ncclSuccess) {
+    tt_port_stop(port->gpu->port, res);
+  }
+  return res;
+}
+
 ncclResult_t tt_gpu_rank_open(tt_port *port)
 {
   tt_gpu_rank *r;
