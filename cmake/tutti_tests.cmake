@@ -83,7 +83,7 @@ endif()
 file(GLOB perf_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/perf/*_test.c)
 file(GLOB_RECURSE system_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*_test.c)
 if(NOT TUTTI_HAVE_CUDA)
-  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture|stop|fork|calls|reset)")
+  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture|stop|fork|calls|reset|stall)")
 endif()
 file(GLOB script_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.sh)
 

@@ -27,7 +27,9 @@ int tt_gpu_count(void)
   if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) {
     return 0;
   }
-  return gpus_seen = TT_MIN(count, TT_GPUS);
+  count = TT_MIN(count, TT_GPUS);
+  gpus_seen = count;
+  return count;
 }
 
 int tt_gpu_current(void)

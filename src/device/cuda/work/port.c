@@ -6,6 +6,7 @@
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
+#include "device/cuda/work/waits.h"
 
 // Bytes of a block of lists. Tests have less.
 #ifndef TT_GPU_LIST_BLOCK
@@ -146,6 +147,7 @@ static void port_close_own(tt_gpu_port *p)
     next = b->next;
     tt_gpu_pool_give(TT_GPU_PINNED, b);
   }
+  tt_gpu_waits_free(p);
   tt_free(p->refs);
   tt_free(p->captured);
   tt_free(p->own.token_seq);
@@ -197,13 +199,13 @@ const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p)
 ncclResult_t tt_gpu_port_look(const tt_gpu_port *p)
 {
   CUcontext context;
-  TT_TRY(tt_gpu_context(p->device, &context));
-  return tt_gpu_epoch(p->device) == p->epoch
-             ? ncclSuccess
-             : tt_fail(ncclUnhandledCudaError,
-                       "rank %d: the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset) since the "
-                       "communicator was made: abort it, and make another one",
-                       p->port->rank, p->device);
+  if (tt_gpu_context(p->device, &context) == ncclSuccess && tt_gpu_epoch(p->device) == p->epoch) {
+    return ncclSuccess;
+  }
+  return tt_fail(ncclUnhandledCudaError,
+                 "rank %d: the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset) since the "
+                 "communicator was made: abort it, and make another one",
+                 p->port->rank, p->device);
 }
 
 ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)

@@ -52,6 +52,7 @@ struct tt_gpu_port {
   tt_gpu_port *next;               // closed ports with graphs
   struct tt_gpu_ipc *ipc;          // memory of ranks of other processes (ipc.h); NULL: there is none
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
+  struct gpu_waits *waits;         // of plans that are not captured (waits.h)
   uint64_t used_ns;                // when the stopped port has first found that a peer uses its memory. By __atomic_…
   _Atomic bool unused;             // it waits for that no longer (owner.h)
 };
