@@ -251,6 +251,8 @@ struct sim_device {
   int ordinal;
   int physical; // its number where CUDA_VISIBLE_DEVICES shows only some: other processes know it by this one
   struct sim_context *primary;
+  void *reset;  // the handle of a primary context that was reset and is not there again; NULL: none was
+  int retained; // how often that one is
   struct sim_queue queue[SIM_QUEUES];
   int next_queue;          // of the next stream
   int turn;                // of the queue that is looked at first
@@ -376,6 +378,8 @@ void *sim_handle_new(enum sim_kind kind, void *object);
 void *sim_object(enum sim_kind kind, const void *handle);
 // The handle is that of an object that has ended.
 void sim_handle_end(const void *handle);
+// From now on the handle stands for another object of the same kind.
+void sim_handle_renew(const void *handle, void *object);
 
 // ---- Contexts (context.c) ----
 

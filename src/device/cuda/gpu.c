@@ -9,8 +9,10 @@
 
 static struct {
   pthread_mutex_t lock;
-  CUcontext context[TT_GPUS];    // NULL: not retained yet
-  bool joined[TT_GPUS][TT_GPUS]; // the first may use the memory of the second
+  CUcontext context[TT_GPUS];      // NULL: not retained yet
+  unsigned long long id[TT_GPUS];  // the driver's number of it
+  _Atomic uint32_t epoch[TT_GPUS]; // written under the lock
+  bool joined[TT_GPUS][TT_GPUS];   // the first may use the memory of the second
 } gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic int gpus_seen; // by this process, or the one that it was forked from
@@ -25,7 +27,9 @@ int tt_gpu_count(void)
   if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) {
     return 0;
   }
-  return gpus_seen = TT_MIN(count, TT_GPUS);
+  count = TT_MIN(count, TT_GPUS);
+  gpus_seen = count;
+  return count;
 }
 
 int tt_gpu_current(void)
@@ -112,8 +116,27 @@ static ncclResult_t gpu_retain(const tt_cuda *cu, int device)
 {
   CUcontext context = NULL;
   TT_CUDA(cu, cu->DevicePrimaryCtxRetain(&context, (CUdevice)device), "GPU %d: cannot use its primary context", device);
+  TT_CUDA(cu, cu->CtxGetId(context, &gpus.id[device]), "GPU %d: cannot ask for its context's number", device);
   gpus.context[device] = context;
+  gpus.epoch[device]++;
   return ncclSuccess;
+}
+
+// The program may have reset the device. Then the context has another number, or none until somebody uses the device
+// again; its handle may be the same. The lock is held.
+static void gpu_look_for_reset(const tt_cuda *cu, int device)
+{
+  unsigned long long id = 0;
+  const CUresult error = cu->CtxGetId(gpus.context[device], &id);
+  const bool gone = error == CUDA_ERROR_CONTEXT_IS_DESTROYED || error == CUDA_ERROR_INVALID_CONTEXT;
+  if (!gone && (error != CUDA_SUCCESS || id == gpus.id[device])) {
+    return; // other errors are those of work that has failed
+  }
+  gpus.context[device] = NULL;
+  for (int i = 0; i < TT_GPUS; i++) {
+    gpus.joined[device][i] = gpus.joined[i][device] = false;
+  }
+  tt_info(TT_INIT, "the program has reset GPU %d: communicators that were on it cannot be used any more", device);
 }
 
 ncclResult_t tt_gpu_context(int device, CUcontext *out)
@@ -128,6 +151,9 @@ ncclResult_t tt_gpu_context(int device, CUcontext *out)
     return tt_fail(ncclInvalidArgument, "there is no GPU %d: the driver has %d", device, count);
   }
   pthread_mutex_lock(&gpus.lock);
+  if (gpus.context[device] != NULL) {
+    gpu_look_for_reset(cu, device);
+  }
   ncclResult_t res = gpus.context[device] != NULL ? ncclSuccess : gpu_retain(cu, device);
   if (res == ncclSuccess) {
     *out = gpus.context[device];
@@ -164,6 +190,25 @@ ncclResult_t tt_gpu_enter(int device)
   }
   TT_CUDA(cu, error, "GPU %d: cannot set the thread's mode of captures", device);
   entered.depth++;
+  return ncclSuccess;
+}
+
+uint32_t tt_gpu_epoch(int device)
+{
+  return gpus.epoch[device];
+}
+
+ncclResult_t tt_gpu_reenter(int device, uint32_t epoch)
+{
+  TT_TRY(tt_gpu_enter(device));
+  if (tt_gpu_epoch(device) != epoch) {
+    tt_gpu_leave();
+    return tt_fail(
+        ncclUnhandledCudaError,
+        "the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset): what was made there before "
+        "has gone",
+        device);
+  }
   return ncclSuccess;
 }
 

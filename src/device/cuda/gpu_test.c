@@ -181,7 +181,7 @@ static int peer(void)
   }
   CUresult error = cu->MemsetD32((CUdeviceptr)(uintptr_t)base + 64, 0xabcd, 1);
   tt_gpu_leave();
-  tt_gpu_close(1, base);
+  tt_gpu_close(1, tt_gpu_epoch(1), base);
   return error == CUDA_SUCCESS && write(back[1], "x", 1) == 1 ? 0 : 3;
 }
 

@@ -13,6 +13,7 @@ typedef struct gpu_block {
   unsigned long long id; // the driver's number of it
   uint32_t handle;       // 0: no peer has been told of it
   int device;
+  uint32_t epoch;
   bool ours; // of tt_gpu_alloc
 } gpu_block;
 
@@ -98,6 +99,7 @@ static bool block_remember(const void *ptr)
   gpu_block *b = block_query(ptr, &now) ? block_make(&now) : NULL;
   if (b != NULL) {
     b->ours = true;
+    b->epoch = tt_gpu_epoch(b->device);
   }
   pthread_mutex_unlock(&blocks.lock);
   return b != NULL;
@@ -134,10 +136,10 @@ static gpu_block **block_ours(const void *ptr)
   return *at != NULL ? at : NULL;
 }
 
-static ncclResult_t gpu_free(int device, void *ptr)
+static ncclResult_t gpu_free(int device, uint32_t epoch, void *ptr)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  TT_TRY(tt_gpu_enter(device));
+  TT_TRY(tt_gpu_reenter(device, epoch));
   CUresult error = cu->MemFree((CUdeviceptr)(uintptr_t)ptr);
   tt_gpu_leave();
   TT_CUDA(cu, error, "GPU %d: cannot free %p", device, ptr);
@@ -153,9 +155,9 @@ ncclResult_t tt_gpu_free(void *ptr)
   if (b == NULL) {
     return tt_fail(ncclInvalidArgument, "%p is not the beginning of an allocation of ours", ptr);
   }
-  ncclResult_t res = gpu_free(b->device, ptr);
+  ncclResult_t res = gpu_free(b->device, b->epoch, ptr);
   pthread_mutex_lock(&blocks.lock);
-  if (res == ncclSuccess) {
+  if (res == ncclSuccess || b->epoch != tt_gpu_epoch(b->device)) {
     tt_free(b);
   } else {
     block_put(b); // it is still there, and can be freed later
@@ -287,10 +289,10 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base)
   return ncclSuccess;
 }
 
-void tt_gpu_close(int device, void *base)
+void tt_gpu_close(int device, uint32_t epoch, void *base)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  if (tt_gpu_enter(device) == ncclSuccess) {
+  if (tt_gpu_reenter(device, epoch) == ncclSuccess) {
     cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)base);
     tt_gpu_leave();
   }

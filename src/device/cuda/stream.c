@@ -10,6 +10,7 @@ struct tt_gpu_stream {
   tt_gpu_stream *next;
   CUstream handle; // CU_STREAM_LEGACY, never 0
   int device;
+  uint32_t epoch;        // it is never used after it
   uint64_t thread;       // whose default stream it is; 0: anybody's
   CUevent mark;          // behind the last work
   _Atomic bool marked;   // there was any
@@ -65,7 +66,8 @@ static ncclResult_t stream_check(CUstream handle, int device, const char *what)
 static tt_gpu_stream *stream_look(CUstream handle, int device, uint64_t thread)
 {
   tt_gpu_stream *s = streams.first;
-  while (s != NULL && (s->handle != handle || s->device != device || s->thread != thread)) {
+  while (s != NULL &&
+         (s->handle != handle || s->device != device || s->thread != thread || s->epoch != tt_gpu_epoch(device))) {
     s = s->next;
   }
   return s;
@@ -77,7 +79,8 @@ static ncclResult_t stream_make(CUstream handle, int device, uint64_t thread, tt
   const tt_cuda *cu = tt_cuda_get(NULL);
   tt_gpu_stream *s;
   TT_TRY(TT_NEW(s, 1, "GPU %d: no memory for a stream", device));
-  *s = (tt_gpu_stream){.next = streams.first, .handle = handle, .device = device, .thread = thread};
+  *s = (tt_gpu_stream){
+      .next = streams.first, .handle = handle, .device = device, .epoch = tt_gpu_epoch(device), .thread = thread};
   CUresult error = cu->EventCreate(&s->mark, CU_EVENT_DISABLE_TIMING);
   if (error != CUDA_SUCCESS) {
     tt_free(s);
@@ -163,7 +166,7 @@ ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later)
   if (earlier == later || !earlier->marked) {
     return ncclSuccess;
   }
-  TT_TRY(tt_gpu_enter(later->device));
+  TT_TRY(tt_gpu_reenter(later->device, later->epoch));
   CUresult error = cu->StreamWaitEvent(later->handle, earlier->mark, 0);
   tt_gpu_leave();
   TT_CUDA(cu, error, "GPU %d: stream %p cannot wait for an event of stream %p", later->device, (void *)later->handle,
@@ -173,7 +176,7 @@ ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later)
 
 ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later)
 {
-  TT_TRY(tt_gpu_enter(earlier->device));
+  TT_TRY(tt_gpu_reenter(earlier->device, earlier->epoch));
   ncclResult_t res = tt_gpu_stream_mark(earlier);
   tt_gpu_leave();
   TT_TRY(res);
@@ -183,7 +186,7 @@ ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later)
 ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  TT_TRY(tt_gpu_enter(s->device));
+  TT_TRY(tt_gpu_reenter(s->device, s->epoch));
   const CUresult error = cu->EventQuery(s->mark); // one that was never recorded counts as past
   tt_gpu_leave();
   if (error != CUDA_SUCCESS && error != CUDA_ERROR_NOT_READY) {

@@ -19,7 +19,8 @@ typedef struct gpu_traffic {
 typedef struct gpu_capture {
   struct gpu_capture *next; // of the port's
   _Atomic bool released;    // by the driver: the graph, all that was made of it, and their launches have ended
-  int device;               // of its port
+  int device;               // of its port,
+  uint32_t epoch;           // the same
   CUevent over;             // behind the plan in each replay: the next one waits for it
   gpu_traffic *traffic;
   uint32_t ntraffic;

@@ -19,7 +19,7 @@ static const struct {
 
 static struct {
   pthread_mutex_t lock;
-  bool loaded[TT_GPUS];
+  uint32_t loaded[TT_GPUS]; // in this epoch; 0: not yet
   CUfunction of[TT_GPUS][TT_COUNT(gpu_kernels)];
 } functions = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -44,11 +44,11 @@ ncclResult_t tt_gpu_functions_load(int device)
 {
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&functions.lock);
-  if (!functions.loaded[device]) {
+  if (functions.loaded[device] != tt_gpu_epoch(device)) {
     for (size_t i = 0; i < TT_COUNT(gpu_kernels) && res == ncclSuccess;) {
       res = functions_of_module(device, i, &i);
     }
-    functions.loaded[device] = res == ncclSuccess;
+    functions.loaded[device] = res == ncclSuccess ? tt_gpu_epoch(device) : 0;
   }
   pthread_mutex_unlock(&functions.lock);
   return res;

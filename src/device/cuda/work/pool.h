@@ -1,7 +1,7 @@
 // pool.h: memory of the library's own on GPUs, and pinned memory of the host.
 //
-// What is given back is used again and never freed: freeing waits for all work of a context, of which some may wait for
-// a word that the caller has to write. Any thread. The driver is open.
+// What is given back is used again and never freed, until the program resets the device: freeing waits for all work of
+// a context, of which some may wait for a word that the caller has to write. Any thread. The driver is open.
 #pragma once
 #include "device/cuda/gpu.h"
 

@@ -6,6 +6,7 @@
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
+#include "device/cuda/work/waits.h"
 
 // Bytes of a block of lists. Tests have less.
 #ifndef TT_GPU_LIST_BLOCK
@@ -104,6 +105,7 @@ static ncclResult_t port_open_device(tt_gpu_port *p)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   int sms = 1;
+  p->epoch = tt_gpu_epoch(p->device);
   TT_TRY(tt_gpu_functions_load(p->device));
   TT_CUDA(cu, cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, (CUdevice)p->device),
           "GPU %d: cannot ask for its size", p->device);
@@ -146,6 +148,7 @@ static void port_close_own(tt_gpu_port *p)
     next = b->next;
     tt_gpu_pool_give(TT_GPU_PINNED, b);
   }
+  tt_gpu_waits_free(p);
   tt_free(p->refs);
   tt_free(p->captured);
   tt_free((void *)p->submits);
@@ -200,8 +203,21 @@ const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p)
   return __atomic_load_n(&f->code, __ATOMIC_ACQUIRE) == TT_CUDA_FINE ? NULL : f;
 }
 
+ncclResult_t tt_gpu_port_look(const tt_gpu_port *p)
+{
+  CUcontext context;
+  if (tt_gpu_context(p->device, &context) == ncclSuccess && tt_gpu_epoch(p->device) == p->epoch) {
+    return ncclSuccess;
+  }
+  return tt_fail(ncclUnhandledCudaError,
+                 "rank %d: the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset) since the "
+                 "communicator was made: abort it, and make another one",
+                 p->port->rank, p->device);
+}
+
 ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)
 {
+  TT_TRY(tt_gpu_port_look(p));
   tt_gpu_stream *last = __atomic_load_n(&p->last, __ATOMIC_ACQUIRE);
   bool idle;
   return last != NULL ? tt_gpu_stream_query(last, &idle) : ncclSuccess;

@@ -38,8 +38,12 @@ const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);
 // ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped), ncclInternalError.
 ncclResult_t tt_gpu_port_check(tt_gpu_port *p);
 
-// Has work on the stream that was used last failed? Then nothing of the device is done any more. Any thread. Errors:
-// ncclUnhandledCudaError.
+// Is the device still as it was when the port was opened? Any thread. Errors: ncclUnhandledCudaError: the program has
+// reset it; nothing of the port is left there.
+ncclResult_t tt_gpu_port_look(const tt_gpu_port *p);
+
+// The same, and has work on the stream that was used last failed? Then nothing of the device is done any more. Any
+// thread. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_port_query(const tt_gpu_port *p);
 
 // Ends the port for good: kernels that have not begun do nothing, and, once no kernel of a peer uses this rank's memory

@@ -35,7 +35,8 @@ typedef uint32_t gpu_captured[TT_NFIFOS][2];
 struct tt_gpu_port {
   tt_port *port; // NULL: the port is closed, and graphs of it are left
   int device, nranks;
-  int ctas; // of a kernel that makes data, at most
+  uint32_t epoch; // of the device
+  int ctas;       // of a kernel that makes data, at most
   gpu_flags *flags;
   void *memory;                    // of the device: of `own`
   gpu_room own;                    // of plans that are not captured
@@ -52,6 +53,7 @@ struct tt_gpu_port {
   tt_gpu_port *next;               // closed ports with graphs
   struct tt_gpu_ipc *ipc;          // memory of ranks of other processes (ipc.h); NULL: there is none
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
+  struct gpu_waits *waits;         // of plans that are not captured (waits.h)
   uint64_t used_ns;                // when the stopped port has first found that a peer uses its memory. By __atomic_…
   _Atomic bool unused;             // it waits for that no longer (owner.h)
 };

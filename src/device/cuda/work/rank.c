@@ -12,6 +12,7 @@
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/stage.h"
 #include "device/cuda/work/submit.h"
+#include "device/cuda/work/waits.h"
 #include "device/stall.h"
 #include "device/stall_chain.h"
 #include "os/clock.h"
@@ -146,14 +147,15 @@ static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
     any = true;
     rank_begin(r);
   }
+  if (any) {
+    gpu_wait at;
+    tt_gpu_waits_first(r->gpu, &at); // drops those of what is over
+  }
   if (any && r->first == NULL && tt_port_status(r->port) != ncclSuccess && !r->graphs) {
     tt_gpu_owner_leave(r->gpu); // a submission may have failed between the kernels of a step
   }
   return any;
 }
-
-// What submitted work of a rank lacks of a peer.
-typedef enum { LACKS_NOTHING, LACKS_MESSAGE, LACKS_ROOM } link_lack;
 
 static uint32_t next_of(const tt_fifo *f)
 {
@@ -162,7 +164,7 @@ static uint32_t next_of(const tt_fifo *f)
 
 // A message that a stream waits for has not arrived, or the peer has not taken one for whose slot a stream may wait.
 // `blocked`: a thread may stand in the submission of a step, and wait for one more than what counts.
-static link_lack rank_lack(const tt_gpu_port *gpu, const tt_link *link, bool blocked)
+static bool rank_lacks(const tt_gpu_port *gpu, const tt_link *link, bool blocked)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {
     const tt_fifo *in = &link->recv[k];
@@ -170,7 +172,7 @@ static link_lack rank_lack(const tt_gpu_port *gpu, const tt_link *link, bool blo
     const tt_slot *last =
         in->slots == NULL ? NULL : (tt_slot *)(in->slots + (size_t)((next - 1) & in->mask) * in->stride);
     if (last != NULL && (int32_t)(atomic_load_explicit(&last->seq, memory_order_acquire) - next) < 0) {
-      return LACKS_MESSAGE;
+      return true;
     }
   }
   for (int k = 0; k < TT_NFIFOS; k++) {
@@ -179,10 +181,10 @@ static link_lack rank_lack(const tt_gpu_port *gpu, const tt_link *link, bool blo
     const uint32_t room = token ? 0 : out->mask, sent = next_of(out),
                    more = blocked && !token && tt_gpu_port_submits(gpu, link->peer, TT_NFIFOS + k);
     if (out->slots != NULL && sent + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
-      return LACKS_ROOM;
+      return true;
     }
   }
-  return LACKS_NOTHING;
+  return false;
 }
 
 // Another value when this rank, or the peer, has taken a message of the other.
@@ -213,8 +215,8 @@ static bool rank_differs(const tt_plan *p, const tt_link *link, const tt_call **
 }
 
 // Is something wrong with a peer that the rank waits for? Its state is read before what it has sent: what it sent
-// before it stopped still counts. *lack: what the rank waits for. False: the port has been stopped.
-static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack)
+// before it stopped still counts. False: the port has been stopped.
+static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link)
 {
   tt_plan *p = plan_of(r->first);
   const tt_call *call = NULL;
@@ -224,8 +226,7 @@ static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack
   const uint32_t state = tt_link_state(link);
   const uint64_t submits_ns = atomic_load_explicit(&r->submits_ns, memory_order_relaxed);
   const bool blocked = submits_ns != 0 && tt_now_ns() - TT_MIN(submits_ns, tt_now_ns()) > BLOCKED_MS * TT_NS_PER_MS;
-  *lack = rank_lack(r->gpu, link, blocked);
-  if (*lack == LACKS_NOTHING) {
+  if (!rank_lacks(r->gpu, link, blocked)) {
     return true;
   }
   if (link->networked) { // for the next look
@@ -256,27 +257,24 @@ static void rank_query(tt_gpu_rank *r)
   }
 }
 
-// Looks after the peers, and shows which of them the rank waits for. The stream may stand at a wait for another of
-// those that something is lacking of, or behind other work. So nothing is proved by it: TT_WAIT_ALONE is not said.
+// Looks after the peers, and shows at which wait the rank's streams stand. They may also stand behind other work before
+// it, which sends something first. So nothing is proved by it: TT_WAIT_ALONE is not said.
 static void rank_check(tt_gpu_rank *r)
 {
   const uint64_t seen_ns = tt_now_ns();
   tt_plan *p = plan_of(r->first);
   tt_wait w = {.peer = UINT32_MAX};
+  gpu_wait at;
   uint64_t mark = p->number;
   for (int i = 0; i < r->port->nranks; i++) {
     const tt_link *link = __atomic_load_n(&r->port->links[i], __ATOMIC_ACQUIRE);
-    link_lack lack = LACKS_NOTHING;
-    if (link != NULL && i != r->port->rank && !rank_check_peer(r, link, &lack)) {
+    if (link != NULL && i != r->port->rank && !rank_check_peer(r, link)) {
       return;
     }
     mark += link != NULL ? rank_mark(link) : 0;
-    if (lack != LACKS_NOTHING && w.peer == UINT32_MAX) {
-      w.peer = (uint32_t)i;
-      w.how |= lack == LACKS_MESSAGE ? (uint32_t)TT_WAIT_RECEIVES : 0;
-      w.sig = p->calls->sig;
-      w.count = p->calls->sig_count;
-    }
+  }
+  if (tt_gpu_waits_first(r->gpu, &at)) {
+    w = (tt_wait){.peer = at.peer, .how = at.how, .sig = at.sig, .count = at.count};
   }
   if (w.peer == UINT32_MAX) { // it runs, or stands behind other work of its stream
     tt_stall_end(p, true);
@@ -516,6 +514,15 @@ void tt_gpu_defer(tt_deferred *d)
 tt_gpu_port *tt_gpu_rank_port(const tt_port *port)
 {
   return port->gpu->gpu;
+}
+
+ncclResult_t tt_gpu_rank_look(const tt_port *port)
+{
+  const ncclResult_t res = tt_gpu_port_look(port->gpu->gpu);
+  if (res != ncclSuccess) {
+    tt_port_stop(port->gpu->port, res);
+  }
+  return res;
 }
 
 ncclResult_t tt_gpu_rank_open(tt_port *port)

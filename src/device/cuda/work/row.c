@@ -126,13 +126,16 @@ static ncclResult_t gpu_row_pin_window(char *base, size_t bytes)
   return res;
 }
 
-static void gpu_row_unpin_window(char *base)
+// Not `there`: the device has been reset, and the window is not pinned any more.
+static void gpu_row_unpin_window(char *base, bool there)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   pthread_mutex_lock(&pins_lock);
   row_pin **at = find_pin(base), *p = *at;
   if (p != NULL && --p->uses == 0) {
-    cu->MemHostUnregister(base);
+    if (there) {
+      cu->MemHostUnregister(base);
+    }
     *at = p->next;
     tt_free(p);
   }
@@ -142,6 +145,7 @@ static void gpu_row_unpin_window(char *base)
 // A link's part of the device: what has been pinned.
 typedef struct row_link {
   int device;
+  uint32_t epoch;
   char *windows[2];
 } row_link;
 
@@ -151,10 +155,11 @@ static void gpu_row_disconnect(tt_link *link)
   if (l == NULL) {
     return;
   }
-  if (tt_gpu_enter(l->device) == ncclSuccess) {
-    for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
-      gpu_row_unpin_window(l->windows[i]);
-    }
+  const bool there = tt_gpu_reenter(l->device, l->epoch) == ncclSuccess;
+  for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
+    gpu_row_unpin_window(l->windows[i], there);
+  }
+  if (there) {
     tt_gpu_leave();
   }
   tt_free(l);
@@ -178,6 +183,7 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
   link->handover = (struct tt_handover *)(void *)l;
   ncclResult_t res = tt_gpu_enter(port->device);
   if (res == ncclSuccess) {
+    l->epoch = tt_gpu_epoch(l->device);
     res = gpu_row_pin_windows(l, env);
     tt_gpu_leave();
   }
@@ -193,6 +199,7 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
 static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
 {
   tt_gpu_stream *s;
+  TT_TRY(tt_gpu_rank_look(port));
   TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
   if (tt_gpu_stream_is_captured(s) && (port->life >= 0 || port->mover != NULL)) {
     return tt_fail(ncclInvalidUsage,

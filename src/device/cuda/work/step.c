@@ -7,6 +7,7 @@
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/port_priv.h"
+#include "device/cuda/work/waits.h"
 
 // Of all operands that a launch moves, about: an abort waits for no more. Tests have less.
 #ifndef TT_GPU_LAUNCH_BYTES
@@ -24,7 +25,9 @@ enum {
 };
 
 typedef struct step_waits {
+  tt_gpu_port *port;
   CUstream stream;
+  gpu_wait wait; // what is added next, but for the word
   unsigned n;
   CUstreamBatchMemOpParams of[WAITS];
 } step_waits;
@@ -64,6 +67,11 @@ static ncclResult_t waits_add(step_waits *w, const volatile void *word, uint32_t
 {
   if (w->n == WAITS) {
     TT_TRY(waits_flush(w));
+  }
+  if (w->port->recording == NULL) {
+    w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
+    w->wait.value = value;
+    tt_gpu_waits_add(w->port, &w->wait);
   }
   w->of[w->n++] = (CUstreamBatchMemOpParams){.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                                                            .address = gpu_address(word),
@@ -109,9 +117,17 @@ static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
 static ncclResult_t step_wait(const step_work *k)
 {
   const tt_program_step *s = k->step;
-  step_waits w = {.stream = k->stream};
+  const tt_lane *l = k->lane;
+  const bool whole = l->begin == 0 && l->end == l->call->count; // else the turn is the channel's number
+  step_waits w = {.port = k->port,
+                  .stream = k->stream,
+                  .wait = {.number = k->port->submitted, .sig = l->call->sig, .count = l->call->sig_count}};
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
     const tt_program_ref *r = &s->refs[i];
+    w.wait.peer = (uint32_t)r->peer;
+    w.wait.how = tt_wait_at(whole ? 0 : l->turn, l->pc) |
+                 (r->kind == TT_TOKEN || r->kind == TT_DRAIN ? (uint32_t)TT_WAIT_TOKEN : 0) |
+                 (r->fifo != NULL && i < s->nsrc && r->kind != TT_DRAIN ? (uint32_t)TT_WAIT_RECEIVES : 0);
     if (r->kind == TT_DRAIN) {
       TT_TRY(wait_drain(k, &w, r->peer));
     } else if (r->fifo != NULL && i < s->nsrc) {

@@ -179,7 +179,7 @@ static ncclResult_t for_each(const submit_batch *b, ncclResult_t (*what)(const t
 {
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < b->n && res == ncclSuccess; i++) {
-    TT_TRY(tt_gpu_enter(b->works[i].port->device));
+    TT_TRY(tt_gpu_reenter(b->works[i].port->device, b->works[i].port->epoch));
     res = what(&b->works[i]);
     tt_gpu_leave();
   }
@@ -206,7 +206,7 @@ static ncclResult_t gpu_batch_steps(const submit_batch *b)
       if (!plan_first(b->works[i].plan, &its) || place_is_before(at, its)) {
         continue;
       }
-      TT_TRY(tt_gpu_enter(b->works[i].port->device));
+      TT_TRY(tt_gpu_reenter(b->works[i].port->device, b->works[i].port->epoch));
       ncclResult_t res = plan_submit(&b->works[i], at);
       tt_gpu_leave();
       TT_TRY(res);
