@@ -92,6 +92,7 @@ ncclResult_t xp_machine_make(const xp_options *o, const tt_params *params, const
 
 void xp_machine_clear(xp_machine *m)
 {
+  xp_shared_destroy(m->shared);
   tt_connect_destroy(m->connect);
   for (int g = 0; g < m->ngroups && m->group != NULL; g++) {
     tt_graphs_clear(&m->group[g].graphs);
@@ -272,6 +273,7 @@ int xp_prepare(const xp_options *o, xp_depth depth, xp_work *out)
   ncclResult_t res = depth >= XP_TO_GRAPHS ? xp_machine_search(o, params, &out->m) : ncclSuccess;
   if (res == ncclSuccess && depth >= XP_TO_MODEL) {
     res = xp_machine_connect(o, params, &out->m);
+    res = res == ncclSuccess && xp_options_fabric(o) ? xp_shared_create(o, &out->m, &out->m.shared) : res;
   }
   return res == ncclSuccess ? 0 : xp_complain(xp_code_of(res));
 }
