@@ -448,8 +448,8 @@ static void as_step_by_step(void **state)
 
 // ---- By hand ----
 
-// Four machines of one GPU and one port of 12.5 GB/s, two below a leaf, uplinks 4:1: 6.25 GB/s. A ring's edges carry
-// 1.5 bytes of each; one leads up from each leaf.
+// Four machines of one GPU and one port, two below a leaf, uplinks 4:1: half of a port. A ring's edges carry 1.5 bytes
+// of each; one leads up from each leaf.
 static void ring_over_two_leaves(void **state)
 {
   (void)state;

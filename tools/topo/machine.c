@@ -8,6 +8,7 @@
 
 #include "base/param.h"
 #include "base/util.h"
+#include "tools/graph_bound.h"
 
 enum { MAX_RANKS = 1 << 24 };
 
@@ -152,6 +153,18 @@ static double now_ms(void)
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+// The search's bound is cheap; what cuts show may be less.
+static ncclResult_t tighten_bounds(xp_group *x)
+{
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    tt_graph *g = &x->graphs.graph[k];
+    double bound = 0;
+    TT_TRY(g->nchannels > 0 ? tt_graph_bound(x->topo, NULL, g, &bound) : ncclSuccess);
+    g->bound = bound > 0 && (g->bound <= 0 || bound < (double)g->bound) ? (float)bound : g->bound;
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_machine *m)
 {
   double begin = now_ms();
@@ -168,6 +181,9 @@ ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_
     }
   }
   m->search_ms = now_ms() - begin;
+  for (int g = 0; g < m->ngroups; g++) {
+    TT_TRY(tighten_bounds(&m->group[g]));
+  }
   return ncclSuccess;
 }
 
