@@ -20,7 +20,7 @@ static bool more_is_better(const tt_graph *const had[2], const tt_graph *const o
   bool shorter = rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && !one_order;
   float rings_win = total_of(rings) / total_of(ring), trees_win = total_of(other[1]) / total_of(had[1]);
   bool slow = rings->speedintra <= ring->speedintra * TT_SEARCH_HALF;
-  float much = one_order ? TT_SEARCH_ORDERS : slow ? TT_SEARCH_MORE : 1.001f;
+  float much = slow && one_order ? TT_SEARCH_ORDERS : slow || one_order ? TT_SEARCH_MORE : 1.001f;
   return types && ((shorter && rings_win >= 0.999f && trees_win > MUCH) || (rings_win > much && trees_win >= 0.999f));
 }
 
@@ -133,6 +133,7 @@ static bool search_more(tt_search *s, int times, tt_graph *const had[2], tt_grap
     if (search_other_pair(s, (tt_search_limits){had[0]->nchannels + 1, most}, had, other)) {
       take_pair(had, other);
       found = true;
+      most = TT_GRAPH_MAX_RINGS; // what was not better than the pair before may be better than this one
     } else {
       most = other[1]->nchannels - 1;
     }
@@ -151,7 +152,7 @@ static void search_other_pairs(tt_search *s, tt_graph *const had[2], tt_graph *c
   if (count > 1 && search_other_pair(s, (tt_search_limits){1, count - 1}, had, other)) {
     take_pair(had, other);
   } else if (had[1]->bound > total_of(had[1]) * MUCH) { // trees may want more channels than rings can have
-    search_more(s, 2, had, other);
+    search_more(s, MORE_TIMES, had, other);
   }
 }
 
