@@ -5,7 +5,7 @@
 #include "tools/fabric.h"
 #include "topo/graph.h"
 
-enum { MAX_RANKS = 96, MAX_MACHINES = 12, MAX_PORTS = 16, NAME = 128 };
+enum { MAX_RANKS = 1024, MAX_MACHINES = 128, MAX_PORTS = 16, PAT_RANKS = 128 };
 
 // So many of a machine.
 typedef struct cluster {
@@ -16,6 +16,7 @@ typedef struct cluster {
   tt_paths *paths[MAX_PORTS];
   tt_connect *connect;
   int group_of[MAX_RANKS], node_of[MAX_RANKS], shape_of[MAX_RANKS];
+  int local_of[MAX_RANKS]; // ranks of the node before it
 } cluster;
 
 // ---- Making it ----
@@ -48,6 +49,9 @@ static void connect_cluster(cluster *c, bool collnet)
   for (int r = 0; r < local * c->machines; r++) {
     int gpu = tt_topo_rank_node(c->topo, r % local);
     c->node_of[r] = r / local * c->ngroups + c->group_of[gpu];
+    for (int before = r / local * local; before < r; before++) {
+      c->local_of[r] += c->node_of[before] == c->node_of[r];
+    }
   }
   for (int n = 0; n < c->machines * c->ngroups; n++) {
     c->shape_of[n] = n % c->ngroups;
@@ -158,12 +162,8 @@ static int net_of(const cluster *c, int kind, const int *channel_of_node, int ra
   const tt_connect *k = c->connect;
   int node = c->node_of[rank], ch = channel_of_node[node];
   const tt_plan_graph *g = &c->shapes[c->shape_of[node]].graph[kind];
-  int local = 0;
-  for (int r = 0; r < rank; r++) {
-    local += c->node_of[r] == node;
-  }
   assert_true(k->nnodes > 1 && g->nets != NULL);
-  return g->nets[2 * ch + (g->gpus[ch * c->shapes[c->shape_of[node]].ngpus] == local ? 0 : 1)];
+  return g->nets[2 * ch + (g->gpus[ch * c->shapes[c->shape_of[node]].ngpus] == c->local_of[rank] ? 0 : 1)];
 }
 
 static void message(network *n, int kind, const int *channels, const int ranks[2], double bytes)
@@ -288,8 +288,9 @@ static void pat_steps(network *n, int channel, bool gather)
 {
   const tt_connect *k = n->c->connect;
   int channels[MAX_RANKS], count = k->nranks;
+  bool has[PAT_RANKS][PAT_RANKS] = {{false}}, had[PAT_RANKS][PAT_RANKS];
+  assert_true(count <= PAT_RANKS);
   tree_channels(n->c, channel, channels);
-  bool has[MAX_RANKS][MAX_RANKS] = {{false}}, had[MAX_RANKS][MAX_RANKS];
   for (int r = 0; r < count; r++) {
     has[r][r] = true;
   }
@@ -406,16 +407,16 @@ static void compare(const cluster *c, tt_fabric_plan plan, tt_fabric_op op, int 
 }
 
 // All that the model has for the cluster.
-static void compare_all(const char *name, int machines)
+static void compare_all(const char *name, int machines, int channels)
 {
   cluster *c = make_cluster(name, machines);
   tt_model model;
   assert_int_equal(tt_model_make(&(tt_model_input){.connect = c->connect, .net_gathers = true}, &model), ncclSuccess);
   for (int i = 0; i < TT_MODEL_FUNCS * TT_MODEL_ALGOS; i++) {
     tt_fabric_op op = {i / TT_MODEL_ALGOS, i % TT_MODEL_ALGOS, c->connect->nranks - 2};
-    bool nvls = tt_model_is_nvls(op.algo);
+    int all = tt_model_is_nvls(op.algo) ? c->connect->nvls_channels : c->connect->nchannels;
     for (size_t p = 0; p < TT_COUNT(plans) && model.off[op.func][op.algo][TT_MODEL_SIMPLE] == TT_OFF_NOT; p++) {
-      compare(c, plans[p], op, nvls ? c->connect->nvls_channels : c->connect->nchannels);
+      compare(c, plans[p], op, TT_MIN(all, channels));
     }
   }
   free_cluster(c);
@@ -430,8 +431,10 @@ static void as_step_by_step(void **state)
   static const int counts[] = {2, 3, 5, 8};
   (void)state;
   for (size_t i = 0; i < TT_COUNT(names) * TT_COUNT(counts); i++) {
-    compare_all(names[i / TT_COUNT(counts)], counts[i % TT_COUNT(counts)]);
+    compare_all(names[i / TT_COUNT(counts)], counts[i % TT_COUNT(counts)], TT_GRAPH_MAX_CHANNELS);
   }
+  compare_all("hgx_h100_8gpu_nvswitch_8nic", MAX_RANKS / 8, 2);
+  compare_all("pcie_1gpu_1nic_switch", PAT_RANKS - 1, 2);
   for (int i = 0; i < TT_MODEL_FUNCS * TT_MODEL_ALGOS; i++) {
     bool has = i % TT_MODEL_ALGOS == TT_MODEL_RING || i / TT_MODEL_ALGOS >= TT_MODEL_ALL_GATHER;
     bool tree = i % TT_MODEL_ALGOS == TT_MODEL_TREE || i % TT_MODEL_ALGOS == TT_MODEL_NVLS_TREE ||

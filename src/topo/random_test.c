@@ -434,6 +434,22 @@ static void small_machines(void **state)
   assert_int_equal(lost, 0);
 }
 
+// These were beaten once: ways to more channels that the search did not see.
+static void seeds_once_beaten(void **state)
+{
+  static const uint64_t seeds[] = {1543, 8775};
+  int before = judged;
+  (void)state;
+  for (size_t i = 0; i < TT_COUNT(seeds); i++) {
+    small_machine m = load_seed(seeds[i], small);
+    check_search(seeds[i], &m, false);
+    check_search(seeds[i], &m, true);
+    unload(&m);
+  }
+  assert_int_equal(judged - before, 4);
+  assert_int_equal(lost, 0);
+}
+
 static int write_documents(char **args)
 {
   random_size size = {atoi(args[3]), atoi(args[4]), atoi(args[5])};
@@ -454,7 +470,7 @@ static int write_documents(char **args)
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(small_machines)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(small_machines), cmocka_unit_test(seeds_once_beaten)};
   if (argc == 8 && strcmp(argv[1], "--write") == 0) {
     return write_documents(argv + 2);
   }
