@@ -11,7 +11,7 @@ static float total_of(const tt_graph *g)
 #define MUCH 1.2f    // what trees have to win to be worth more channels
 #define LITTLE 0.95f // what rings keep where trees win much
 
-// More channels: one of both wins much, and the other loses nothing, or rings little.
+// More channels: one of both wins much, and the other loses nothing.
 static bool more_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
   const tt_graph *ring = had[0], *rings = other[0];
@@ -22,8 +22,7 @@ static bool more_is_better(const tt_graph *const had[2], const tt_graph *const o
   float rings_win = total_of(rings) / total_of(ring), trees_win = total_of(other[1]) / total_of(had[1]);
   bool slow = rings->speedintra <= ring->speedintra * TT_SEARCH_HALF;
   float much = slow && one_order ? TT_SEARCH_ORDERS : slow || one_order ? TT_SEARCH_MORE : 1.001f;
-  return types && ((shorter && rings_win >= 0.999f && trees_win > MUCH) || (rings_win > much && trees_win >= 0.999f) ||
-                   (!slow && !one_order && rings_win > LITTLE && trees_win > MUCH));
+  return types && ((shorter && rings_win >= 0.999f && trees_win > MUCH) || (rings_win > much && trees_win >= 0.999f));
 }
 
 // Fewer channels: trees win, and rings lose nothing; or little, where trees win much, and more where trees win by
