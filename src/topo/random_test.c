@@ -437,17 +437,19 @@ static void small_machines(void **state)
 // These were beaten once: ways to more channels that the search did not see.
 static void seeds_once_beaten(void **state)
 {
-  static const uint64_t seeds[] = {1543, 8775};
-  int before = judged;
+  static const uint64_t seeds[] = {1543, 5764, 8775, 8841};
+  int before = judged, lost_before = lost;
   (void)state;
   for (size_t i = 0; i < TT_COUNT(seeds); i++) {
     small_machine m = load_seed(seeds[i], small);
     check_search(seeds[i], &m, false);
-    check_search(seeds[i], &m, true);
+    if (tt_topo_count(m.topo, TT_NODE_NET) > 0) {
+      check_search(seeds[i], &m, true);
+    }
     unload(&m);
   }
-  assert_int_equal(judged - before, 4);
-  assert_int_equal(lost, 0);
+  assert_true(judged - before >= 4);
+  assert_int_equal(lost, lost_before);
 }
 
 static int write_documents(char **args)

@@ -159,6 +159,10 @@ static void search_other_pairs(tt_search *s, tt_graph *const had[2], tt_graph *c
 {
   int count = had[0]->nchannels;
   if (!had[0]->inter && search_twice(s, count, had, other)) {
+    tt_search_limits more = {had[0]->nchannels + 1, TT_GRAPH_MAX_RINGS};
+    if (!had[0]->samechannels && search_by_rings(s, more, had, other)) { // then still more may have no one order, too
+      take_pair(had, other);
+    }
     return;
   }
   if (count > 1 && search_fewer(s, count - 1, had, other)) {
