@@ -1,6 +1,7 @@
 // cuda_ipc_test.c: ranks of several processes that read and write each other's device memory, on the driver for tests.
 // Every call's result is compared with what a program would reckon.
 #include "cuda_modes.h"
+#include "cuda_results.h"
 #include "harness.h"
 
 #include "base/util.h"
@@ -19,7 +20,7 @@ enum { MOST = 40000, SLOTS = 4, OFFSET = 12 };
 static const tt_cuda *cu;
 static ncclComm_t comms[MAX_RANKS];
 static CUstream streams[MAX_RANKS];
-static int nranks, first, last; // of the communicator; this process has those from `first` on, before `last`
+static int first, last; // of the nranks this process has those from `first` on, before `last`
 static bool peers_none;
 
 static int device_of(int rank)
@@ -62,20 +63,6 @@ static void give(int rank, memory_kind kind, char *memory)
 }
 
 // ---- Calls ----
-
-static float value_of(int rank, size_t i)
-{
-  return (float)(rank + 1) * (float)(i % 31 + 1);
-}
-
-static float sum_at(size_t i)
-{
-  float sum = 0;
-  for (int r = 0; r < nranks; r++) {
-    sum += value_of(r, i);
-  }
-  return sum;
-}
 
 typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, RING, FUNCTIONS } function;
 
@@ -120,19 +107,28 @@ static float expected(function f, int rank, size_t i, size_t n)
   }
 }
 
+static float image[MOST]; // of a buffer, on the host
+
+static CUdeviceptr address(const float *at)
+{
+  return (CUdeviceptr)(uintptr_t)at;
+}
+
 static void fill(float *at, int rank, size_t n)
 {
   for (size_t i = 0; i < n; i++) {
-    at[i] = value_of(rank, i);
+    image[i] = value_of(rank, i);
   }
+  ON(rank, cu->MemcpyHtoD(address(at), image, n * sizeof *image));
 }
 
 static void compare(function f, int rank, const float *out, size_t n)
 {
+  ON(rank, cu->MemcpyDtoH(image, address(out), n * blocks_out(f) * sizeof *image));
   for (size_t i = 0; i < n * blocks_out(f); i++) {
     const float is = expected(f, rank, i, n);
-    CHECK(out[i] == is, "function %d, rank %d of %d, element %zu of %zu: %g, not %g", (int)f, rank, nranks, i, n,
-          (double)out[i], (double)is);
+    CHECK(image[i] == is, "function %d, rank %d of %d, element %zu of %zu: %g, not %g", (int)f, rank, nranks, i, n,
+          (double)image[i], (double)is);
   }
 }
 
@@ -167,8 +163,8 @@ static void memory_open(function f, int r, size_t n, const buffers *b, rank_memo
   } else if (b->in_place && f == REDUCE_SCATTER) {
     m->out += (size_t)r * n;
   }
-  for (size_t i = 0; i < out; i++) {
-    m->out[i] = b->in_place && f == REDUCE_SCATTER ? m->out[i] : -1;
+  if (!(b->in_place && f == REDUCE_SCATTER)) {
+    ON(r, cu->MemsetD32(address(m->out), 0xbf800000, out)); // -1
   }
   fill(m->in, r, in);
 }

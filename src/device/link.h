@@ -93,7 +93,28 @@ enum {
   TT_WAIT_SHUT = 64,    // in a copy alone: until the wait ends the rank takes no message of this one from the network
   TT_WAIT_LEAST = 128,  // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
   TT_WAIT_ROUND = 256,  // with LEAST: and the waits lead into a circle
+  TT_WAIT_AT = 512,     // the rank says where: tt_wait_at
+  TT_WAIT_TOKEN = 1024, // with AT: RECEIVES: for a token; else until the peer has given one back
 };
+
+// In `how`, with TT_WAIT_AT: the channel and the step of its schedule, as far as there is room for them.
+enum { TT_WAIT_CHANNEL_BITS = 6, TT_WAIT_STEP_BITS = 14, TT_WAIT_CHANNEL_AT = 12, TT_WAIT_STEP_AT = 18 };
+
+static inline uint32_t tt_wait_at(uint32_t channel, uint32_t step)
+{
+  return TT_WAIT_AT | (channel & ((1u << TT_WAIT_CHANNEL_BITS) - 1)) << TT_WAIT_CHANNEL_AT |
+         TT_MIN(step, (1u << TT_WAIT_STEP_BITS) - 1) << TT_WAIT_STEP_AT;
+}
+
+static inline uint32_t tt_wait_channel(uint32_t how)
+{
+  return how >> TT_WAIT_CHANNEL_AT & ((1u << TT_WAIT_CHANNEL_BITS) - 1);
+}
+
+static inline uint32_t tt_wait_step(uint32_t how)
+{
+  return how >> TT_WAIT_STEP_AT;
+}
 
 // What a rank with TT_WAIT_LEAST has found: that rank, so many waits away. A number that nobody renews dies when it has
 // gone round as many waits as there are ranks.

@@ -189,6 +189,7 @@ static ncclResult_t recording_fill(const tt_gpu_work *w)
   TT_TRY(tt_gpu_plan_suits(rec->plan));
   TT_TRY(TT_NEW(rec->capture, 1, "no memory for a captured plan"));
   rec->capture->device = w->port->device;
+  rec->capture->epoch = w->port->epoch;
   TT_TRY(survey_plan(rec, w->port));
   TT_TRY(capture_memory(w->port, rec));
   return attach_all(w->port, rec);
@@ -201,7 +202,7 @@ static ncclResult_t recording_open(const tt_gpu_work *w)
   *rec = (gpu_recording){.plan = w->plan, .stream = tt_gpu_stream_handle(w->stream)};
   w->port->recording = rec;
   w->port->keeps = tt_gpu_plan_keeps_tokens(w->plan);
-  TT_TRY(tt_gpu_enter(w->port->device));
+  TT_TRY(tt_gpu_reenter(w->port->device, w->port->epoch));
   ncclResult_t res = recording_fill(w);
   tt_gpu_leave();
   return res;
@@ -213,7 +214,7 @@ static void capture_free(gpu_capture *c)
   for (uint32_t i = 0; i < c->ntraffic; i++) {
     tt_gpu_fifo_detach(&c->traffic[i].end);
   }
-  if (c->over != NULL) {
+  if (c->over != NULL && c->epoch == tt_gpu_epoch(c->device)) {
     cu->EventDestroy(c->over);
   }
   tt_gpu_pool_give(TT_GPU_PINNED, c->lists);
@@ -264,7 +265,7 @@ static ncclResult_t for_each_port(const tt_gpu_work *works, int n, ncclResult_t 
 {
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < n && res == ncclSuccess; i++) {
-    TT_TRY(tt_gpu_enter(works[i].port->device));
+    TT_TRY(tt_gpu_reenter(works[i].port->device, works[i].port->epoch));
     res = what(&works[i]);
     tt_gpu_leave();
   }
@@ -372,10 +373,12 @@ ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUresult error = CUDA_SUCCESS;
-  TT_TRY(tt_gpu_enter(p->device));
+  TT_TRY(tt_gpu_reenter(p->device, p->epoch));
+  pthread_mutex_lock(&captures_lock);
   for (const gpu_capture *c = p->captures; c != NULL && error == CUDA_SUCCESS; c = c->next) {
     error = cu->EventQuery(c->over);
   }
+  pthread_mutex_unlock(&captures_lock);
   tt_gpu_leave();
   if (error != CUDA_ERROR_NOT_READY) {
     TT_CUDA(cu, error, "GPU %d: a captured plan has failed", p->device);
@@ -390,6 +393,21 @@ void tt_gpu_captures_release(const tt_gpu_port *p)
   for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
     for (uint32_t i = 0; i < c->ntraffic; i++) {
       tt_gpu_fifo_release(&c->traffic[i].end);
+    }
+  }
+  pthread_mutex_unlock(&captures_lock);
+}
+
+void tt_gpu_captures_tokens(const tt_gpu_port *p, void (*fn)(tt_fifo_line *line, int peer, bool sends, void *arg),
+                            void *arg)
+{
+  pthread_mutex_lock(&captures_lock);
+  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
+    for (uint32_t i = 0; i < c->ntraffic; i++) {
+      const gpu_traffic *t = &c->traffic[i];
+      if (t->kind == TT_TOK) {
+        fn(tt_fifo_line_of(&t->end.fifo), t->peer, t->sends, arg);
+      }
     }
   }
   pthread_mutex_unlock(&captures_lock);
@@ -431,7 +449,14 @@ void tt_gpu_closed_reap(void)
   }
 }
 
-void tt_gpu_captures_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void captures_in_child(void)
 {
-  tt_proc_hold_at_fork(&captures_lock);
+  closed_ports = NULL;
+  pthread_mutex_init(&captures_lock, NULL);
+}
+
+__attribute__((constructor)) static void captures_at_start(void)
+{
+  tt_proc_on_fork(captures_in_child);
 }

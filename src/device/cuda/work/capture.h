@@ -30,6 +30,3 @@ bool tt_gpu_port_in_graphs(const tt_gpu_port *p);
 
 // *any: does a replay run, or wait to? Errors: ncclUnhandledCudaError: such work has failed.
 ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any);
-
-// Called once, when the library is loaded: forks hold the lock of this file behind the caller's own.
-void tt_gpu_captures_at_start(void);

@@ -19,7 +19,8 @@ typedef struct gpu_traffic {
 typedef struct gpu_capture {
   struct gpu_capture *next; // of the port's
   _Atomic bool released;    // by the driver: the graph, all that was made of it, and their launches have ended
-  int device;               // of its port
+  int device;               // of its port,
+  uint32_t epoch;           // the same
   CUevent over;             // behind the plan in each replay: the next one waits for it
   gpu_traffic *traffic;
   uint32_t ntraffic;
@@ -46,8 +47,6 @@ gpu_traffic *tt_gpu_traffic_find(const gpu_recording *rec, const tt_call *call, 
 
 // The lane has resolved the step: makes its FIFOs the operation's own.
 void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s);
-// The FIFO over which the call's tokens go to the peer; NULL: none do.
-gpu_traffic *tt_gpu_record_tokens(const tt_gpu_port *p, const tt_call *call, int peer);
 
 // The first and the last of a plan that is recorded. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w);
@@ -75,5 +74,8 @@ void tt_gpu_closed_reap(void);
 void tt_gpu_closed_add(tt_gpu_port *p);
 // The port is stopped: releases the words that its graphs wait for. Any thread.
 void tt_gpu_captures_release(const tt_gpu_port *p);
+// Calls `fn` for the FIFO of tokens of each call in a graph, from the peer or to it (`sends`). Any thread.
+void tt_gpu_captures_tokens(const tt_gpu_port *p, void (*fn)(tt_fifo_line *line, int peer, bool sends, void *arg),
+                            void *arg);
 // Gives its memory back, when no graph is left: port.c.
 void tt_gpu_port_free(tt_gpu_port *p);

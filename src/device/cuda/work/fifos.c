@@ -148,7 +148,14 @@ void tt_gpu_fifo_release(const gpu_fifo_end *end)
   }
 }
 
-void tt_gpu_fifos_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void fifos_in_child(void)
 {
-  tt_proc_hold_at_fork(&fifos.lock);
+  fifos.first = NULL;
+  pthread_mutex_init(&fifos.lock, NULL);
+}
+
+__attribute__((constructor)) static void fifos_at_start(void)
+{
+  tt_proc_on_fork(fifos_in_child);
 }

@@ -51,20 +51,29 @@ ncclResult_t tt_gpu_pin(char *base, size_t bytes)
   return res;
 }
 
-void tt_gpu_unpin(char *base)
+void tt_gpu_unpin(char *base, bool there)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   pthread_mutex_lock(&pins_lock);
   gpu_pin **at = find_pin(base), *p = *at;
   if (p != NULL && --p->uses == 0) {
-    cu->MemHostUnregister(base);
+    if (there) {
+      cu->MemHostUnregister(base);
+    }
     *at = p->next;
     tt_free(p);
   }
   pthread_mutex_unlock(&pins_lock);
 }
 
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void pins_in_child(void)
+{
+  pins = NULL;
+  pthread_mutex_init(&pins_lock, NULL);
+}
+
 __attribute__((constructor)) static void pins_at_start(void)
 {
-  tt_proc_hold_at_fork(&pins_lock);
+  tt_proc_on_fork(pins_in_child);
 }

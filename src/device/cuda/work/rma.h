@@ -35,8 +35,6 @@ void tt_gpu_rma_end(void);
 void tt_gpu_rma_release(const tt_gpu_port *p);
 // What is wrong with a put into a window that its owner has closed. Errors: ncclInvalidUsage, ncclRemoteError.
 ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f);
-// Holds its locks across forks. Called once, by rank.c, in the order in which locks are taken.
-void tt_gpu_rma_at_start(void);
 
 // ---- The row's members of these names (device.h) ----
 

@@ -363,10 +363,10 @@ static void rma_in_child(void)
 {
   ended = NULL;
   ended_end = &ended;
+  pthread_mutex_init(&batches_lock, NULL);
 }
 
-void tt_gpu_rma_at_start(void)
+__attribute__((constructor)) static void rma_at_start(void)
 {
-  tt_proc_hold_at_fork(&batches_lock);
   tt_proc_on_fork(rma_in_child);
 }

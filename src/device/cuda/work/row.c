@@ -7,6 +7,7 @@
 #include "device/cuda/work/rma.h"
 #include "device/stall.h"
 
+// In the child of a fork whose parent has used GPUs, ranks would be on GPUs: what they ask for fails, with that text.
 bool tt_device_cuda_opens(void)
 {
   const char *why = "";
@@ -14,7 +15,7 @@ bool tt_device_cuda_opens(void)
   if (!opens && tt_cuda_get_state() == TT_CUDA_REFUSED) {
     tt_info(TT_INIT, "GPUs are not used: %s", why);
   }
-  return opens;
+  return opens || tt_cuda_get_state() == TT_CUDA_FORKED;
 }
 
 // ---- Identity ----
@@ -80,6 +81,7 @@ static void *gpu_row_scratch_alloc(int device, size_t bytes)
 // A link's part of the device: what has been pinned.
 typedef struct row_link {
   int device;
+  uint32_t epoch;
   char *windows[2];
 } row_link;
 
@@ -89,10 +91,11 @@ static void gpu_row_disconnect(tt_link *link)
   if (l == NULL) {
     return;
   }
-  if (tt_gpu_enter(l->device) == ncclSuccess) {
-    for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
-      tt_gpu_unpin(l->windows[i]);
-    }
+  const bool there = tt_gpu_reenter(l->device, l->epoch) == ncclSuccess;
+  for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
+    tt_gpu_unpin(l->windows[i], there);
+  }
+  if (there) {
     tt_gpu_leave();
   }
   tt_free(l);
@@ -116,6 +119,7 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
   link->handover = (struct tt_handover *)(void *)l;
   ncclResult_t res = tt_gpu_enter(port->device);
   if (res == ncclSuccess) {
+    l->epoch = tt_gpu_epoch(l->device);
     res = gpu_row_pin_windows(l, env);
     tt_gpu_leave();
   }
@@ -131,10 +135,9 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
 static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
 {
   tt_gpu_stream *s;
-  bool captured;
+  TT_TRY(tt_gpu_rank_look(port));
   TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
-  TT_TRY(tt_gpu_stream_captured(handle, port->device, &captured));
-  if (captured && (port->life >= 0 || port->mover != NULL)) {
+  if (tt_gpu_stream_is_captured(s) && (port->life >= 0 || port->mover != NULL)) {
     return tt_fail(ncclInvalidUsage,
                    "%s: the stream is captured, which GPUs support only where all ranks of the communicator are in one "
                    "process",
@@ -146,10 +149,9 @@ static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const 
 
 static ncclResult_t order_uncaptured(const tt_gpu_stream *s)
 {
-  bool captured;
-  TT_TRY(tt_gpu_stream_is_captured(s, &captured));
-  return captured ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
-                  : ncclSuccess;
+  return tt_gpu_stream_is_captured(s)
+             ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
+             : ncclSuccess;
 }
 
 static ncclResult_t gpu_row_order(tt_stream *earlier, tt_stream *later)
@@ -188,9 +190,7 @@ static ncclResult_t gpu_row_submit(tt_plan *plan, tt_stream *stream)
 
 static ncclResult_t gpu_row_check_rma(tt_stream *stream, const char *what)
 {
-  bool captured;
-  TT_TRY(tt_gpu_stream_is_captured((tt_gpu_stream *)(void *)stream, &captured));
-  return captured
+  return tt_gpu_stream_is_captured((tt_gpu_stream *)(void *)stream)
              ? tt_fail(ncclInvalidUsage,
                        "%s: the stream is captured, and one-sided operations of GPUs cannot be part of a graph", what)
              : ncclSuccess;

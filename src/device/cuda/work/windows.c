@@ -35,10 +35,11 @@ static ncclResult_t peer_pin(tt_gpu_rma_peer *g, const volatile void *at)
 
 static void gpu_peer_free(tt_gpu_rma_peer *g)
 {
-  if (g->npins > 0 && tt_gpu_enter(g->port->device) == ncclSuccess) {
-    for (int i = 0; i < g->npins; i++) {
-      tt_gpu_unpin(g->pins[i]);
-    }
+  const bool there = g->npins > 0 && tt_gpu_reenter(g->port->device, g->epoch) == ncclSuccess;
+  for (int i = 0; i < g->npins; i++) {
+    tt_gpu_unpin(g->pins[i], there);
+  }
+  if (there) {
     tt_gpu_leave();
   }
   tt_gpu_pool_give(TT_GPU_PINNED, (void *)g->over);
@@ -54,6 +55,7 @@ static ncclResult_t gpu_peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu
   TT_TRY(TT_NEW(g, 1, "rank %d: no memory for one-sided operations", peer->port->rank));
   g->port = p;
   g->rank = peer->rank;
+  g->epoch = tt_gpu_epoch(p->device);
   ncclResult_t res = tt_gpu_pool_take(TT_GPU_PINNED, bytes, &over);
   if (res == ncclSuccess) {
     memset(over, 0, bytes);
@@ -204,10 +206,10 @@ ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i)
 static void gpu_windows_in_child(void)
 {
   rma_peers = NULL;
+  pthread_mutex_init(&peers_lock, NULL);
 }
 
 __attribute__((constructor)) static void gpu_windows_at_start(void)
 {
-  tt_proc_hold_at_fork(&peers_lock);
   tt_proc_on_fork(gpu_windows_in_child);
 }
