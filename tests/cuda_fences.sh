@@ -58,5 +58,11 @@ for kernel in "step copy" "Float32 combine" "bits bitwise" "bits logical4"; do
   needed $kernel "$release" "$relaxed"
 done
 needed step copy 'fence.sc.sys' 'fence.acq_rel.sys' # one source for all kernels
+for kernel in put take; do
+  needed one_sided $kernel "$barrier" "$apart"
+done
+needed one_sided put 'red.release.sys' 'red.relaxed.sys'
+needed one_sided put "$release" "$relaxed"
+needed one_sided signal 'st.release.sys.global.u32' 'st.relaxed.sys.global.u32'
 echo "$changes changes"
 exit $failed

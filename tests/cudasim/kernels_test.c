@@ -21,6 +21,14 @@ static struct {
 
 static const char *folder; // of other modules
 
+// What one-sided kernels read and write, of a peer's.
+static struct {
+  uint64_t open, writing, count;
+  uint32_t turn;
+  tt_cuda_payload payloads[2];
+  uint64_t list[2]; // tt_cuda_take.list
+} far;
+
 static struct {
   unsigned modes, threads;
   uint64_t seed;
@@ -84,7 +92,8 @@ static bool valid(void *arg, uint64_t address, size_t bytes, enum ptx_access acc
 {
   (void)arg;
   const bool read = within(address, bytes, rig.copy, sizeof rig.copy); // the reference is none of the kernels'
-  const bool good = !read && (within(address, bytes, &rig, sizeof rig) || within(address, bytes, &step, sizeof step));
+  const bool good = !read && (within(address, bytes, &rig, sizeof rig) || within(address, bytes, &step, sizeof step) ||
+                              within(address, bytes, &far, sizeof far));
   if (!good) {
     snprintf(why, PTX_TEXT, "%d bytes at %#llx (%d) belong to no case", (int)bytes, (unsigned long long)address,
              (int)access);
@@ -107,18 +116,17 @@ static void run_to_end(struct ptx_run *run, const char *kernel)
   }
 }
 
-static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
+static void launch_any(const char *module, const char *kernel, unsigned ctas, const void *params, size_t bytes)
 {
-  (void)arg;
   char why[PTX_TEXT] = "";
   struct ptx_kernel_info info;
   const struct ptx_kernel *k = ptx_module_kernel(module_of(module), kernel);
   assert_non_null(k);
   ptx_kernel_info(k, &info);
-  assert_int_equal(info.param_bytes, sizeof *s);
+  assert_int_equal(info.param_bytes, bytes);
   const struct ptx_launch l = {.grid = {ctas, 1, 1},
                                .block = {machine.threads, 1, 1},
-                               .params = s,
+                               .params = params,
                                .modes = machine.modes,
                                .seed = machine.seed++,
                                .sms = 2,
@@ -129,6 +137,12 @@ static void launch(void *arg, const char *module, const char *kernel, unsigned c
   }
   run_to_end(run, kernel);
   ptx_run_destroy(run);
+}
+
+static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
+{
+  (void)arg;
+  launch_any(module, kernel, ctas, s, sizeof *s);
 }
 
 static void begin(unsigned modes, unsigned threads)
@@ -328,14 +342,154 @@ static void test_ended(void **state)
   assert_true(before && behind);
 }
 
+// ---- One-sided operations ----
+
+enum { PUT_BYTES = 201, PUT_NUMBER = 7 };
+
+static char *far_window(char *arena)
+{
+  return arena + CASE_SLOT + 3;
+}
+
+static tt_cuda_put far_put(void)
+{
+  begin(all_modes, THREADS);
+  case_fill(&rig, ncclInt8);
+  memcpy(rig.copy, rig.arena, CASE_ARENA);
+  rig.fault = (tt_cuda_fault){.code = 0};
+  rig.operands[0] = (tt_cuda_operand){.at = case_at(rig.arena + 5)};
+  rig.operands[1] = (tt_cuda_operand){.at = case_at(far_window(rig.arena))};
+  far.open = PUT_NUMBER;
+  far.writing = 0;
+  tt_cuda_put put = {.port = case_base(&rig).port,
+                     .operands = case_at(rig.operands),
+                     .count = PUT_BYTES,
+                     .open = case_at(&far.open),
+                     .number = PUT_NUMBER,
+                     .writing = case_at(&far.writing),
+                     .peer = 1};
+  put.port.go = 0;
+  return put;
+}
+
+static bool counted; // the put has counted itself in
+
+static bool far_is_complete(void)
+{
+  return memcmp(rig.arena, rig.copy, CASE_ARENA) == 0;
+}
+
+// Who has counted itself out has written everything.
+static bool watch_put(void)
+{
+  const uint64_t writing = __atomic_load_n(&far.writing, __ATOMIC_ACQUIRE);
+  const bool over = counted && writing == 0;
+  counted |= writing != 0;
+  return !over || far_is_complete();
+}
+
+static void test_put(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 40; i++) {
+    const tt_cuda_put put = far_put();
+    memcpy(far_window(rig.copy), rig.copy + 5, PUT_BYTES);
+    counted = false;
+    machine.watch = watch_put;
+    launch_any("one_sided", "put", 1, &put, sizeof put);
+    assert_true(counted && far_is_complete());
+    assert_int_equal(rig.fault.code, TT_CUDA_FINE);
+  }
+}
+
+// The owner closes the window at some instruction.
+static bool watch_shut(void)
+{
+  counted |= __atomic_load_n(&far.writing, __ATOMIC_ACQUIRE) != 0;
+  if (looks-- == 0) {
+    __atomic_store_n(&far.open, 0, __ATOMIC_SEQ_CST);
+    unused = __atomic_load_n(&far.writing, __ATOMIC_SEQ_CST) == 0 && !counted;
+  }
+  return __atomic_load_n(&rig.fault.code, __ATOMIC_ACQUIRE) != TT_CUDA_SHUT ||
+         (rig.fault.peer == 1 && rig.fault.sig == PUT_NUMBER);
+}
+
+// If no put is counted when it is closed, nothing is written into it any more.
+static void test_shut(void **state)
+{
+  (void)state;
+  bool before = false, behind = false, shut = true;
+  for (int i = 0; shut; i++) { // until the kernel ends first
+    tt_cuda_put put = far_put();
+    put.count = 20; // how it begins and ends matters
+    counted = unused = false;
+    looks = i / 8;
+    machine.watch = watch_shut;
+    launch_any("one_sided", "put", 1, &put, sizeof put);
+    shut = looks < 0;
+    before |= shut && rig.fault.code == TT_CUDA_SHUT;
+    behind |= shut && rig.fault.code == TT_CUDA_FINE;
+    if (unused) {
+      assert_true(far_is_complete()); // as it was
+      assert_int_equal(rig.fault.code, TT_CUDA_SHUT);
+    }
+    assert_int_equal(far.writing, 0);
+  }
+  assert_true(before && behind);
+}
+
+// A payload that lies over another one comes behind it; those of a stopped port do not come.
+static void test_take(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 40; i++) {
+    tt_cuda_take take = {.port = far_put().port, .list = case_at(far.list)};
+    for (size_t k = 0; k < 2; k++) {
+      far.payloads[k] = (tt_cuda_payload){.operands = {{.at = case_at(rig.arena + (2 + k) * CASE_SLOT)},
+                                                       {.at = case_at(far_window(rig.arena) + k * 50)}},
+                                          .bytes = PUT_BYTES - k * 100};
+    }
+    far.list[0] = case_at(far.payloads);
+    far.list[1] = 2;
+    rig.stop = i % 4 == 0;
+    for (size_t k = 0; k < 2 && rig.stop == 0; k++) {
+      memcpy(far_window(rig.copy) + k * 50, rig.copy + (2 + k) * CASE_SLOT, PUT_BYTES - k * 100);
+    }
+    launch_any("one_sided", "take", 1, &take, sizeof take);
+    assert_true(far_is_complete());
+  }
+}
+
+// Whose turn has come sees the signals before.
+static bool watch_signal(void)
+{
+  return __atomic_load_n(&far.turn, __ATOMIC_ACQUIRE) != 4 || far.count == 9;
+}
+
+static void test_signal(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 40; i++) {
+    const tt_cuda_signal signal = {
+        .port = far_put().port, .count = case_at(&far.count), .value = 9, .turn = case_at(&far.turn), .over = 4};
+    far.count = far.turn = 0;
+    rig.stop = i % 4 == 0;
+    machine.watch = watch_signal;
+    launch_any("one_sided", "signal", 1, &signal, sizeof signal);
+    assert_int_equal(far.count, rig.stop == 0 ? 9 : 0);
+    assert_int_equal(far.turn, rig.stop == 0 ? 4 : 0);
+  }
+}
+
 int main(int argc, char **argv)
 {
   folder = argc > 1 ? argv[1] : NULL;
   const struct CMUnitTest arithmetic[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_pairs)};
   const struct CMUnitTest order[] = {
-      cmocka_unit_test(test_steps), cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive),
-      cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
-      cmocka_unit_test(test_ended),
+      cmocka_unit_test(test_steps), cmocka_unit_test(test_post),   cmocka_unit_test(test_arrive),
+      cmocka_unit_test(test_fault), cmocka_unit_test(test_whole),  cmocka_unit_test(test_whole_fault),
+      cmocka_unit_test(test_ended), cmocka_unit_test(test_put),    cmocka_unit_test(test_shut),
+      cmocka_unit_test(test_take),  cmocka_unit_test(test_signal),
   };
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
   failed += cmocka_run_group_tests(order, NULL, NULL);

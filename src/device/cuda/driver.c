@@ -60,6 +60,8 @@ static tt_cuda_state find_driver_functions(tt_cuda *cuda, char *why)
   return TT_CUDA_OPEN;
 }
 
+static bool starts; // cuInit has been called, or is being called, and the driver has not said that it is of no use
+
 // Some errors of cuInit say that there is no GPU to use, not that something is wrong.
 static tt_cuda_state start_driver(tt_cuda *cuda, char *why)
 {
@@ -72,6 +74,7 @@ static tt_cuda_state start_driver(tt_cuda *cuda, char *why)
                          TT_CUDA_LEAST % 1000 / 10);
   }
   if (error == CUDA_SUCCESS) {
+    starts = true;
     error = cuda->Init(0);
   }
   if (error == CUDA_SUCCESS) {
@@ -112,6 +115,7 @@ tt_cuda_state tt_cuda_open(const char *name, tt_cuda *out, char *why)
   state = state == TT_CUDA_OPEN ? find_driver_functions(&cuda, why) : state;
   state = state == TT_CUDA_OPEN ? start_driver(&cuda, why) : state;
   if (state != TT_CUDA_OPEN) {
+    starts = false;
     tt_cuda_close(&cuda);
     return state;
   }
@@ -129,8 +133,6 @@ void tt_cuda_close(tt_cuda *cuda)
 // One process has one driver.
 static struct {
   pthread_once_t once;
-  bool begun; // a thread is at it, or it is done
-  bool done;
   tt_cuda_state state;
   tt_cuda cuda;
   char why[TT_LIBRARY_WHY];
@@ -142,21 +144,19 @@ static void open_ours(void)
     return;
   }
   const tt_params *params = tt_params_get();
-  ours.begun = true;
   ours.state = tt_cuda_open(params->cuda_driver, &ours.cuda, ours.why);
-  ours.done = true;
 }
 
-// The parent's driver is the child's, too, if it was opened, or was being opened. Else the child may try anew.
+// The parent's driver is the child's, too, if it had started, or was about to. Else the child tries anew: where there
+// is none, it finds none.
 static void driver_in_child(void)
 {
-  if (ours.begun && (!ours.done || ours.state == TT_CUDA_OPEN)) {
+  if (starts) {
     ours.state = TT_CUDA_FORKED;
     snprintf(ours.why, sizeof ours.why,
              "this process is the child of a fork whose parent has used CUDA, and so can use no GPU: fork before the "
              "first call, or start a new program (exec)");
   }
-  ours.begun = ours.done = false;
   ours.once = PTHREAD_ONCE_INIT;
 }
 
