@@ -26,12 +26,14 @@ CUdeviceptr tt_gpu_record_place(const gpu_recording *rec, const volatile void *p
 
 // ---- Where the next node stands ----
 
-// What the stream's next node comes after. Valid until the thread's next question.
+// What the stream's next node comes after. Valid until the thread's next question. Some of that may be kernels which
+// let the next one begin before they are complete: nodes that are added by hand come after their ends.
 static ncclResult_t record_look(CUstream stream, CUgraph *graph, const CUgraphNode **after, size_t *n)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUstreamCaptureStatus status;
-  TT_CUDA(cu, cu->StreamGetCaptureInfo(stream, &status, NULL, graph, after, n),
+  const CUgraphEdgeData *edges; // with NULL in its place the driver refuses such captures
+  TT_CUDA(cu, cu->StreamGetCaptureInfo(stream, &status, NULL, graph, after, &edges, n),
           "cannot ask where the capture of stream %p stands", (void *)stream);
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     return tt_fail(ncclInvalidUsage, "the capture of stream %p has become invalid", (void *)stream);
@@ -42,7 +44,7 @@ static ncclResult_t record_look(CUstream stream, CUgraph *graph, const CUgraphNo
 static ncclResult_t record_move(CUstream stream, CUgraphNode *after, size_t n)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  TT_CUDA(cu, cu->StreamUpdateCaptureDependencies(stream, after, n, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+  TT_CUDA(cu, cu->StreamUpdateCaptureDependencies(stream, after, NULL, n, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
           "cannot set what comes next in the capture of stream %p", (void *)stream);
   return ncclSuccess;
 }
