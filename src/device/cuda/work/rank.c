@@ -632,11 +632,11 @@ static ncclResult_t ranks_capture(const tt_gpu_work *works, int n, ncclResult_t 
     if (res != ncclSuccess) {
       tt_port_stop(r->port, res);
     }
-    rank_fly(&works[i], tt_gpu_port_submitted(r->gpu));
     pthread_mutex_lock(&lock);
-    in_graphs += !r->graphs;
+    in_graphs += !r->graphs; // before the plan, whose end may put the thread to sleep
     r->graphs = true;
     pthread_mutex_unlock(&lock);
+    rank_fly(&works[i], tt_gpu_port_submitted(r->gpu));
   }
   return res;
 }
