@@ -93,6 +93,7 @@ enum {
   TT_WAIT_SHUT = 64,    // in a copy alone: until the wait ends the rank takes no message of this one from the network
   TT_WAIT_LEAST = 128,  // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
   TT_WAIT_ROUND = 256,  // with LEAST: and the waits lead into a circle
+  TT_WAIT_REPLAY = 512, // in a launch of a graph, of an operation that was captured
 };
 
 // What a rank with TT_WAIT_LEAST has found: that rank, so many waits away. A number that nobody renews dies when it has
@@ -329,6 +330,7 @@ typedef struct tt_mail {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t answered; // how many have been answered; behind the answer (release)
   uint32_t answer;
   _Atomic uint32_t served; // 1: answers come, 2: no more
+  uint32_t reply[12];      // goes with the answer
 } tt_mail;
 _Static_assert(sizeof(tt_mail) == 192, "shared memory layout");
 

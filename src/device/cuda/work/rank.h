@@ -22,7 +22,7 @@ tt_gpu_port *tt_gpu_rank_port(const tt_port *port);
 
 // Submits the plans, as tt_gpu_submit, or records them if their streams are captured; from now on they are seen to. On
 // an error their ports are stopped.
-ncclResult_t tt_gpu_ranks_submit(const tt_gpu_work *works, int n);
+ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n);
 
 // Closes memory of peers that they have freed, if nothing is in flight, nor in graphs, which may be launched at any
 // time.
@@ -35,6 +35,7 @@ ncclResult_t tt_gpu_order(tt_gpu_stream *earlier, tt_gpu_stream *later);
 void tt_gpu_hold(void);
 ncclResult_t tt_gpu_unhold(void);
 bool tt_gpu_progress(void);
+bool tt_gpu_rank_replays(const tt_port *port);
 void tt_gpu_settle(void);
 void tt_gpu_await(bool (*ready)(void *arg), void *arg);
 bool tt_gpu_poll(bool (*ready)(void *arg), void *arg);

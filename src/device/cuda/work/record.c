@@ -24,6 +24,22 @@ CUdeviceptr tt_gpu_record_place(const gpu_recording *rec, const volatile void *p
   return offset < rec->scratch_bytes ? gpu_address(rec->capture->scratch) + offset : gpu_address(ptr);
 }
 
+ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, uint32_t value, const tt_fifo *f)
+{
+  const gpu_traffic *t = (const gpu_traffic *)(const void *)f;
+  if (!tt_grow(&rec->waits, rec->nwaits, 1, &rec->waits_room, sizeof *rec->waits)) {
+    return tt_fail(ncclSystemError, "no memory for a captured plan");
+  }
+  rec->waits[rec->nwaits++] = (gpu_wait){
+      .word = (const _Atomic uint32_t *)word, .value = value, .traffic = (int32_t)(t - rec->capture->traffic)};
+  return ncclSuccess;
+}
+
+void tt_gpu_record_waits_end(gpu_recording *rec)
+{
+  rec->waits[rec->nwaits - 1].last = true;
+}
+
 // ---- Where the next node stands ----
 
 // What the stream's next node comes after. Valid until the thread's next question. Some of that may be kernels which
@@ -100,10 +116,16 @@ ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w)
   TT_TRY(record_look(rec->stream, &graph, &after, &n));
   TT_TRY(capture_give(w->port, graph));
   TT_TRY(record_event(rec, true));
-  return tt_gpu_plan_stage(w);
+  TT_TRY(tt_gpu_plan_stage(w));
+  return tt_gpu_work_copy(w, false);
 }
 
 ncclResult_t tt_gpu_record_end(const tt_gpu_work *w)
 {
-  return record_event(w->port->recording, false);
+  gpu_recording *rec = w->port->recording;
+  TT_TRY(tt_gpu_work_copy(w, true));
+  TT_TRY(record_event(rec, false));
+  tt_gpu_capture_show(rec->capture, rec->waits, (uint32_t)rec->nwaits);
+  rec->waits = NULL;
+  return ncclSuccess;
 }

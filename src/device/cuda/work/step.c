@@ -19,9 +19,10 @@ enum {
 };
 
 typedef struct step_waits {
+  gpu_recording *rec; // NULL: the stream is not captured
   CUstream stream;
   unsigned n;
-  CUstreamBatchMemOpParams of[WAITS];
+  CUstreamBatchMemOpParams of[WAITS + 2]; // where it stands, before and behind the waits of a captured one
 } step_waits;
 
 // The lists of a step, as they are made.
@@ -44,9 +45,21 @@ typedef struct step_work {
 
 // ---- Waiting ----
 
+static CUstreamBatchMemOpParams place_write(const gpu_recording *rec, uint32_t value)
+{
+  return (CUstreamBatchMemOpParams){.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                                   .address = gpu_address(rec->capture->place),
+                                                   .value = value,
+                                                   .flags = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}};
+}
+
 static ncclResult_t waits_flush(step_waits *w)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
+  if (w->n > 0 && w->rec != NULL) {
+    tt_gpu_record_waits_end(w->rec);
+    w->of[w->n++] = place_write(w->rec, 0);
+  }
   if (w->n > 0) {
     TT_CUDA(cu, cu->StreamBatchMemOp(w->stream, w->n, w->of, 0), "cannot make stream %p wait for words",
             (void *)w->stream);
@@ -55,10 +68,17 @@ static ncclResult_t waits_flush(step_waits *w)
   return ncclSuccess;
 }
 
-static ncclResult_t waits_add(step_waits *w, const volatile void *word, uint32_t value)
+// For a word of that FIFO.
+static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile void *word, uint32_t value)
 {
-  if (w->n == WAITS) {
+  if (w->n >= WAITS) {
     TT_TRY(waits_flush(w));
+  }
+  if (w->rec != NULL && w->n == 0) {
+    w->of[w->n++] = place_write(w->rec, 1 + (uint32_t)w->rec->nwaits);
+  }
+  if (w->rec != NULL) {
+    TT_TRY(tt_gpu_record_wait(w->rec, word, value, f));
   }
   w->of[w->n++] = (CUstreamBatchMemOpParams){.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                                                            .address = gpu_address(word),
@@ -72,12 +92,12 @@ static ncclResult_t waits_add(step_waits *w, const volatile void *word, uint32_t
 static ncclResult_t wait_room(const tt_gpu_port *p, step_waits *w, tt_fifo *f)
 {
   if (p->recording == NULL) {
-    return tt_fifo_room(f) ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
+    return tt_fifo_room(f) ? ncclSuccess : waits_add(w, f, f->head, f->next - f->mask);
   }
   if (f->next == 0) {
-    return waits_add(w, f->head, ((const gpu_fifo_end *)f)->messages);
+    return waits_add(w, f, f->head, ((const gpu_fifo_end *)f)->messages);
   }
-  return f->next <= f->mask ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
+  return f->next <= f->mask ? ncclSuccess : waits_add(w, f, f->head, f->next - f->mask);
 }
 
 // Until the peer has given back all tokens of this rank; a captured operation: all that it has sent in this replay.
@@ -86,23 +106,24 @@ static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
   const tt_gpu_port *p = k->port;
   if (p->recording == NULL) {
     const tt_fifo *f = &p->port->links[peer]->send[TT_TOK];
-    return waits_add(w, f->head, f->next);
+    return waits_add(w, f, f->head, f->next);
   }
   const gpu_traffic *t = tt_gpu_record_tokens(p, k->lane->call, peer);
-  return t == NULL || t->end.fifo.next == 0 ? ncclSuccess : waits_add(w, t->end.fifo.head, t->end.fifo.next);
+  return t == NULL || t->end.fifo.next == 0 ? ncclSuccess
+                                            : waits_add(w, &t->end.fifo, t->end.fifo.head, t->end.fifo.next);
 }
 
 // Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
 static ncclResult_t step_wait(const step_work *k)
 {
   const tt_program_step *s = k->step;
-  step_waits w = {.stream = k->stream};
+  step_waits w = {.rec = k->port->recording, .stream = k->stream};
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
     const tt_program_ref *r = &s->refs[i];
     if (r->kind == TT_DRAIN) {
       TT_TRY(wait_drain(k, &w, r->peer));
     } else if (r->fifo != NULL && i < s->nsrc) {
-      TT_TRY(waits_add(&w, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
+      TT_TRY(waits_add(&w, r->fifo, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
     } else if (r->fifo != NULL) {
       TT_TRY(wait_room(k->port, &w, r->fifo));
     }
