@@ -7,7 +7,8 @@ set(kernels ${PROJECT_SOURCE_DIR}/src/device/cuda/kernels)
 set(ptx ${PROJECT_BINARY_DIR}/cuda)
 # The row of the table of devices, and what needs the kernels.
 file(GLOB TUTTI_CUDA_WORK CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/work/*.c)
-file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels}/*.h ${PROJECT_SOURCE_DIR}/src/device/reduce_*.h)
+file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels}/*.h ${PROJECT_SOURCE_DIR}/src/device/reduce_*.h ${PROJECT_SOURCE_DIR}/perf/data.h
+  ${PROJECT_SOURCE_DIR}/perf/mix.h)
 
 set(with_clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -nocudainc -nocudalib -Wno-unknown-cuda-version -ffp-contract=off -S)
 set(with_nvcc -ptx -arch=compute_75 -fmad=false) # nvcc 13 knows nothing older
@@ -37,23 +38,23 @@ if(TUTTI_CUDA)
   endif()
 endif()
 
-# tutti_ptx(NAME FILE options...): the module NAME, from a file of the folder.
-function(tutti_ptx name file)
+# tutti_ptx(LIST TEXT NAME FILE options...): the module NAME, from a file with its whole path; adds to LIST a source with the C text TEXT.
+function(tutti_ptx list text name file)
   add_custom_command(OUTPUT ${ptx}/${name}.ptx
-    COMMAND ${ptx_command} ${ARGN} ${kernels}/${file} -o ${ptx}/${name}.raw
+    COMMAND ${ptx_command} ${ARGN} ${file} -o ${ptx}/${name}.raw
     COMMAND ${CMAKE_COMMAND} -DIN=${ptx}/${name}.raw -DOUT=${ptx}/${name}.ptx -P ${PROJECT_SOURCE_DIR}/cmake/ptx.cmake
-    DEPENDS ${kernels}/${file} ${kernel_headers} ${PROJECT_SOURCE_DIR}/cmake/ptx.cmake VERBATIM)
-  tutti_embed(TUTTI_PTX_SOURCES tt_ptx_${name} ${ptx}/${name}.ptx)
-  set(TUTTI_PTX_SOURCES ${TUTTI_PTX_SOURCES} PARENT_SCOPE)
+    DEPENDS ${file} ${kernel_headers} ${PROJECT_SOURCE_DIR}/cmake/ptx.cmake VERBATIM)
+  tutti_embed(${list} ${text} ${ptx}/${name}.ptx)
+  set(${list} ${${list}} PARENT_SCOPE)
 endfunction()
 
 if(ptx_command)
-  tutti_ptx(step step.cu)
-  tutti_ptx(bits bits.cu)
+  tutti_ptx(TUTTI_PTX_SOURCES tt_ptx_step step ${kernels}/step.cu)
+  tutti_ptx(TUTTI_PTX_SOURCES tt_ptx_bits bits ${kernels}/bits.cu)
   file(STRINGS ${PROJECT_SOURCE_DIR}/src/base/types.def types REGEX "^T\\(")
   foreach(row ${types})
     string(REGEX REPLACE "^T\\(([A-Za-z0-9]+).*" "\\1" type "${row}")
-    tutti_ptx(${type} combine.cu -DTT_TYPE=${type})
+    tutti_ptx(TUTTI_PTX_SOURCES tt_ptx_${type} ${type} ${kernels}/combine.cu -DTT_TYPE=${type})
   endforeach()
   set(TUTTI_HAVE_CUDA ON)
   list(APPEND TUTTI_CUDA_WORK ${TUTTI_PTX_SOURCES} ${kernels}/modules.c ${kernels}/choose.c)

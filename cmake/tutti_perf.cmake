@@ -10,6 +10,13 @@ foreach(name ${TUTTI_COLLECTIVES})
   list(REMOVE_ITEM perf_engine_sources ${PROJECT_SOURCE_DIR}/perf/${name}.c)
 endforeach()
 
+# Ranks on GPUs: where the library has them.
+if(TUTTI_HAVE_CUDA)
+  tutti_ptx(perf_engine_sources perf_ptx perf_data ${PROJECT_SOURCE_DIR}/perf/data.cu)
+else()
+  list(REMOVE_ITEM perf_engine_sources ${PROJECT_SOURCE_DIR}/perf/cuda.c)
+endif()
+
 set(TUTTI_PERF_PROGRAMS "")
 if(TARGET tutti_jansson AND perf_engine_sources)
   add_library(perf_engine STATIC ${perf_engine_sources})
@@ -17,6 +24,9 @@ if(TARGET tutti_jansson AND perf_engine_sources)
   target_include_directories(perf_engine PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/perf
     ${PROJECT_SOURCE_DIR}/src) # base/types.def
   target_link_libraries(perf_engine PUBLIC tutti_jansson Threads::Threads ${CMAKE_DL_LIBS} m)
+  if(TUTTI_HAVE_CUDA)
+    target_compile_definitions(perf_engine PRIVATE TUTTI_HAVE_CUDA)
+  endif()
 
   foreach(name ${TUTTI_COLLECTIVES})
     if(EXISTS ${PROJECT_SOURCE_DIR}/perf/${name}.c AND NOT TUTTI_FUZZ)

@@ -13,8 +13,8 @@ set(TUTTI_LONE_TESTS
 
 # They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
 set(TUTTI_WAITING_TESTS
-  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test cudasim_queue_test cudasim_slice_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
-  proxy_service_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
+  bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test cuda_orders.sh cudasim_queue_test cudasim_slice_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
+  proxy_service_test tests_cuda_kill_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
   tests_stall_test tests_wrong_init_test)
 if(NOT TUTTI_SANITIZE) # else they compute meanwhile
   list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_late.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
@@ -39,7 +39,7 @@ set(TUTTI_LONG_TESTS
   tests_init_death_test tests_init_death_test_network tests_owner_test tests_reproducible_test tests_blocks_test_network
   bootstrap_roots_test bootstrap_faults_test
   topo_browser.sh topo_explorer.sh net_ofi.sh net_socket_faults_test tests_channels_test tests_executor_test
-  tests_net_test net_plugins.sh perf_matrix.sh proxy_probe_test)
+  tests_net_test net_plugins.sh gpu_session.sh perf_matrix.sh proxy_probe_test)
 
 # tutti_test_schedule(name): its share of the machine, and its turn.
 function(tutti_test_schedule name)

@@ -8,41 +8,48 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "data.h"
 #include "device.h"
 #include "fail.h"
 #include "hostcuda/cuda.h"
 #include "system.h"
 
 // Name without "cu", the version of CUDA whose form it is, parameters.
-#define DRIVER(CU)                                                                                    \
-  CU(Init, 2000, (unsigned flags))                                                                    \
-  CU(GetErrorName, 6000, (CUresult error, const char **name))                                         \
-  CU(GetErrorString, 6000, (CUresult error, const char **text))                                       \
-  CU(DeviceGetCount, 2000, (int *count))                                                              \
-  CU(DeviceGetName, 2000, (char *name, int size, CUdevice device))                                    \
-  CU(DeviceGetPCIBusId, 4010, (char *id, int size, CUdevice device))                                  \
-  CU(DevicePrimaryCtxRetain, 7000, (CUcontext * context, CUdevice device))                            \
-  CU(CtxSetCurrent, 4000, (CUcontext context))                                                        \
-  CU(MemGetInfo, 3020, (size_t * available, size_t * total))                                          \
-  CU(MemAlloc, 3020, (CUdeviceptr * ptr, size_t bytes))                                               \
-  CU(MemFree, 3020, (CUdeviceptr ptr))                                                                \
-  CU(MemsetD8Async, 3020, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream))      \
-  CU(MemcpyHtoDAsync, 3020, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream))        \
-  CU(MemcpyDtoHAsync, 3020, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream))              \
-  CU(MemcpyAsync, 4000, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream))            \
-  CU(StreamCreateWithPriority, 5050, (CUstream * stream, unsigned flags, int priority))               \
-  CU(StreamDestroy, 4000, (CUstream stream))                                                          \
-  CU(StreamQuery, 2000, (CUstream stream))                                                            \
-  CU(StreamSynchronize, 2000, (CUstream stream))                                                      \
-  CU(EventCreate, 2000, (CUevent * event, unsigned flags))                                            \
-  CU(EventDestroy, 4000, (CUevent event))                                                             \
-  CU(EventRecord, 2000, (CUevent event, CUstream stream))                                             \
-  CU(EventElapsedTime, 2000, (float *ms, CUevent start, CUevent end))                                 \
-  CU(StreamBeginCapture, 10010, (CUstream stream, CUstreamCaptureMode mode))                          \
-  CU(StreamEndCapture, 10000, (CUstream stream, CUgraph * graph))                                     \
-  CU(GraphInstantiateWithFlags, 11040, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
-  CU(GraphLaunch, 10000, (CUgraphExec exec, CUstream stream))                                         \
-  CU(GraphDestroy, 10000, (CUgraph graph))                                                            \
+#define DRIVER(CU)                                                                                                \
+  CU(Init, 2000, (unsigned flags))                                                                                \
+  CU(GetErrorName, 6000, (CUresult error, const char **name))                                                     \
+  CU(GetErrorString, 6000, (CUresult error, const char **text))                                                   \
+  CU(DeviceGetCount, 2000, (int *count))                                                                          \
+  CU(DeviceGetName, 2000, (char *name, int size, CUdevice device))                                                \
+  CU(DeviceGetPCIBusId, 4010, (char *id, int size, CUdevice device))                                              \
+  CU(DevicePrimaryCtxRetain, 7000, (CUcontext * context, CUdevice device))                                        \
+  CU(CtxSetCurrent, 4000, (CUcontext context))                                                                    \
+  CU(MemGetInfo, 3020, (size_t * available, size_t * total))                                                      \
+  CU(MemAlloc, 3020, (CUdeviceptr * ptr, size_t bytes))                                                           \
+  CU(MemFree, 3020, (CUdeviceptr ptr))                                                                            \
+  CU(MemsetD8Async, 3020, (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream))                  \
+  CU(MemcpyHtoDAsync, 3020, (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream))                    \
+  CU(MemcpyDtoHAsync, 3020, (void *dst, CUdeviceptr src, size_t bytes, CUstream stream))                          \
+  CU(MemcpyAsync, 4000, (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream))                        \
+  CU(ModuleLoadDataEx, 2010,                                                                                      \
+     (CUmodule * module, const void *image, unsigned count, CUjit_option *options, void **values))                \
+  CU(ModuleGetFunction, 2000, (CUfunction * function, CUmodule module, const char *name))                         \
+  CU(LaunchKernel, 4000,                                                                                          \
+     (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+      unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra))                     \
+  CU(StreamCreateWithPriority, 5050, (CUstream * stream, unsigned flags, int priority))                           \
+  CU(StreamDestroy, 4000, (CUstream stream))                                                                      \
+  CU(StreamQuery, 2000, (CUstream stream))                                                                        \
+  CU(StreamSynchronize, 2000, (CUstream stream))                                                                  \
+  CU(EventCreate, 2000, (CUevent * event, unsigned flags))                                                        \
+  CU(EventDestroy, 4000, (CUevent event))                                                                         \
+  CU(EventRecord, 2000, (CUevent event, CUstream stream))                                                         \
+  CU(EventElapsedTime, 2000, (float *ms, CUevent start, CUevent end))                                             \
+  CU(StreamBeginCapture, 10010, (CUstream stream, CUstreamCaptureMode mode))                                      \
+  CU(StreamEndCapture, 10000, (CUstream stream, CUgraph * graph))                                                 \
+  CU(GraphInstantiateWithFlags, 11040, (CUgraphExec * exec, CUgraph graph, unsigned long long flags))             \
+  CU(GraphLaunch, 10000, (CUgraphExec exec, CUstream stream))                                                     \
+  CU(GraphDestroy, 10000, (CUgraph graph))                                                                        \
   CU(GraphExecDestroy, 10000, (CUgraphExec exec))
 
 static struct {
@@ -61,9 +68,17 @@ static const struct wanted {
 #undef CU
 };
 
+extern const char perf_ptx[]; // data.cu
+
+// A GPU that the process uses: retained at first use, for the rest of the process.
+typedef struct gpu {
+  CUcontext context;
+  CUfunction write, compare;
+} gpu;
+
 static int devices;
-static CUcontext *contexts; // [devices], retained at first use, for the rest of the process
-static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+static gpu *gpus; // [devices]
+static pthread_mutex_t gpus_lock = PTHREAD_MUTEX_INITIALIZER;
 
 // As nccl-tests says it.
 static _Noreturn void cuda_failed(CUresult error, const char *file, int line)
@@ -120,8 +135,8 @@ static void cuda_open(void)
   find_functions(library, name);
   CUDA(cu.Init(0));
   CUDA(cu.DeviceGetCount(&devices));
-  contexts = calloc((size_t)devices, sizeof(*contexts)); // never freed
-  if (!contexts) {
+  gpus = calloc((size_t)devices, sizeof(*gpus)); // never freed
+  if (!gpus) {
     perf_die_saying(PERF_EXIT_INTERNAL, "no memory for %d devices", devices);
   }
 }
@@ -132,18 +147,29 @@ static ncclResult_t cuda_count(int *count)
   return ncclSuccess;
 }
 
+// The kernels are loaded before any stream waits, for which loading may wait.
+static void open_gpu(gpu *g, int device)
+{
+  CUmodule module;
+  CUDA(cu.DevicePrimaryCtxRetain(&g->context, device));
+  CUDA(cu.CtxSetCurrent(g->context));
+  CUDA(cu.ModuleLoadDataEx(&module, perf_ptx, 0, NULL, NULL));
+  CUDA(cu.ModuleGetFunction(&g->write, module, "write"));
+  CUDA(cu.ModuleGetFunction(&g->compare, module, "compare"));
+}
+
 static ncclResult_t cuda_set(int device)
 {
   static __thread int current; // device + 1
   if (current == device + 1) {
     return ncclSuccess;
   }
-  pthread_mutex_lock(&contexts_lock);
-  if (!contexts[device]) {
-    CUDA(cu.DevicePrimaryCtxRetain(&contexts[device], device));
+  pthread_mutex_lock(&gpus_lock);
+  if (!gpus[device].context) {
+    open_gpu(&gpus[device], device);
   }
-  pthread_mutex_unlock(&contexts_lock);
-  CUDA(cu.CtxSetCurrent(contexts[device]));
+  pthread_mutex_unlock(&gpus_lock);
+  CUDA(cu.CtxSetCurrent(gpus[device].context));
   current = device + 1;
   return ncclSuccess;
 }
@@ -156,17 +182,25 @@ static void cuda_describe(int device, perf_device *d)
   snprintf(d->bus, sizeof(d->bus), "%.10s", bus); // without the function
 }
 
-// There are buffers for every rank on the GPU, and in memory of the host those that a thread makes data in. An eighth
-// of each is kept back.
+// There are buffers for every rank on the GPU. An eighth is kept back.
 static size_t cuda_room(const perf_job *j, const perf_rank *r)
 {
+  (void)j;
   size_t available, total;
   cuda_set(r->device);
   CUDA(cu.MemGetInfo(&available, &total));
-  size_t room = (available - available / 8) / (size_t)r->sharing;
-  size_t host = perf_memory_available();
-  host = (host - host / 8) / ((size_t)j->o.threads * (size_t)j->world.machine_procs);
-  return j->o.check && host < room ? host : room;
+  return (available - available / 8) / (size_t)r->sharing;
+}
+
+static int64_t cuda_memory(const perf_job *j)
+{
+  size_t available, total, most = 0;
+  for (int i = 0; i < j->nlocal; i++) {
+    cuda_set(j->ranks[i].device);
+    CUDA(cu.MemGetInfo(&available, &total));
+    most = total - available > most ? total - available : most;
+  }
+  return (int64_t)most;
 }
 
 static ncclResult_t cuda_open_stream(perf_rank *r)
@@ -212,19 +246,88 @@ static ncclResult_t cuda_zero(const perf_rank *r, void *memory, size_t size)
   return ncclSuccess;
 }
 
-static void cuda_write(const perf_rank *r, void *device, const void *host, size_t size)
+// ---- Data of a check, made and compared by kernels ----
+
+enum { TABLE = 2 * PERF_PERIOD * sizeof(uint64_t), TABLES = 3, FINDING = TABLES * TABLE };
+
+static CUdeviceptr finding_of(const perf_rank *r)
 {
-  cuda_set(r->device);
-  CUDA(cu.MemcpyHtoDAsync(address_of(device), host, size, r->stream));
+  return address_of(r->tables) + FINDING;
+}
+
+// The tables of the rank's pattern, in the device's memory: copy, reduced, and the rank's input.
+static void cuda_load(perf_rank *r)
+{
+  const perf_pattern *p = r->pattern;
+  const uint8_t *from[TABLES] = {p->copy, p->reduced, p->input[r->rank]};
+  cuda_alloc(r, FINDING + sizeof(perf_gpu_finding), &r->tables);
+  for (int i = 0; i < TABLES; i++) {
+    CUDA(cu.MemcpyHtoDAsync(address_of(r->tables) + (CUdeviceptr)i * TABLE, from[i], 2 * PERF_PERIOD * p->elt,
+                            r->stream));
+  }
   CUDA(cu.StreamSynchronize(r->stream));
 }
 
-static void cuda_read(const perf_rank *r, void *host, const void *device, size_t size)
+static void cuda_unload(perf_rank *r)
 {
-  cuda_set(r->device);
-  CUDA(cu.MemcpyDtoHAsync(host, address_of(device), size, r->stream));
-  CUDA(cu.StreamSynchronize(r->stream));
+  cuda_free(r, r->tables);
+  r->tables = NULL;
 }
+
+static CUdeviceptr table_of(const perf_rank *r, const uint8_t *table)
+{
+  const perf_pattern *p = r->pattern;
+  const int i = table == p->copy ? 0 : table == p->reduced ? 1 : 2;
+  return table ? address_of(r->tables) + (CUdeviceptr)i * TABLE : 0;
+}
+
+static void launch_over(const perf_rank *r, CUfunction kernel, const perf_piece *p, uint64_t seed)
+{
+  enum { MOST_CTAS = 1024 };
+  perf_gpu_piece args = {.at = address_of(p->at),
+                         .count = p->count,
+                         .table = table_of(r, p->table),
+                         .seed = seed,
+                         .index = p->index,
+                         .found = finding_of(r),
+                         .elt = (uint32_t)p->elt,
+                         .tolerance = p->tolerance};
+  void *params[] = {&args};
+  const size_t ctas = (p->count + PERF_GPU_THREADS - 1) / PERF_GPU_THREADS;
+  CUDA(cu.LaunchKernel(kernel, (unsigned)(ctas < MOST_CTAS ? ctas : MOST_CTAS), 1, 1, PERF_GPU_THREADS, 1, 1, 0,
+                       r->stream, params, NULL));
+}
+
+static void cuda_write(void *arg, const perf_piece *p)
+{
+  const perf_rank *r = arg;
+  cuda_set(r->device);
+  if (p->table) {
+    launch_over(r, gpus[r->device].write, p, p->seed);
+  } else {
+    CUDA(cu.MemsetD8Async(address_of(p->at), PERF_POISON, p->count * p->elt, r->stream));
+  }
+}
+
+static void cuda_compare(void *arg, const perf_piece *p, perf_finding *out)
+{
+  const perf_rank *r = arg;
+  const CUdeviceptr finding = finding_of(r);
+  perf_gpu_finding f = {.first = UINT64_MAX};
+  cuda_set(r->device);
+  CUDA(cu.MemcpyHtoDAsync(finding, &f, sizeof(f), r->stream));
+  launch_over(r, gpus[r->device].compare, p, p->table ? p->seed : perf_poison(p->elt));
+  CUDA(cu.MemcpyDtoHAsync(&f, finding, sizeof(f), r->stream));
+  CUDA(cu.StreamSynchronize(r->stream));
+  *out = (perf_finding){.wrong = f.wrong};
+  if (f.wrong != 0) {
+    out->first = f.first;
+    CUDA(cu.MemcpyDtoHAsync(&out->got, address_of(p->at) + f.first * p->elt, p->elt, r->stream));
+    CUDA(cu.StreamSynchronize(r->stream));
+  }
+}
+
+static const perf_reach cuda_reach = {cuda_write, cuda_compare};
 
 static ncclResult_t cuda_copy(int device, void *to, const void *from, size_t size, cudaStream_t stream)
 {
@@ -341,13 +444,15 @@ const perf_device_ops perf_device_cuda = {
     .set = cuda_set,
     .describe = cuda_describe,
     .room = cuda_room,
+    .memory = cuda_memory,
     .open_stream = cuda_open_stream,
     .close_stream = cuda_close_stream,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .zero = cuda_zero,
-    .write = cuda_write,
-    .read = cuda_read,
+    .reach = &cuda_reach,
+    .load = cuda_load,
+    .unload = cuda_unload,
     .copy = cuda_copy,
     .wait = cuda_wait,
     .make_event = cuda_make_event,

@@ -1,4 +1,4 @@
-// The host device's row, which row is taken, and the data of a check on either.
+// The host device's row, and which row is taken.
 #include "device.h"
 
 #include <stdio.h>
@@ -25,6 +25,12 @@ static size_t host_room(const perf_job *j, const perf_rank *r)
   (void)r;
   size_t available = perf_memory_available();
   return (available - available / 8) / ((size_t)j->nlocal * (size_t)j->world.machine_procs);
+}
+
+static int64_t host_memory(const perf_job *j)
+{
+  (void)j;
+  return perf_memory_resident();
 }
 
 static ncclResult_t host_open_stream(perf_rank *r)
@@ -133,6 +139,7 @@ const perf_device_ops perf_device_host = {
     .set = tuttiSetDevice,
     .describe = host_describe,
     .room = host_room,
+    .memory = host_memory,
     .open_stream = host_open_stream,
     .close_stream = host_close_stream,
     .alloc = host_alloc,
@@ -163,7 +170,9 @@ void perf_device_choose(void)
 {
   tuttiDeviceKind_t kind;
   PERF_NCCL(tuttiGetDeviceKind(&kind));
+#ifdef TUTTI_HAVE_CUDA // else the library has no GPUs either
   chosen = kind == tuttiDeviceCuda ? &perf_device_cuda : &perf_device_host;
+#endif
   chosen->open();
 }
 
@@ -175,60 +184,4 @@ const perf_device_ops *perf_devices(void)
 ncclResult_t perf_copy(const perf_call *x, void *to, const void *from, size_t size)
 {
   return chosen->copy(x->device, to, from, size, x->stream);
-}
-
-// ---- Data of a check ----
-
-// The bytes of a buffer that a check is about: what the operation may touch, and the guards around it.
-static size_t extent(size_t bytes)
-{
-  return bytes + 2 * (size_t)PERF_GUARD;
-}
-
-// The thread's memory in place of the device's: buffers of the same size.
-static perf_buffers stand_in(perf_thread *t, const perf_rank *r)
-{
-  for (int i = 0; i < 2; i++) {
-    if (!t->staging[i]) {
-      t->staging[i] = malloc(extent(r->buffers.size));
-    }
-    if (!t->staging[i]) {
-      perf_die_saying(PERF_EXIT_INTERNAL, "-c: no memory to make and check %zu bytes (-c 0: no check)",
-                      r->buffers.size);
-    }
-  }
-  return (perf_buffers){t->staging[0] + PERF_GUARD, t->staging[1] + PERF_GUARD, r->buffers.size};
-}
-
-void perf_device_fill(perf_thread *t, perf_rank *r, uint64_t rep)
-{
-  const perf_coll *coll = t->job->coll;
-  if (!chosen->write) {
-    perf_fill(coll, &r->c, r->pattern, &r->buffers, rep);
-    return;
-  }
-  perf_buffers b = stand_in(t, r);
-  perf_fill(coll, &r->c, r->pattern, &b, rep);
-  chosen->write(r, r->buffers.send - PERF_GUARD, b.send - PERF_GUARD, extent(perf_send_extent(&r->c)));
-  chosen->write(r, r->buffers.recv - PERF_GUARD, b.recv - PERF_GUARD, extent(perf_recv_extent(&r->c)));
-}
-
-size_t perf_device_check(perf_thread *t, perf_rank *r, uint64_t rep, perf_mismatch *first)
-{
-  const perf_coll *coll = t->job->coll;
-  if (!chosen->read) {
-    return perf_check(coll, &r->c, r->pattern, &r->buffers, rep, first);
-  }
-  perf_buffers b = stand_in(t, r);
-  chosen->read(r, b.send - PERF_GUARD, r->buffers.send - PERF_GUARD, extent(perf_send_extent(&r->c)));
-  chosen->read(r, b.recv - PERF_GUARD, r->buffers.recv - PERF_GUARD, extent(perf_recv_extent(&r->c)));
-  return perf_check(coll, &r->c, r->pattern, &b, rep, first);
-}
-
-void perf_device_leave(perf_thread *t)
-{
-  for (int i = 0; i < 2; i++) {
-    free(t->staging[i]);
-    t->staging[i] = NULL;
-  }
 }

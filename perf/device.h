@@ -20,6 +20,9 @@ typedef struct perf_device_ops {
   void (*describe)(int device, perf_device *d);
   // Bytes that buffers of one rank may have in all; r->sharing is set.
   size_t (*room)(const perf_job *j, const perf_rank *r);
+  // Bytes that this process uses; of GPUs, what is used of the fullest one of its ranks, whoever uses it. Leaves the
+  // calling thread with another device.
+  int64_t (*memory)(const perf_job *j);
   // Creates r->stream, on the rank's device, and destroys it. Not called with -y.
   ncclResult_t (*open_stream)(perf_rank *r);
   ncclResult_t (*close_stream)(perf_rank *r);
@@ -27,10 +30,11 @@ typedef struct perf_device_ops {
   ncclResult_t (*alloc)(const perf_rank *r, size_t size, void **out);
   ncclResult_t (*free)(const perf_rank *r, void *memory);
   ncclResult_t (*zero)(const perf_rank *r, void *memory, size_t size);
-  // Copies between memory of the host and the rank's device, on r->stream, which has nothing to do; return when done.
-  // NULL: the program reads and writes the device's memory itself.
-  void (*write)(const perf_rank *r, void *device, const void *host, size_t size);
-  void (*read)(const perf_rank *r, void *host, const void *device, size_t size);
+  // Makes and compares data in the buffers of a rank, which is the argument, on r->stream. NULL: the program reads and
+  // writes the device's memory itself. Before and after: load and unload, with the rank's pattern; NULL as well.
+  const perf_reach *reach;
+  void (*load)(perf_rank *r);
+  void (*unload)(perf_rank *r);
   // Queues a copy within a device.
   ncclResult_t (*copy)(int device, void *to, const void *from, size_t size, cudaStream_t stream);
   // Waits until r->stream has nothing left to do, or the communicator has failed.
@@ -58,10 +62,3 @@ void perf_device_choose(void);
 
 // The row that has been chosen.
 const perf_device_ops *perf_devices(void);
-
-// perf_fill and perf_check of one rank's buffers, through memory of the thread's where the program cannot reach the
-// device's.
-void perf_device_fill(perf_thread *t, perf_rank *r, uint64_t rep);
-size_t perf_device_check(perf_thread *t, perf_rank *r, uint64_t rep, perf_mismatch *first);
-// Frees that memory.
-void perf_device_leave(perf_thread *t);

@@ -86,7 +86,7 @@ static void start_job(perf_job *j, int argc, char **argv)
   }
   perf_plan_memory(j);
   perf_monitor_end(j->monitor, 0);
-  perf_mark_memory(j, PERF_RSS_START);
+  perf_mark_memory(j, PERF_MEMORY_START);
 }
 
 static void wait_for_team(perf_thread *t)
@@ -104,13 +104,13 @@ static void set_up_own(perf_thread *t)
   perf_make_comms(j, first, j->o.gpus);
   wait_for_team(t);
   if (t->index == 0) {
-    perf_mark_memory(j, PERF_RSS_COMMS);
+    perf_mark_memory(j, PERF_MEMORY_COMMS);
   }
   wait_for_team(t);
   perf_make_buffers(j, first, j->o.gpus);
   wait_for_team(t);
   if (t->index == 0) {
-    perf_mark_memory(j, PERF_RSS_BUFFERS);
+    perf_mark_memory(j, PERF_MEMORY_BUFFERS);
   }
 }
 
@@ -160,14 +160,14 @@ static void run_threads(perf_job *j)
 // What all processes must know at the end: the bandwidth that process 0 reports, and the greatest memory use.
 typedef struct ending {
   double bus_bw;
-  int64_t phases[PERF_RSS_MARKS - 1];
+  int64_t phases[PERF_MEMORY_MARKS - 1];
 } ending;
 
 static ending agree_on_end(perf_job *j)
 {
   ending mine = {.bus_bw = j->bw_count ? j->bw_sum / (double)j->bw_count : 0};
-  for (int i = 0; i < PERF_RSS_MARKS - 1; i++) {
-    mine.phases[i] = j->rss[i + 1] - j->rss[i];
+  for (int i = 0; i < PERF_MEMORY_MARKS - 1; i++) {
+    mine.phases[i] = j->memory[i + 1] - j->memory[i];
   }
   ending *all = calloc((size_t)j->world.procs, sizeof(*all));
   if (!all || !j->world.launcher->allgather(&j->world, &mine, all, sizeof(mine))) {
@@ -175,7 +175,7 @@ static ending agree_on_end(perf_job *j)
   }
   mine.bus_bw = all[0].bus_bw;
   for (int p = 0; p < j->world.procs; p++) {
-    for (int i = 0; i < PERF_RSS_MARKS - 1; i++) {
+    for (int i = 0; i < PERF_MEMORY_MARKS - 1; i++) {
       mine.phases[i] = all[p].phases[i] > mine.phases[i] ? all[p].phases[i] : mine.phases[i];
     }
   }
@@ -233,14 +233,14 @@ static int run_job(perf_job *j, int argc, char **argv)
   start_job(j, argc, argv);
   if (!j->o.parallel_init) {
     perf_make_comms(j, 0, j->nlocal);
-    perf_mark_memory(j, PERF_RSS_COMMS);
+    perf_mark_memory(j, PERF_MEMORY_COMMS);
     perf_make_buffers(j, 0, j->nlocal);
-    perf_mark_memory(j, PERF_RSS_BUFFERS);
+    perf_mark_memory(j, PERF_MEMORY_BUFFERS);
   }
   perf_report_columns(&j->o, text, sizeof(text));
   print(j, text);
   run_threads(j);
-  perf_mark_memory(j, PERF_RSS_END);
+  perf_mark_memory(j, PERF_MEMORY_END);
   perf_unmake(j);
   perf_monitor_begin(j->monitor, 0, "the other processes");
   int status = end_job(j);

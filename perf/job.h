@@ -26,12 +26,13 @@ typedef struct perf_rank {
   void *send_handle, *recv_handle; // of -R
   perf_buffers buffers;            // as moved by -u
   perf_pattern *pattern;
+  void *tables; // of the pattern, in the device's memory (device.h); else NULL
   perf_case c;
   tuttiEvent_t *events;  // during a measurement with -I; of the device's kind (device.h)
   tuttiGraphExec_t exec; // with -G, what is being launched, of the device's kind; else NULL
 } perf_rank;
 
-enum { PERF_RSS_START, PERF_RSS_COMMS, PERF_RSS_BUFFERS, PERF_RSS_END, PERF_RSS_MARKS };
+enum { PERF_MEMORY_START, PERF_MEMORY_COMMS, PERF_MEMORY_BUFFERS, PERF_MEMORY_END, PERF_MEMORY_MARKS };
 
 typedef struct perf_job {
   const perf_coll *coll;
@@ -44,7 +45,7 @@ typedef struct perf_job {
   perf_json *json;    // process 0 with -J, else NULL
   int nworld, nlocal; // ranks of the job, and of this process
   perf_rank *ranks;   // [nlocal]
-  int64_t rss[PERF_RSS_MARKS];
+  int64_t memory[PERF_MEMORY_MARKS];
   size_t steps_done, steps_total;
   double bw_sum; // of thread 0's rows
   long bw_count;
@@ -59,7 +60,6 @@ typedef struct perf_thread {
   long errors;
   uint64_t rep; // repetition, the same on all threads
   bool prints;
-  char *staging[2]; // of perf_device_fill; may be NULL
   pthread_t id;
 } perf_thread;
 
@@ -86,5 +86,5 @@ void perf_unmake(perf_job *j);
 // All tests of one thread: every type, operation, root, cycle and size.
 void perf_run_thread(perf_thread *t);
 
-// Remembers how much memory the process has now (a PERF_RSS_ number).
+// Remembers how much memory the process has now (a PERF_MEMORY_ number).
 void perf_mark_memory(perf_job *j, int mark);

@@ -15,19 +15,6 @@ struct perf_patterns {
   perf_pattern *first;
 };
 
-uint64_t perf_mix(uint64_t a, uint64_t b)
-{
-  uint64_t x = a * 0x9e3779b97f4a7c15u + (b + 1) * 0xd1342543de82ef95u;
-  x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 29)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 32);
-}
-
-size_t perf_turn(uint64_t seed, size_t segment)
-{
-  return perf_mix(seed, segment) % PERF_PERIOD;
-}
-
 uint64_t perf_mulsum_scalar(int type, int rank)
 {
   unsigned v = rank % 2 ? 2 : 1; // fold_float knows it too

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PERF_PERIOD = 4093 };
+#include "mix.h"
 
 typedef struct perf_pattern {
   int type, op, nranks;
@@ -41,9 +41,3 @@ void perf_pattern_release(perf_patterns *set, perf_pattern *p);
 
 // The number by which `rank` multiplies its input in operation mulsum, in the bits of `type`.
 uint64_t perf_mulsum_scalar(int type, int rank);
-
-// Position in a table at which segment `segment` of data with this seed starts: 0 to PERF_PERIOD - 1.
-size_t perf_turn(uint64_t seed, size_t segment);
-
-// Well mixed 64 bits of two numbers.
-uint64_t perf_mix(uint64_t a, uint64_t b);

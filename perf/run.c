@@ -301,7 +301,8 @@ static void say_mismatch(const perf_thread *t, const perf_rank *r, const perf_mi
 static void fill(perf_thread *t, uint64_t rep)
 {
   for (int i = 0; i < options(t)->gpus; i++) {
-    perf_device_fill(t, &t->ranks[i], rep);
+    const perf_rank *r = &t->ranks[i];
+    perf_fill(t->job->coll, &r->c, r->pattern, &r->buffers, rep);
   }
 }
 
@@ -311,7 +312,7 @@ static size_t check(perf_thread *t, uint64_t rep)
   for (int i = 0; i < options(t)->gpus; i++) {
     perf_rank *r = &t->ranks[i];
     perf_mismatch m;
-    size_t n = perf_device_check(t, r, rep, &m);
+    size_t n = perf_check(t->job->coll, &r->c, r->pattern, &r->buffers, rep, &m);
     if (n) {
       say_mismatch(t, r, &m);
     }
@@ -476,12 +477,18 @@ static void take_patterns(perf_thread *t, const perf_case *like)
     }
     r->buffers.send = r->send_memory + PERF_GUARD + (size_t)options(t)->unalign * like->elt;
     r->buffers.recv = r->recv_memory + PERF_GUARD + (size_t)options(t)->unalign * like->elt;
+    if (perf_devices()->load && options(t)->check) {
+      perf_devices()->load(r);
+    }
   }
 }
 
 static void give_patterns_back(perf_thread *t)
 {
   for (int i = 0; i < options(t)->gpus; i++) {
+    if (t->ranks[i].tables) {
+      perf_devices()->unload(&t->ranks[i]);
+    }
     perf_pattern_release(t->job->patterns, t->ranks[i].pattern);
     t->ranks[i].pattern = NULL;
   }
@@ -535,5 +542,4 @@ void perf_run_thread(perf_thread *t)
       }
     }
   }
-  perf_device_leave(t);
 }

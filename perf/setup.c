@@ -61,7 +61,7 @@ void perf_check_job(perf_job *j)
 
 void perf_mark_memory(perf_job *j, int mark)
 {
-  j->rss[mark] = perf_memory_resident();
+  j->memory[mark] = perf_devices()->memory(j);
 }
 
 // What NCCL_TESTS_SPLIT counts in a job of one process, where nccl-tests has nothing to count: its threads, with one
@@ -348,7 +348,7 @@ void perf_make_buffers(perf_job *j, int first, int count)
     PERF_NCCL(perf_devices()->set(r->device));
     allocate(j, r, &r->send_memory);
     allocate(j, r, &r->recv_memory);
-    r->buffers = (perf_buffers){r->send_memory + PERF_GUARD, r->recv_memory + PERF_GUARD, j->o.max_bytes};
+    r->buffers = (perf_buffers){.size = j->o.max_bytes, .reach = perf_devices()->reach, .arg = r};
   }
   if (j->o.local_register) {
     PERF_NCCL(ncclGroupStart());

@@ -4,12 +4,11 @@
 
 #include "types.h"
 
-enum { POISON = 0xa5 };
-
 // A visitor of pieces: writes them, or compares what it finds.
 struct perf_layout {
   const perf_case *c;
   const perf_pattern *p;
+  const perf_buffers *b;
   char *base;
   uint64_t rep;
   bool checking;
@@ -20,19 +19,7 @@ struct perf_layout {
   size_t wrong;
 };
 
-static uint64_t poison_bits(size_t elt)
-{
-  uint64_t bits = 0;
-  memset(&bits, POISON, elt);
-  return bits;
-}
-
-static void note(perf_layout *l, size_t element, uint64_t got, uint64_t want)
-{
-  if (l->wrong++ == 0 && l->first->wrong == 0) {
-    *l->first = (perf_mismatch){.element = element, .got = got, .want = want, .where = l->where};
-  }
-}
+// ---- Pieces in memory of the host ----
 
 // Counts elements of one width that differ by more than `tolerance`. Bit patterns of positive floats are ordered like
 // the numbers, so this is a distance in units of the last place. One function per width, for the compiler to vectorise.
@@ -63,42 +50,114 @@ static size_t count_wrong(size_t elt, const char *got, const uint8_t *want, size
   }
 }
 
-static void compare(perf_layout *l, size_t offset, size_t count, const uint8_t *want, unsigned tolerance)
+// Where the data of element `index` lie in the table.
+static const uint8_t *table_at(const perf_piece *p, size_t index)
 {
-  size_t elt = l->p->elt;
-  const char *got = l->base + offset * elt;
-  if (memcmp(got, want, count * elt) == 0) {
-    return;
-  }
-  size_t wrong = count_wrong(elt, got, want, count, tolerance);
-  if (wrong == 0) {
-    return;
-  }
-  size_t at = 0;
-  while (count_wrong(elt, got + at * elt, want + at * elt, 1, tolerance) == 0) {
-    at++;
-  }
-  note(l, offset + at, perf_load(got, at, elt), perf_load(want, at, elt));
-  l->wrong += wrong - 1;
+  return p->table + (perf_turn(p->seed, index / PERF_PERIOD) + index % PERF_PERIOD) * p->elt;
 }
 
-static void check_poison(perf_layout *l, size_t offset, size_t count)
+// How many elements from `done` on lie in a row in the table.
+static size_t in_a_row(const perf_piece *p, size_t done)
 {
-  size_t elt = l->p->elt;
-  for (size_t i = offset; i < offset + count; i++) {
-    uint64_t got = perf_load(l->base, i, elt);
-    if (got != poison_bits(elt)) {
-      note(l, i, got, poison_bits(elt));
-    }
+  size_t n = PERF_PERIOD - (p->index + done) % PERF_PERIOD;
+  return n < p->count - done ? n : p->count - done;
+}
+
+static void host_write(const perf_piece *p)
+{
+  if (!p->table) {
+    memset(p->at, PERF_POISON, p->count * p->elt);
+    return;
   }
+  for (size_t done = 0, n; done < p->count; done += n) {
+    n = in_a_row(p, done);
+    memcpy(p->at + done * p->elt, table_at(p, p->index + done), n * p->elt);
+  }
+}
+
+// Adds what is wrong with n elements from `done` on, whose data are `want`.
+static void compare_row(const perf_piece *p, size_t done, size_t n, const uint8_t *want, perf_finding *out)
+{
+  const char *got = p->at + done * p->elt;
+  if (memcmp(got, want, n * p->elt) == 0) {
+    return;
+  }
+  size_t wrong = count_wrong(p->elt, got, want, n, p->tolerance), at = 0;
+  if (wrong != 0 && out->wrong == 0) {
+    while (count_wrong(p->elt, got + at * p->elt, want + at * p->elt, 1, p->tolerance) == 0) {
+      at++;
+    }
+    out->first = done + at;
+    out->got = perf_load(got, at, p->elt);
+  }
+  out->wrong += wrong;
+}
+
+static void host_compare(const perf_piece *p, perf_finding *out)
+{
+  uint8_t poison[512];
+  memset(poison, PERF_POISON, sizeof(poison));
+  for (size_t done = 0, n; done < p->count; done += n) {
+    const size_t left = p->count - done, most = sizeof(poison) / p->elt;
+    n = p->table ? in_a_row(p, done) : left < most ? left : most;
+    compare_row(p, done, n, p->table ? table_at(p, p->index + done) : poison, out);
+  }
+}
+
+// ---- Pieces wherever they are ----
+
+static void write_piece(const perf_buffers *b, const perf_piece *p)
+{
+  if (p->count == 0) {
+    return;
+  }
+  if (b->reach) {
+    b->reach->write(b->arg, p);
+  } else {
+    host_write(p);
+  }
+}
+
+uint64_t perf_poison(size_t elt)
+{
+  uint64_t bits = 0;
+  memset(&bits, PERF_POISON, elt);
+  return bits;
+}
+
+static uint64_t wanted(const perf_piece *p, size_t element)
+{
+  return p->table ? perf_load(table_at(p, p->index + element), 0, p->elt) : perf_poison(p->elt);
+}
+
+// `element`: number of the piece's first one, for the report; (size_t)-1: all are outside the buffer.
+static void check_piece(perf_layout *l, const perf_piece *p, size_t element)
+{
+  perf_finding f = {0};
+  if (p->count == 0) {
+    return;
+  }
+  if (l->b->reach) {
+    l->b->reach->compare(l->b->arg, p, &f);
+  } else {
+    host_compare(p, &f);
+  }
+  if (f.wrong != 0 && l->wrong == 0) {
+    *l->first = (perf_mismatch){.element = element == (size_t)-1 ? element : element + f.first,
+                                .got = f.got,
+                                .want = wanted(p, f.first),
+                                .where = l->where};
+  }
+  l->wrong += f.wrong;
 }
 
 static void gap_until(perf_layout *l, size_t offset)
 {
   if (l->checking && l->gaps_are_poison && offset > l->end) {
     const char *where = l->where;
+    const size_t elt = l->p->elt;
     l->where = "untouched output";
-    check_poison(l, l->end, offset - l->end);
+    check_piece(l, &(perf_piece){.at = l->base + l->end * elt, .count = offset - l->end, .elt = elt}, l->end);
     l->where = where;
   }
 }
@@ -106,22 +165,19 @@ static void gap_until(perf_layout *l, size_t offset)
 // One piece: `count` elements from number `index` of the data whose turns come from `seed`.
 static void put(perf_layout *l, size_t offset, size_t count, const uint8_t *table, uint64_t seed, size_t index)
 {
+  const perf_piece p = {.at = l->base + offset * l->p->elt,
+                        .count = count,
+                        .elt = l->p->elt,
+                        .table = table,
+                        .seed = seed,
+                        .index = index,
+                        .tolerance = table == l->p->reduced ? l->p->tolerance : 0};
   gap_until(l, offset);
   l->end = offset + count;
-  unsigned tolerance = table == l->p->reduced ? l->p->tolerance : 0;
-  size_t elt = l->p->elt;
-  while (count > 0) {
-    size_t in_segment = index % PERF_PERIOD;
-    size_t n = PERF_PERIOD - in_segment < count ? PERF_PERIOD - in_segment : count;
-    const uint8_t *from = table + (perf_turn(seed, index / PERF_PERIOD) + in_segment) * elt;
-    if (l->checking) {
-      compare(l, offset, n, from, tolerance);
-    } else {
-      memcpy(l->base + offset * elt, from, n * elt);
-    }
-    offset += n;
-    index += n;
-    count -= n;
+  if (l->checking) {
+    check_piece(l, &p, offset);
+  } else {
+    write_piece(l->b, &p);
   }
 }
 
@@ -150,52 +206,34 @@ char *perf_recv_at(const perf_case *c, const perf_buffers *b)
   return c->in_place ? b->recv + c->recv_offset * c->elt : b->recv;
 }
 
-size_t perf_send_extent(const perf_case *c)
+static size_t send_extent(const perf_case *c)
 {
   return c->in_place ? 0 : c->send_count * c->elt;
 }
 
-size_t perf_recv_extent(const perf_case *c)
+static size_t recv_extent(const perf_case *c)
 {
   size_t count = c->in_place && c->send_count > c->recv_count ? c->send_count : c->recv_count;
   return count * c->elt;
 }
 
-static void poison_around(char *from, size_t extent)
+static void put_poison(const perf_buffers *b, char *from, size_t bytes)
 {
-  memset(from - PERF_GUARD, POISON, PERF_GUARD);
-  memset(from + extent, POISON, PERF_GUARD);
+  write_piece(b, &(perf_piece){.at = from, .count = bytes, .elt = 1});
 }
 
-static size_t bytes_changed(const char *from, size_t *first)
+static void check_guard(perf_layout *l, char *from)
 {
-  size_t wrong = 0;
-  for (size_t i = PERF_GUARD; i-- > 0;) {
-    if ((uint8_t)from[i] != POISON) {
-      *first = i;
-      wrong++;
-    }
-  }
-  return wrong;
-}
-
-static void check_guard(perf_layout *l, const char *from)
-{
-  size_t at = 0;
-  size_t wrong = bytes_changed(from, &at);
-  if (wrong) {
-    l->where = "guard";
-    note(l, (size_t)-1, (uint8_t)from[at], POISON);
-    l->wrong += wrong - 1;
-  }
+  l->where = "guard";
+  check_piece(l, &(perf_piece){.at = from, .count = PERF_GUARD, .elt = 1}, (size_t)-1);
 }
 
 void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep)
 {
-  memset(b->recv, POISON, perf_recv_extent(c));
-  poison_around(b->recv, perf_recv_extent(c));
-  poison_around(b->send, perf_send_extent(c));
-  perf_layout l = {.c = c, .p = p, .base = perf_send_at(c, b), .rep = rep};
+  put_poison(b, b->recv - PERF_GUARD, recv_extent(c) + 2 * (size_t)PERF_GUARD);
+  put_poison(b, b->send - PERF_GUARD, PERF_GUARD);
+  put_poison(b, b->send + send_extent(c), PERF_GUARD);
+  perf_layout l = {.c = c, .p = p, .b = b, .base = perf_send_at(c, b), .rep = rep};
   coll->input(c, &l);
 }
 
@@ -203,15 +241,15 @@ size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern 
                   perf_mismatch *first)
 {
   perf_mismatch found = {0};
-  perf_layout l = {
-      .c = c, .p = p, .base = perf_recv_at(c, b), .rep = rep, .checking = true, .first = &found, .where = "output"};
+  perf_layout l = {.c = c, .p = p, .b = b, .base = perf_recv_at(c, b), .rep = rep, .checking = true, .first = &found};
+  l.where = "output";
   l.gaps_are_poison = !c->in_place;
   if (!c->in_place || !coll->no_in_place) {
     coll->output(c, &l);
     gap_until(&l, c->recv_count);
   }
   check_guard(&l, b->recv - PERF_GUARD);
-  check_guard(&l, b->recv + perf_recv_extent(c));
+  check_guard(&l, b->recv + recv_extent(c));
   check_guard(&l, b->send - PERF_GUARD);
   if (!c->in_place) {
     check_guard(&l, b->send + c->send_count * c->elt);

@@ -8,10 +8,41 @@
 // Bytes in front of and behind every buffer that nobody may write.
 enum { PERF_GUARD = 4096 };
 
+// What every byte is that nothing has written since perf_fill.
+enum { PERF_POISON = 0xa5 };
+
+// Elements in a row, and what they should be: from number `index` of the data that a table makes with this seed.
+typedef struct perf_piece {
+  char *at;
+  size_t count, elt;
+  const uint8_t *table; // of the pattern; NULL: poison
+  uint64_t seed;
+  size_t index;
+  unsigned tolerance; // as in perf_pattern
+} perf_piece;
+
+typedef struct perf_finding {
+  size_t wrong;
+  size_t first; // which element of the piece
+  uint64_t got; // its bits
+} perf_finding;
+
+// Writes and compares pieces in memory of a device. `arg`: of the buffers. A piece has an element at least. Where
+// nothing is wrong, compare writes 0 to `wrong` alone.
+typedef struct perf_reach {
+  void (*write)(void *arg, const perf_piece *piece);
+  void (*compare)(void *arg, const perf_piece *piece, perf_finding *out);
+} perf_reach;
+
+// The bits of an element of poison.
+uint64_t perf_poison(size_t elt);
+
 // One rank's buffers. `size` usable bytes each; PERF_GUARD more on both sides.
 typedef struct perf_buffers {
   char *send, *recv;
   size_t size;
+  const perf_reach *reach; // NULL: the program reads and writes them itself
+  void *arg;
 } perf_buffers;
 
 typedef struct perf_mismatch {
@@ -29,11 +60,6 @@ void perf_fill(const perf_coll *coll, const perf_case *c, const perf_pattern *p,
 // the first; untouched when there is none.
 size_t perf_check(const perf_coll *coll, const perf_case *c, const perf_pattern *p, const perf_buffers *b, uint64_t rep,
                   perf_mismatch *first);
-
-// Bytes of the send and of the receive buffer that the operation may touch: what perf_fill writes and perf_check reads,
-// and PERF_GUARD on both sides.
-size_t perf_send_extent(const perf_case *c);
-size_t perf_recv_extent(const perf_case *c);
 
 // Where the input and output of this case start.
 char *perf_send_at(const perf_case *c, const perf_buffers *b);

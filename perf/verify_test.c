@@ -234,7 +234,8 @@ static int tear_down(void **state)
 static void gather_correctly(fixture *f, uint64_t rep)
 {
   perf_case c = f->c;
-  perf_buffers b = {malloc(f->b.size + 2 * PERF_GUARD), malloc(f->b.size + 2 * PERF_GUARD), f->b.size};
+  perf_buffers b = {
+      .send = malloc(f->b.size + 2 * PERF_GUARD), .recv = malloc(f->b.size + 2 * PERF_GUARD), .size = f->b.size};
   char *memory[2] = {b.send, b.recv};
   b.send += PERF_GUARD;
   b.recv += PERF_GUARD;
@@ -345,7 +346,7 @@ static void test_tolerance(void **state)
   perf_pattern *p = perf_pattern_acquire(set, 7, 4, 3, 0);
   assert_int_equal(p->tolerance, 5);
   char *memory[2] = {calloc(1, PERF_PERIOD * 4 + 2 * PERF_GUARD), calloc(1, PERF_PERIOD * 4 + 2 * PERF_GUARD)};
-  perf_buffers b = {memory[0] + PERF_GUARD, memory[1] + PERF_GUARD, PERF_PERIOD * 4};
+  perf_buffers b = {.send = memory[0] + PERF_GUARD, .recv = memory[1] + PERF_GUARD, .size = PERF_PERIOD * 4};
   perf_case c = {.nranks = 3, .type = ncclFloat, .elt = 4, .count = 1000, .recv_count = 1000};
   perf_coll coll = {.input = no_output, .output = reduce_output};
   perf_mismatch m;

@@ -31,7 +31,7 @@ static void survive(void **state)
   tt_gpu_port_stop(gpu_ports[1]);
   replay(APART);
   for (int r = 0; r < 2; r++) {
-    assert_int_equal(tt_gpu_port_settle(gpu_ports[r]), ncclSuccess);
+    assert_int_equal(settle(r), ncclSuccess);
   }
   synchronize();
   for (size_t e = 0; e < sides[0].nout; e++) {
@@ -60,6 +60,7 @@ static int fail_at(int k)
     _exit(fail_stage == PAST ? PAST : fail_stage == 0 ? NOT_YET : failed);
   }
   waitpid(child, &status, 0);
+  drop_devices(child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 

@@ -131,6 +131,38 @@ static void places_body(int rank, void *arg)
   }
 }
 
+// The line that scripts look for names the GPU as the driver, NVML and PCI do.
+static void names_body(int rank, void *arg)
+{
+  static const int physical[] = {3, 1};
+  ncclComm_t comm[TT_COUNT(physical)];
+  char path[64] = "/tmp/cuda_comm_places_log.XXXXXX", text[1 << 16] = "", line[128];
+  const int fd = mkstemp(path);
+  (void)rank;
+  (void)arg;
+  say_library("TUTTI_CUDA_DRIVER", "cudasim/libcuda.so.1");
+  say_library("TUTTI_NVML", "fakenvml/libnvidia-ml.so.1");
+  CHECK(fd >= 0 && setenv("FAKE_NVML", machine, 1) == 0 && setenv("CUDASIM", "devices=4", 1) == 0 &&
+            setenv("CUDA_VISIBLE_DEVICES", "3,1", 1) == 0 && setenv("NCCL_DEBUG", "INFO", 1) == 0 &&
+            setenv("NCCL_DEBUG_FILE", path, 1) == 0,
+        "no environment");
+  OK(ncclCommInitAll(comm, TT_COUNT(physical), NULL));
+  CHECK(read(fd, text, sizeof text - 1) > 0, "%s is empty", path);
+  for (int i = 0; i < (int)TT_COUNT(physical); i++) {
+    snprintf(line, sizeof line, "rank %d nranks 2 cudaDev %d nvmlDev %d busId %x commId 0x", i, i, physical[i],
+             (unsigned)(physical[i] + 1) << 12);
+    CHECK(strstr(text, line) != NULL, "\"%s\" is not in the log", line);
+    OK(ncclCommDestroy(comm[i]));
+  }
+  remove(path);
+}
+
+static void test_names(void **state)
+{
+  (void)state;
+  PROCESSES(1, LIMIT, names_body, NULL);
+}
+
 static void test_places(void **state)
 {
   (void)state;
@@ -144,7 +176,11 @@ static void test_places(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_places, write_machine, remove_machine),
+      cmocka_unit_test(test_places),
+      cmocka_unit_test(test_names),
   };
-  return RUN_TESTS("cuda_comm_places", tests, argc, argv);
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
+  return cmocka_run_group_tests_name("cuda_comm_places", tests, write_machine, remove_machine);
 }

@@ -9,7 +9,7 @@ enum { MODE_STEP = 5 };
 enum { MODE_STEP = 1 };
 #endif
 
-enum { MOST = 40000, SLOTS = 4, OFFSET = 12 };
+enum { SLOTS = 4, OFFSET = 12 };
 
 // One call of all ranks, on buffers of their own, which are freed afterwards.
 static void try_one(function f, size_t n, const buffers *of_rank)

@@ -51,7 +51,7 @@ static void on_gpu(const trial *t)
     spoil_inputs(t, 1);
   }
   for (int i = 0; i < n; i++) {
-    assert_int_equal(tt_gpu_stream_wait(works[i].stream), ncclSuccess);
+    assert_int_equal(cu->StreamSynchronize(tt_gpu_stream_handle(works[i].stream)), CUDA_SUCCESS);
     if (!tt_gpu_port_idle(works[i].port) || tt_gpu_port_fault(works[i].port) != NULL) {
       fail_msg("%s: not complete", text_of(t));
     }
@@ -98,7 +98,7 @@ static void end_direct(const trial *t)
     tt_gpu_port_stop(gpu_ports[i]);
   }
   for (int i = 0; i < w.n; i++) {
-    assert_int_equal(tt_gpu_port_settle(gpu_ports[i]), ncclSuccess);
+    assert_int_equal(settle(i), ncclSuccess);
     assert_true(tt_gpu_port_idle(gpu_ports[i]));
   }
   for (int i = 0; i < w.n; i++) { // no output has been written
@@ -202,7 +202,8 @@ static int in_mode(const char *modes, unsigned number)
   return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
 }
 
-int main(void)
+// An argument chooses tests by name; CUDA_PLAN_MODE one mode.
+int main(int argc, char **argv)
 {
   static const char *const modes[] = {"",
                                       "queues=1",
@@ -213,5 +214,8 @@ int main(void)
                                       "devices=3,order=random,seed=6"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
   return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_PLAN_MODE"), in_mode) != 0;
 }

@@ -8,7 +8,10 @@
 
 #include "base/util.h"
 #include "coll/level.h"
+#include "device/cuda/work/capture.h"
+#include "device/cuda/work/owner.h"
 #include "device/cuda/work/submit.h"
+#include "os/clock.h"
 
 enum { RANKS = 8, SCRATCH = 1 << 20, WORDS = MAX_WORDS + MOST * 4 * GUARD };
 
@@ -254,6 +257,36 @@ static void begin_function(trial *t, tt_func f)
 static inline void begin_direct(trial *t)
 {
   begin_function(t, TT_FUNC_ALLREDUCE);
+}
+
+// *idle: has the port nothing to do, plans or replays? Errors: such work has failed.
+static ncclResult_t look_at_port(tt_gpu_port *p, tt_gpu_stream *const streams[2], bool *idle)
+{
+  bool replays = false, stream = true;
+  *idle = tt_gpu_port_idle(p);
+  for (int k = 0; k < 2 && !*idle; k++) {
+    TT_TRY(tt_gpu_stream_query(streams[k], &stream));
+  }
+  TT_TRY(tt_gpu_port_replays(p, &replays));
+  *idle &= !replays;
+  return ncclSuccess;
+}
+
+// Stops the port, and waits until nothing of it runs, nor any replay of its graphs that has been launched. Ports of one
+// device that wait for this one have been stopped: they may stand before it in a hardware queue. Errors: as above.
+static inline ncclResult_t settle(int rank)
+{
+  tt_gpu_port *p = gpu_ports[rank];
+  bool idle = false;
+  tt_gpu_port_stop(p);
+  TT_TRY(look_at_port(p, gpu_streams[rank], &idle));
+  while (!idle) {
+    tt_sleep_ns(TT_NS_PER_MS / 10);
+    tt_gpu_port_stop(p);
+    TT_TRY(look_at_port(p, gpu_streams[rank], &idle));
+  }
+  tt_gpu_owner_leave(p);
+  return ncclSuccess;
 }
 
 // ---- Modes: each has a process of its own ----

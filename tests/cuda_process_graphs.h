@@ -87,9 +87,7 @@ HARNESS void close_all(const buffers *b, const rank_memory *m)
 HARNESS void renew(function f, const rank_memory *m, size_t n)
 {
   for (int r = first; r < last; r++) {
-    for (size_t i = 0; i < n * blocks_out(f); i++) {
-      m[r].out[i] = -1;
-    }
+    spoil(m[r].out, r, n * blocks_out(f));
     fill(m[r].in, r, n * blocks_in(f));
   }
 }

@@ -2,6 +2,7 @@
 // comes out of them, communicators.
 #pragma once
 #include "cuda_modes.h"
+#include "cuda_results.h"
 #include "harness.h"
 
 #include "base/util.h"
@@ -11,7 +12,7 @@
 static const tt_cuda *cu;
 static ncclComm_t comms[MAX_RANKS];
 static CUstream streams[MAX_RANKS];
-static int nranks, first, last; // of the communicator; this process has those from `first` on, before `last`
+static int first, last; // of the nranks this process has those from `first` on, before `last`
 static bool peers_none;
 
 HARNESS int device_of(int rank)
@@ -27,6 +28,8 @@ HARNESS int device_of(int rank)
     CHECK(on_ == CUDA_SUCCESS, "%s: the driver's error %d", #call, on_); \
     tt_gpu_leave();                                                      \
   } while (0)
+
+enum { IMAGE = 64000 }; // elements of a buffer, at most
 
 // ---- Memory ----
 
@@ -54,20 +57,6 @@ HARNESS void give(int rank, memory_kind kind, char *memory)
 }
 
 // ---- Calls ----
-
-HARNESS float value_of(int rank, size_t i)
-{
-  return (float)(rank + 1) * (float)(i % 31 + 1);
-}
-
-HARNESS float sum_at(size_t i)
-{
-  float sum = 0;
-  for (int r = 0; r < nranks; r++) {
-    sum += value_of(r, i);
-  }
-  return sum;
-}
 
 typedef enum { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, RING, FUNCTIONS } function;
 
@@ -112,19 +101,36 @@ HARNESS float expected(function f, int rank, size_t i, size_t n)
   }
 }
 
+static float image[IMAGE]; // of a buffer, on the host
+
+HARNESS CUdeviceptr address(const float *at)
+{
+  return (CUdeviceptr)(uintptr_t)at;
+}
+
 HARNESS void fill(float *at, int rank, size_t n)
 {
+  CHECK(n <= IMAGE, "%zu elements", n);
   for (size_t i = 0; i < n; i++) {
-    at[i] = value_of(rank, i);
+    image[i] = value_of(rank, i);
   }
+  ON(rank, cu->MemcpyHtoD(address(at), image, n * sizeof *image));
+}
+
+// Elements of an output that is to be written.
+HARNESS void spoil(float *at, int rank, size_t n)
+{
+  ON(rank, cu->MemsetD32(address(at), 0xbf800000, n)); // -1
 }
 
 HARNESS void compare(function f, int rank, const float *out, size_t n)
 {
+  CHECK(n * blocks_out(f) <= IMAGE, "%zu elements", n * blocks_out(f));
+  ON(rank, cu->MemcpyDtoH(image, address(out), n * blocks_out(f) * sizeof *image));
   for (size_t i = 0; i < n * blocks_out(f); i++) {
     const float is = expected(f, rank, i, n);
-    CHECK(out[i] == is, "function %d, rank %d of %d, element %zu of %zu: %g, not %g", (int)f, rank, nranks, i, n,
-          (double)out[i], (double)is);
+    CHECK(image[i] == is, "function %d, rank %d of %d, element %zu of %zu: %g, not %g", (int)f, rank, nranks, i, n,
+          (double)image[i], (double)is);
   }
 }
 
@@ -159,8 +165,8 @@ HARNESS void memory_open(function f, int r, size_t n, const buffers *b, rank_mem
   } else if (b->in_place && f == REDUCE_SCATTER) {
     m->out += (size_t)r * n;
   }
-  for (size_t i = 0; i < out; i++) {
-    m->out[i] = b->in_place && f == REDUCE_SCATTER ? m->out[i] : -1;
+  if (!(b->in_place && f == REDUCE_SCATTER)) {
+    spoil(m->out, r, out);
   }
   fill(m->in, r, in);
 }

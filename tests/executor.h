@@ -183,7 +183,8 @@ typedef struct side {
 } side;
 
 static side sides[MOST];
-static uint32_t arena[MAX_WORDS + MOST * 4 * GUARD], sums[MAX_WORDS];
+static _Alignas(4096) uint32_t arena[MAX_WORDS + MOST * 4 * GUARD]; // from a page on: tests of GPUs pin it
+static uint32_t sums[MAX_WORDS];
 static double fsums[MAX_WORDS];
 static tt_lane lanes[MAX_LANES];
 static int lane_rank[MAX_LANES], nlanes;

@@ -1,4 +1,5 @@
 // The machine's figures: ranks that have others agree on rank 0's, and choices follow from them.
+#include "folder.h"
 #include "harness.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include "figures/figures.h"
 #include "tools/figures.h"
 
-enum { RANKS = 3, FLOATS = 20000, TEXT = 1 << 16 };
+enum { RANKS = 3, FLOATS = 20000 };
 
 // ---- Ranks with different files ----
 
@@ -49,8 +50,6 @@ static void sum_some(ncclComm_t comm, int n, size_t more)
   }
 }
 
-static char folder[64];
-
 static void differ_body(int rank, void *arg)
 {
   char path[128], log[128];
@@ -73,41 +72,35 @@ static void differ_body(int rank, void *arg)
   OK(ncclCommDestroy(comm));
 }
 
-// What a rank has logged.
-static const char *log_of(int rank)
+// What a rank has logged; the caller frees it.
+static char *log_of(int rank)
 {
-  static char text[TEXT];
-  char name[128];
-  snprintf(name, sizeof name, "%s/log.%d", folder, rank);
-  FILE *f = fopen(name, "r");
-  assert_non_null(f);
-  text[fread(text, 1, sizeof text - 1, f)] = 0;
-  fclose(f);
-  return text;
+  char name[16];
+  snprintf(name, sizeof name, "log.%d", rank);
+  return text_of(in_folder(name));
 }
 
 static void says(int rank, const char *words)
 {
-  if (strstr(log_of(rank), words) == NULL) {
-    fail_msg("rank %d does not say \"%s\" but\n%s", rank, words, log_of(rank));
+  char *log = log_of(rank);
+  if (strstr(log, words) == NULL) {
+    fail_msg("rank %d does not say \"%s\" but\n%s", rank, words, log);
   }
+  free(log);
 }
 
 static void ranks_differ(void **state)
 {
   (void)state;
-  snprintf(folder, sizeof folder, "/tmp/figures_test.XXXXXX");
-  assert_non_null(mkdtemp(folder));
   PROCESSES(RANKS, 30, differ_body, NULL);
   for (int r = 0; r < RANKS; r++) {
     says(r, "figures of rank 0's machine, measured 2023-11-14 22:13 UTC: line_ps ");
   }
-  assert_null(strstr(log_of(0), "others than rank 0's"));
+  char *log = log_of(0);
+  assert_null(strstr(log, "others than rank 0's"));
+  free(log);
   says(1, "others than rank 0's");
   says(2, "the figures of this machine are not used, the library reckons with its own");
-  char command[128];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  assert_int_equal(system(command), 0);
 }
 
 // ---- A rank that reckons otherwise ----
@@ -122,11 +115,9 @@ double log(double x)
 
 static void reckons_body(int rank, void *arg)
 {
-  char path[128];
   (void)arg;
   off = rank == 0 ? 0 : 0.3;
-  snprintf(path, sizeof path, "%s/figures", folder);
-  setenv("NCCL_HOST_FIGURES", path, 1);
+  setenv("NCCL_HOST_FIGURES", in_folder("figures"), 1);
   ncclComm_t comm = join_processes(0, 2, rank);
   tt_limits mine, *used = &comm->tuning->limits;
   OK(tt_tuning_limits(&comm->tuning->figures, &mine));
@@ -142,15 +133,9 @@ static void reckons_body(int rank, void *arg)
 // ever.
 static void one_reckons(void **state)
 {
-  char path[128];
   (void)state;
-  snprintf(folder, sizeof folder, "/tmp/figures_test.XXXXXX");
-  assert_non_null(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/figures", folder);
-  write_figures(path, 0);
+  write_figures(in_folder("figures"), 0);
   PROCESSES(2, 30, reckons_body, NULL);
-  assert_int_equal(unlink(path), 0);
-  assert_int_equal(rmdir(folder), 0);
 }
 
 // ---- Choices ----
@@ -218,8 +203,8 @@ static void user_goes_before(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_differ),
-      cmocka_unit_test(one_reckons),
+      cmocka_unit_test_setup_teardown(ranks_differ, open_folder, close_folder),
+      cmocka_unit_test_setup_teardown(one_reckons, open_folder, close_folder),
       cmocka_unit_test(choices_follow),
       cmocka_unit_test(user_goes_before),
   };

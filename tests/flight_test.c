@@ -1,12 +1,9 @@
 // flight_test.c: the flight recorder of a job: what the ranks did is in the text, and in the files that a failure, a
 // reported wait and a signal write; Python reads the pickles.
+#include "folder.h"
 #include "harness.h"
 
-#include <dirent.h>
-
 enum { COUNT = 100000, FILES = 4 };
-
-static char folder[64];
 
 static void write_all_files(ncclComm_t c, int rank)
 {
@@ -107,9 +104,7 @@ static void body(int rank, void *arg)
 
 static bool file_is(const char *name)
 {
-  char path[160];
-  snprintf(path, sizeof path, "%s/%s", folder, name);
-  return access(path, R_OK) == 0;
+  return access(in_folder(name), R_OK) == 0;
 }
 
 static const char *const script =
@@ -159,25 +154,10 @@ static void python_reads(void)
   assert_int_equal(status, 0);
 }
 
-static void remove_folder(void)
-{
-  char path[400];
-  DIR *d = opendir(folder);
-  assert_non_null(d);
-  for (const struct dirent *e; (e = readdir(d)) != NULL;) {
-    snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-    (void)unlink(path);
-  }
-  closedir(d);
-  assert_int_equal(rmdir(folder), 0);
-}
-
 static void a_job_is_recorded(void **state)
 {
   (void)state;
   char file[128];
-  snprintf(folder, sizeof folder, "/tmp/tutti-flight-XXXXXX");
-  assert_non_null(mkdtemp(folder));
   snprintf(file, sizeof file, "NCCL_FLIGHT_RECORDER_FILE=%s/auto_", folder);
   run job = {.n = 2,
              .seconds = 20,
@@ -186,15 +166,12 @@ static void a_job_is_recorded(void **state)
   assert_int_equal(run_processes(&job), 0);
   assert_true(file_is("auto_0") && file_is("asked_0") && file_is("asked_1"));
   python_reads();
-  remove_folder();
 }
 
 static void signalled(int rank, void *arg)
 {
   (void)arg;
-  char path[160];
   ncclComm_t c = join_processes(0, 1, rank);
-  snprintf(path, sizeof path, "%s/auto_0", folder);
   CHECK(!file_is("auto_0"), "too early");
   kill(getpid(), SIGUSR2);
   for (double end = seconds_now() + GENEROUS(10); !file_is("auto_0") && seconds_now() < end;) {
@@ -210,19 +187,16 @@ static void a_signal_writes(void **state)
 {
   (void)state;
   char file[128];
-  snprintf(folder, sizeof folder, "/tmp/tutti-flight-XXXXXX");
-  assert_non_null(mkdtemp(folder));
   snprintf(file, sizeof file, "NCCL_FLIGHT_RECORDER_FILE=%s/auto_", folder);
   run job = {.n = 1, .seconds = 10, .fn = signalled, .env = ENV(file, "NCCL_FLIGHT_RECORDER_SIGNAL=12")};
   assert_int_equal(run_processes(&job), 0);
-  remove_folder();
 }
 
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_job_is_recorded),
-      cmocka_unit_test(a_signal_writes),
+      cmocka_unit_test_setup_teardown(a_job_is_recorded, open_folder, close_folder),
+      cmocka_unit_test_setup_teardown(a_signal_writes, open_folder, close_folder),
   };
   return RUN_TESTS("flight", tests, argc, argv);
 }

@@ -2,9 +2,8 @@
 //
 // The kind of device "seated" does everything as the host device does, but says that it is a GPU of the machine: bus
 // id and compute capability, as a driver would. NVML is tests/fakenvml.
+#include "folder.h"
 #include "harness.h"
-
-#include <dirent.h>
 
 #include "base/util.h"
 #include "comm/comm.h"
@@ -14,52 +13,7 @@
 
 #define KNOWN "tests/topologies/known/"
 
-enum { PATH_BYTES = 600, TEXT_BYTES = 1 << 17, MOST = 16, LIMIT = 60 };
-
-static char folder[64]; // of a test, for its files
-
-static const char *in_folder(const char *name)
-{
-  static char path[4][PATH_BYTES];
-  static int turn;
-  char *p = path[turn++ % 4];
-  snprintf(p, PATH_BYTES, "%s/%s", folder, name);
-  return p;
-}
-
-static int open_folder(void **state)
-{
-  (void)state;
-  snprintf(folder, sizeof folder, "/tmp/gpu_places_test.XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int close_folder(void **state)
-{
-  (void)state;
-  DIR *d = opendir(folder);
-  for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-    if (e->d_name[0] != '.') {
-      remove(in_folder(e->d_name));
-    }
-  }
-  if (d != NULL) {
-    closedir(d);
-  }
-  return rmdir(folder);
-}
-
-// A file as text, "" when it is not there; the caller frees it.
-static char *text_of(const char *path)
-{
-  char *text = calloc(1, TEXT_BYTES);
-  FILE *f = fopen(path, "r");
-  if (f != NULL) {
-    text[fread(text, 1, TEXT_BYTES - 1, f)] = 0;
-    fclose(f);
-  }
-  return text;
-}
+enum { MOST = 16, LIMIT = 60 };
 
 static void same_text(const char *a, const char *b)
 {

@@ -88,10 +88,11 @@ done
 good "all types and operations" "$second" "$perf" -g 2 -d all -o all -b 256 -e 256 -n 1 -w 0
 good "operations of this library" "$second" "$perf" -g 2 -d int32 -o bitxor "${one[@]}"
 good "every root" "$second" "$build/bin/reduce_perf" -g 3 -r all "${one[@]}"
-for options in "-N 2" "-z 1" "-z 2" "-z 3 -I 1" "-I 1" "-m 3" "-u 1" "-x 1" "-V 8" "-R 1" "-a 3 -C 1 -S 1" "-M 1" "-U 1" "-c 3" "-c 0" "-T 60"; do
+for options in "-N 2" "-z 1" "-z 2" "-z 3 -I 1" "-I 1" "-m 3" "-u 1" "-x 1" "-V 8" "-R 1" "-a 3 -C 1 -S 1" "-U 1" "-c 3" "-c 0" "-T 60"; do
   # shellcheck disable=SC2086 # several words
   good "$options" "$second" "$perf" -g 2 "${one[@]}" $options
 done
+good "memory of the fullest GPU" "Initialization [^|]*\| User-Allocated 6\.[01][0-9] MB" "$perf" -g 2 -b 3M -e 3M -n 1 -w 0 -c 0 -M 1
 bad "windows" 3 "Test NCCL failure.*no windows" "$perf" -g 2 -R 2 "${one[@]}"
 good "graphs" "$second" "$perf" -g 2 -G 2 "${one[@]}"
 good "graphs of processes" "$second" "$perf" -P 2 -G 3 "${small[@]}"
@@ -118,6 +119,16 @@ done
 if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then # else the sanitizer's library must come first
   "${CC:-cc}" -shared -fPIC -Iinclude -o "$tmp/spoil.so" tests/nccl_tests/spoil.c || failed=$((failed + 1))
   bad "a library that spoils an element" 7 "want.*Out of bounds values : [1-9][0-9]* FAILED" env LD_PRELOAD="$tmp/spoil.so" "$perf" -g 2 "${small[@]}"
+  # Of every type, and it is the same that is found in memory of the host.
+  spoiled() { LD_PRELOAD="$tmp/spoil.so" timeout -k 5 120 "$@" -b 264 -e 264 -n 1 -w 0 2>&1 | grep '^# rank' | sort; }
+  for type in int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2; do
+    spoiled "$perf" -g 3 -d $type >"$tmp/out"
+    NCCL_HOST_DEVICES=3 spoiled "$perf" -g 3 -d $type >"$tmp/out-host"
+    problem=""
+    [ "$(grep -c " 1 wrong ($type sum" "$tmp/out")" = 6 ] || problem="not found on all ranks, in place and not"
+    diff "$tmp/out" "$tmp/out-host" >"$tmp/out-diff" || problem="$problem, other elements than on the host"
+    report "a spoiled element of $type" "$problem"
+  done
 fi
 echo "perf_cuda: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

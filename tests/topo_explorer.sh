@@ -570,12 +570,29 @@ done
 LC_ALL=C.UTF-8 good "lines" '^├─ CPU/0' show "$h100"
 LC_ALL=C.UTF-8 good "ASCII" '^\|- CPU/0' show --ascii "$h100"
 
+# ---- Links that machines share ----
+
+good "no shared link is slower" 'Simple +16 +[0-9]+  -$' simulate -N 4 -b 1G -e 1G --oversubscription 1 "$h100"
+good "uplinks 8:1" 'leaf (up|down) [0-9]+$' simulate -N 4 -b 1G -e 1G --leaf 2 --oversubscription 8 "$h100"
+good "uplinks of rails" '4 machines below a leaf switch of each rail, uplinks oversubscribed 1.5:1' simulate -N 8 -b 1G -e 1G --rails --leaf 4 --oversubscription 1.5 "$h100"
+good "explained" 'with the links that machines share .* bound by leaf' explain -N 4 --bytes 1G --leaf 2 --oversubscription 8 "$h100"
+good "explained as JSON" '"shared": [{]"us": [0-9.]+, "link": "leaf ' explain --format json -N 4 --bytes 1G --leaf 2 --oversubscription 8 "$h100"
+good "all-to-all" 'leaf up 0.0, which machines share' explain --coll alltoall -N 64 --rails --leaf 32 --oversubscription 4 "$h100"
+good "all-to-all as JSON" '"shared": "leaf up 0"' explain --coll alltoall --format json -N 64 --leaf 32 --oversubscription 4 "$h100"
+good "one machine shares nothing" 'no link that machines share' explain --leaf 2 "$h100"
+bad "no oversubscription" 2 "a number from 1 to 1000 is expected" simulate --oversubscription 0.5 "$h100"
+bad "oversubscription without a number" 2 "a number from 1 to 1000 is expected" simulate --oversubscription 4:1 "$h100"
+bad "tuning has no leaves" 2 'only these have it: explain, simulate' tuning --leaf 2 "$h100"
+
 # ---- Scale: 131,072 ranks in 4 GiB; the time is printed, and limited generously ----
 
 begin=$SECONDS
 (
   limit 4194304
   good "16,384 nodes of 8" '131072 ranks on 16384 nodes' simulate -N 16384 -b 8 -e 8G -f 2 "$h100"
+  for coll in allreduce allgather reducescatter broadcast reduce; do
+    good "16,384 nodes of 8 below leaves, $coll" '^# Avg' simulate --coll $coll -N 16384 --rails --leaf 32 --oversubscription 4 "$h100"
+  done
   exit $((failed > 0))
 ) || failed=$((failed + 1))
 echo "16,384 nodes of 8 GPUs: $((SECONDS - begin)) s"

@@ -1,8 +1,7 @@
 // The communicator on a machine that a file describes: the same channels on every rank, those of NCCL's known results;
 // bad files fail on every rank; hosts without a file.
+#include "folder.h"
 #include "harness.h"
-
-#include <dirent.h>
 
 #include "base/util.h"
 #include "comm/comm.h"
@@ -12,52 +11,7 @@
 #define MACHINE "hgx_h100_8gpu_nvswitch_8nic"
 #define MACHINE_FILE KNOWN MACHINE "/input.xml"
 
-enum { PATH_BYTES = 600, TEXT_BYTES = 1 << 17, GPUS = 8, LIMIT = 60 };
-
-static char folder[64]; // of a test, for its files
-
-static const char *in_folder(const char *name)
-{
-  static char path[4][PATH_BYTES];
-  static int turn;
-  char *p = path[turn++ % 4];
-  snprintf(p, PATH_BYTES, "%s/%s", folder, name);
-  return p;
-}
-
-static int open_folder(void **state)
-{
-  (void)state;
-  snprintf(folder, sizeof folder, "/tmp/topo_test.XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int close_folder(void **state)
-{
-  (void)state;
-  DIR *d = opendir(folder);
-  for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-    if (e->d_name[0] != '.') {
-      remove(in_folder(e->d_name));
-    }
-  }
-  if (d != NULL) {
-    closedir(d);
-  }
-  return rmdir(folder);
-}
-
-// A file as text, "" when it is not there; the caller frees it.
-static char *text_of(const char *path)
-{
-  char *text = calloc(1, TEXT_BYTES);
-  FILE *f = fopen(path, "r");
-  if (f != NULL) {
-    text[fread(text, 1, TEXT_BYTES - 1, f)] = 0;
-    fclose(f);
-  }
-  return text;
-}
+enum { GPUS = 8, LIMIT = 60 };
 
 static void write_text(const char *path, const char *text, size_t size)
 {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "tools/graph_bound.h"
 #include "tools/model_choice.h"
 #include "topo/connect.h"
 #include "topo/model.h"
@@ -45,6 +46,9 @@ static struct {
   double times[MAX_TIMES];
   char slowest[220];
   double worst;
+  int parts[11]; // graphs by tenths of the bound that they have
+  int far;       // graphs that are far below
+  char *far_list[MAX_TIMES];
   int ntimes;
 } all;
 
@@ -266,6 +270,54 @@ static const char *kind_name(int kind)
   return names[kind];
 }
 
+// ---- Distance to the bound ----
+
+#define FAR 0.7 // of its bound: less is listed
+
+// GB/s that such a graph cannot exceed: what the search knows, and what cuts show.
+static double bound_of(const machine *m, const tt_graph *g)
+{
+  double bound = 0;
+  must(g->nchannels > 0 ? tt_graph_bound(m->topo, NULL, g, &bound) : ncclSuccess);
+  return g->bound > 0 && ((double)g->bound < bound || bound <= 0) ? (double)g->bound : bound;
+}
+
+static void note_bound(const machine *m, int nodes, int kind, const tt_graph *g, double bound)
+{
+  double near = 0, have = (double)(g->inter && g->speedinter < g->speedintra ? g->speedinter : g->speedintra);
+  have *= g->nchannels;
+  if (g->nchannels == 0 || bound <= 0 || nodes > 2 || (g->ngpus == 1 && !g->inter)) { // four are as two
+    return;
+  }
+  all.parts[(int)(TT_MIN(have / bound, 1) * 10)]++;
+  if (have < bound * FAR && all.far < MAX_TIMES) {
+    char text[256];
+    must(tt_graph_bound(m->topo, m->paths, g, &near));
+    snprintf(text, sizeof(text), "%-46.46s %d %-6s %7.5g GB/s: %3.0f %% of %.5g; %3.0f %% of %.5g by ways of its types",
+             m->name, nodes, kind_name(kind), have, 100 * have / bound, bound, 100 * have / near, near);
+    all.far_list[all.far] = strdup(text);
+    all.far += all.far_list[all.far] != NULL;
+  }
+}
+
+static void print_bounds(void)
+{
+  int graphs = 0;
+  for (int i = 0; i <= 10; i++) {
+    graphs += all.parts[i];
+  }
+  printf("graphs for one and for several nodes by what they have of their bound: %d", graphs);
+  printf("; 100 %%: %d", all.parts[10]);
+  for (int i = 9; i >= 0; i--) {
+    printf(", from %d %%: %d", i * 10, all.parts[i]);
+  }
+  printf("\nbelow 70 %%: %d\n", all.far);
+  for (int i = 0; i < all.far; i++) {
+    printf("  %s\n", all.far_list[i]);
+    free(all.far_list[i]);
+  }
+}
+
 // `known` may be NULL.
 static void print_graphs(const machine *m, int nodes, const result *r, const tt_graphs *known)
 {
@@ -281,8 +333,10 @@ static void print_graphs(const machine *m, int nodes, const result *r, const tt_
       show(theirs, hops[1], b);
       judge(our, theirs, hops, verdict);
     }
-    printf("%-46.46s %d %-6s | %-30s | %-30s | %7.5g | %8.3f %s\n", m->name, nodes, kind_name(k), a, b,
-           (double)our->bound, r->ms, verdict);
+    double bound = bound_of(m, our);
+    note_bound(m, nodes, k, our, bound);
+    printf("%-46.46s %d %-6s | %-30s | %-30s | %7.5g | %8.3f %s\n", m->name, nodes, kind_name(k), a, b, bound, r->ms,
+           verdict);
   }
 }
 
@@ -549,6 +603,7 @@ int main(int argc, char **argv)
   each(MACHINES "/amd", other_machine);
   rack();
   qsort(all.times, (size_t)all.ntimes, sizeof(double), by_value);
+  print_bounds();
   printf("graphs with a known result: %d: %d better, %d equal, %d better and worse, %d worse\n", all.graphs, all.better,
          all.equal, all.mixed, all.below);
   for (int i = 0; i < QUALITIES; i++) {

@@ -21,6 +21,6 @@ found() { # found NAME: the library that cmake found
 
 say_machine || exit 1
 # shellcheck disable=SC2046
-"${CC:-cc}" -std=gnu11 -O2 -g -Wall -Wextra -Iinclude -Isrc -o "$build/bench/topo_table" bench/topo/table.c src/tools/model_choice.c "$library" \
+"${CC:-cc}" -std=gnu11 -O2 -g -Wall -Wextra -Iinclude -Isrc -o "$build/bench/topo_table" bench/topo/table.c src/tools/model_choice.c src/tools/graph_bound.c "$library" \
   $(found sodium) $(found expat) -lpthread -ldl -lm || exit 1
 exec "$build/bench/topo_table" "$results" "${2:-5}"

@@ -9,6 +9,8 @@
 #include "base/result.h"
 #include "os/clock.h"
 #include "topo/graph.h"
+#include "topo/nvml.h"
+#include "topo/system.h"
 
 #define DROP_TRIES 1000  // looks at the streams before plans that have not begun are left to them
 #define EXPEL_YIELDS 100 // looks at a call that another thread is in, before sleeping in between
@@ -291,6 +293,23 @@ ncclResult_t tt_config_read(const ncclConfig_t *user, const struct ncclComm *par
   }
   *out = r;
   return ncclSuccess;
+}
+
+void tt_comm_log_complete(const struct ncclComm *comm)
+{
+  const char *where = comm->peers[comm->rank].where.bus_id;
+  int64_t bus = (int64_t)comm->device << 12; // of a device of the host
+  int number = comm->device;
+  tt_gpu_facts gpu;
+  if (!tt_log_on(TT_LOG_INFO, TT_INIT)) {
+    return;
+  }
+  if (tt_bus_id(where, &bus) && tt_nvml_get() != NULL && tt_nvml_gpu_read(tt_nvml_get(), where, &gpu)) {
+    number = gpu.index;
+  }
+  tt_info(TT_INIT, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %llx commId 0x%llx - Init COMPLETE",
+          (const void *)comm, comm->rank, comm->nranks, comm->device, number, (unsigned long long)bus,
+          (unsigned long long)comm->hash);
 }
 
 void tt_comm_log_memory(const struct ncclComm *comm)

@@ -247,6 +247,9 @@ static inline uint64_t tt_comm_outstanding(const struct ncclComm *c)
 }
 #define TT_COMM_MAGIC 0x7475747469636f6dull
 
+// Logs at INFO that it is complete, in NCCL's form: the handle, the device under each of its names, and what is the
+// same on all ranks.
+void tt_comm_log_complete(const struct ncclComm *comm);
 // Logs at INFO how much memory the communicator takes at most (src/transport/README.md, "What a communicator takes").
 void tt_comm_log_memory(const struct ncclComm *comm);
 // All ranks call it while the communicator is made: *all, a pointer to any type, becomes the array of what each rank

@@ -754,11 +754,7 @@ ncclResult_t tt_comm_init(struct ncclComm *comm, const tt_init_args *args)
     }
     sees |= steps[i].run == port_step;
   }
-  // The first line is in NCCL's form: the handle, the device under each of its names, and what is the same on all
-  // ranks.
-  tt_info(TT_INIT, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %x commId 0x%llx - Init COMPLETE",
-          (void *)comm, comm->rank, comm->nranks, comm->device, comm->device, (unsigned)comm->device << 12,
-          (unsigned long long)comm->hash);
+  tt_comm_log_complete(comm);
   tt_info(TT_INIT, "rank %d: %d nodes, %d ranks on this machine (%d cores%s), init %.1f ms", comm->rank,
           comm->layout->nnodes, comm->machine.local_ranks, comm->peers[comm->rank].cpus,
           comm->machine.crowded ? ", crowded" : "", (double)(tt_now_ns() - start) / 1e6);

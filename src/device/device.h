@@ -218,11 +218,13 @@ extern const tt_device_ops tt_device_host, tt_device_cuda;
 // Can ranks on devices of this kind be in one communicator with those of others? Pure.
 bool tt_device_mixes(const tt_device_id *id);
 
-// Does the CUDA driver open, and has it a device? The first call opens it. Any thread.
+// Does the CUDA driver open, and has it a device? The first call opens it. Also true in the child of a fork whose
+// parent has opened it, where each use of a GPU is an error. Any thread.
 bool tt_device_cuda_opens(void);
 
 // The row for this process's communicators: GPUs, if there are any, unless NCCL_HOST_DEVICES is set, or the program has
-// asked for something of the host device before. The first call decides. Any thread.
+// asked for something of the host device before. The first call decides, and in the child of a fork the child's first.
+// Any thread.
 const tt_device_ops *tt_device_row(void);
 
 // The program asks for something of the host device. Any thread.

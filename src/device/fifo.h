@@ -66,11 +66,20 @@ typedef struct tt_slot {
 _Static_assert(sizeof(tt_desc) == 40, "shared memory layout");
 _Static_assert(sizeof(tt_slot) == 64, "shared memory layout");
 
+// The reader's line of a FIFO. `uses` and `ended` are those of TOKEN alone, between ranks on GPUs
+// (device/cuda/work/owner.h).
+typedef struct tt_fifo_line {
+  _Atomic uint32_t head;  // reader's count of slots given back
+  _Atomic uint32_t uses;  // 1: kernels of the reader are using memory of the writer
+  _Atomic uint32_t ended; // 1: the writer has stopped, and its memory is its user's. The writer's word
+} tt_fifo_line;
+_Static_assert(sizeof(tt_fifo_line) <= TT_CACHE_LINE, "shared memory layout");
+
 // One side's view of a FIFO. Private to the rank that holds it; the thread that runs the rank's plan uses it.
 typedef struct tt_fifo {
   char *slots;            // first header
   char *data;             // first payload
-  _Atomic uint32_t *head; // reader's count of slots given back
+  _Atomic uint32_t *head; // of its tt_fifo_line
   uint32_t stride;        // bytes between headers
   uint32_t data_stride;   // bytes between payloads
   uint32_t mask;          // number of slots - 1 (a power of two)
@@ -78,6 +87,11 @@ typedef struct tt_fifo {
   uint32_t next;          // number of the next message
   uint32_t seen;          // writer: last value of head it has read
 } tt_fifo;
+
+static inline tt_fifo_line *tt_fifo_line_of(const tt_fifo *f)
+{
+  return (tt_fifo_line *)(void *)f->head; // its first member
+}
 
 static inline tt_slot *tt_fifo_slot(const tt_fifo *f)
 {

@@ -84,17 +84,38 @@ typedef struct tt_wait {
 enum { TT_WAIT_FIELDS = sizeof(tt_wait) / sizeof(uint64_t) };
 
 enum {
-  TT_WAIT_RECEIVES = 1, // for a message, else for room for one
-  TT_WAIT_ALONE = 2,    // all lanes of the plan wait for that peer
-  TT_WAIT_BEHIND = 4,   // none of these: the plan stands in its stream behind other work
-  TT_WAIT_SURE = 8,     // with `after`: this wait cannot end before that one has
-  TT_WAIT_EMPTY = 16,   // in a copy alone: all messages that the rank had made for this one are here
-  TT_WAIT_SIGNAL = 32,  // in a one-sided operation: RECEIVES: for a signal
-  TT_WAIT_SHUT = 64,    // in a copy alone: until the wait ends the rank takes no message of this one from the network
-  TT_WAIT_LEAST = 128,  // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
-  TT_WAIT_ROUND = 256,  // with LEAST: and the waits lead into a circle
-  TT_WAIT_REPLAY = 512, // in a launch of a graph, of an operation that was captured
+  TT_WAIT_RECEIVES = 1,  // for a message, else for room for one
+  TT_WAIT_ALONE = 2,     // all lanes of the plan wait for that peer
+  TT_WAIT_BEHIND = 4,    // none of these: the plan stands in its stream behind other work
+  TT_WAIT_SURE = 8,      // with `after`: this wait cannot end before that one has
+  TT_WAIT_EMPTY = 16,    // in a copy alone: all messages that the rank had made for this one are here
+  TT_WAIT_SIGNAL = 32,   // in a one-sided operation: RECEIVES: for a signal
+  TT_WAIT_SHUT = 64,     // in a copy alone: until the wait ends the rank takes no message of this one from the network
+  TT_WAIT_LEAST = 128,   // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
+  TT_WAIT_ROUND = 256,   // with LEAST: and the waits lead into a circle
+  TT_WAIT_AT = 512,      // the rank says where: tt_wait_at
+  TT_WAIT_TOKEN = 1024,  // with AT: RECEIVES: for a token; else until the peer has given one back
+  TT_WAIT_REPLAY = 2048, // in a launch of a graph, of an operation that was captured
 };
+
+// In `how`, with TT_WAIT_AT: the channel and the step of its schedule, as far as there is room for them.
+enum { TT_WAIT_CHANNEL_BITS = 6, TT_WAIT_STEP_BITS = 14, TT_WAIT_CHANNEL_AT = 12, TT_WAIT_STEP_AT = 18 };
+
+static inline uint32_t tt_wait_at(uint32_t channel, uint32_t step)
+{
+  return TT_WAIT_AT | (channel & ((1u << TT_WAIT_CHANNEL_BITS) - 1)) << TT_WAIT_CHANNEL_AT |
+         TT_MIN(step, (1u << TT_WAIT_STEP_BITS) - 1) << TT_WAIT_STEP_AT;
+}
+
+static inline uint32_t tt_wait_channel(uint32_t how)
+{
+  return how >> TT_WAIT_CHANNEL_AT & ((1u << TT_WAIT_CHANNEL_BITS) - 1);
+}
+
+static inline uint32_t tt_wait_step(uint32_t how)
+{
+  return how >> TT_WAIT_STEP_AT;
+}
 
 // What a rank with TT_WAIT_LEAST has found: that rank, so many waits away. A number that nobody renews dies when it has
 // gone round as many waits as there are ranks.

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "device/device.h"
+#include "os/proc.h"
 
 // Relaxed: it only has to be there before a communicator is created, by the same thread or one that it has started.
 static _Atomic bool host_wanted;
@@ -44,4 +45,15 @@ const tt_device_ops *tt_device_row(void)
 void tt_device_want_host(void)
 {
   atomic_store_explicit(&host_wanted, true, memory_order_relaxed);
+}
+
+// A child of a parent whose ranks are on GPUs may want its own on the host.
+static void row_in_child(void)
+{
+  once = PTHREAD_ONCE_INIT;
+}
+
+__attribute__((constructor)) static void row_at_start(void)
+{
+  tt_proc_on_fork(row_in_child);
 }

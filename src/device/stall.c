@@ -161,6 +161,18 @@ static void __attribute__((format(printf, 2, 3))) stall_add(stall_text *t, const
   t->length = TT_MIN(t->length + (size_t)TT_MAX(n, 0), sizeof t->text - 1);
 }
 
+// " (channel 0, step 2: a token)", where the rank says that.
+static void stall_add_place(stall_text *t, uint32_t how)
+{
+  const bool receives = (how & TT_WAIT_RECEIVES) != 0;
+  if (how & TT_WAIT_AT) {
+    stall_add(t, " (channel %u, step %u: %s)", tt_wait_channel(how), tt_wait_step(how),
+              how & TT_WAIT_TOKEN ? (receives ? "a token" : "its token back")
+              : receives          ? "a message"
+                                  : "a free slot");
+  }
+}
+
 // "rank 0 waits in operation 3 AllReduce … for rank 1", "rank 0 waits to receive 8 bytes from rank 1"; "… waits, in a
 // launch of a graph, …".
 static void stall_add_wait(stall_text *t, int rank, const tt_wait *w)
@@ -173,6 +185,7 @@ static void stall_add_wait(stall_text *t, int rank, const tt_wait *w)
   } else if (w->sig >> 32 != 0) {
     stall_add(t, "rank %d waits%s in %s for rank %u", rank, where, tt_call_describe(call, w->sig, w->count, -1),
               w->peer);
+    stall_add_place(t, w->how);
   } else {
     stall_add(t, "rank %d waits%s to %s %llu bytes %s rank %u", rank, where, receives ? "receive" : "send",
               (unsigned long long)TT_SIG_COUNT(w->count), receives ? "from" : "to", w->peer);

@@ -130,3 +130,13 @@ tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank)
   }
   return p;
 }
+
+int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank)
+{
+  int node = c->node_of[rank];
+  bool ring = graph == TT_GRAPH_RING;
+  int ch = ring ? ring_channel(c, node, channel) : c->origin[channel] % c->nsearch;
+  const tt_plan_graph *g = &tt_connect_shape(c, node)->graph[graph];
+  bool first = tt_connect_place(c, graph, ch, rank) == 0;
+  return g->nets == NULL ? -1 : g->nets[2 * ch + (first ? 0 : 1)];
+}

@@ -126,6 +126,10 @@ typedef struct tt_tree_place {
 // Of a rank of the communicator in a channel.
 tt_tree_place tt_connect_tree(const tt_connect *c, int channel, int rank);
 
+// The NET, as the graphs of the rank's shape name it, by which a rank of a channel's ring or tree speaks with other
+// nodes: for the first GPU the one that the channel comes by, for others the one that it leaves by. -1: none.
+int tt_connect_net(const tt_connect *c, tt_graph_kind graph, int channel, int rank);
+
 // ---- Point-to-point ----
 
 // Channels per peer that the ranks of one machine (or group of it) want, before all nodes agree on the least.

@@ -658,6 +658,10 @@ void tt_search_graph(tt_search *s, int pattern, tt_search_limits channels, tt_gr
     try_one(&l);
   }
   descend_again(&l);
+  if (!l.exhausted) {
+    s->steps_left = budget / 20;
+    tt_search_widen(s, best, channels.most);
+  }
   if (sooner != NULL && sooner->nchannels > 0) {
     if (sooner->speedintra == best->speedintra && sooner->nchannels == best->nchannels) {
       sooner->nchannels = 0;

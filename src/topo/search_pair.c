@@ -8,7 +8,8 @@ static float total_of(const tt_graph *g)
   return (float)g->nchannels * (g->inter ? g->speedinter : g->speedintra);
 }
 
-#define MUCH 1.2f // what trees have to win to be worth more channels
+#define MUCH 1.2f    // what trees have to win to be worth more channels
+#define LITTLE 0.95f // what rings keep where trees win much
 
 // More channels: one of both wins much, and the other loses nothing.
 static bool more_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
@@ -20,19 +21,19 @@ static bool more_is_better(const tt_graph *const had[2], const tt_graph *const o
   bool shorter = rings->nhops * ring->nchannels <= ring->nhops * rings->nchannels && !one_order;
   float rings_win = total_of(rings) / total_of(ring), trees_win = total_of(other[1]) / total_of(had[1]);
   bool slow = rings->speedintra <= ring->speedintra * TT_SEARCH_HALF;
-  float much = one_order ? TT_SEARCH_ORDERS : slow ? TT_SEARCH_MORE : 1.001f;
+  float much = slow && one_order ? TT_SEARCH_ORDERS : slow || one_order ? TT_SEARCH_MORE : 1.001f;
   return types && ((shorter && rings_win >= 0.999f && trees_win > MUCH) || (rings_win > much && trees_win >= 0.999f));
 }
 
-// Fewer channels: trees win, and rings lose nothing; or little, where trees win by nearly half. Trees that are as wide
-// as rings win only by faster channels.
+// Fewer channels: trees win, and rings lose nothing; or little, where trees win much, and more where trees win by
+// nearly half. Trees that are as wide as rings win only by faster channels.
 static bool fewer_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
 {
   if (total_of(had[1]) >= total_of(had[0]) && other[0]->speedintra <= had[0]->speedintra) {
     return false;
   }
   float lost = total_of(other[0]) / total_of(had[0]), won = total_of(other[1]) / total_of(had[1]);
-  return won > 1.05f && (lost >= 0.999f || (won > 1.4f && lost > 0.85f));
+  return won > 1.05f && (lost >= 0.999f || (won > MUCH && lost > LITTLE) || (won > 1.4f && lost > 0.85f));
 }
 
 static bool pair_is_better(const tt_graph *const had[2], const tt_graph *const other[2])
@@ -133,11 +134,23 @@ static bool search_more(tt_search *s, int times, tt_graph *const had[2], tt_grap
     if (search_other_pair(s, (tt_search_limits){had[0]->nchannels + 1, most}, had, other)) {
       take_pair(had, other);
       found = true;
+      most = TT_GRAPH_MAX_RINGS; // what was not better than the pair before may be better than this one
     } else {
       most = other[1]->nchannels - 1;
     }
   }
   return found;
+}
+
+// Fewer channels, `most` at most. Trees like few fast ones, with which rings may lose much: then a number in between.
+static bool search_fewer(tt_search *s, int most, tt_graph *const had[2], tt_graph *const other[2])
+{
+  if (search_other_pair(s, (tt_search_limits){1, most}, had, other)) {
+    return true;
+  }
+  int least = other[1]->nchannels + 1;
+  return least <= most && total_of(other[1]) > total_of(had[1]) * MUCH &&
+         search_other_pair(s, (tt_search_limits){least, most}, had, other);
 }
 
 // Where rings found so many channels that trees suffer, fewer channels may be better for both; where they found few,
@@ -146,12 +159,16 @@ static void search_other_pairs(tt_search *s, tt_graph *const had[2], tt_graph *c
 {
   int count = had[0]->nchannels;
   if (!had[0]->inter && search_twice(s, count, had, other)) {
+    tt_search_limits more = {had[0]->nchannels + 1, TT_GRAPH_MAX_RINGS};
+    if (!had[0]->samechannels && search_by_rings(s, more, had, other)) { // then still more may have no one order, too
+      take_pair(had, other);
+    }
     return;
   }
-  if (count > 1 && search_other_pair(s, (tt_search_limits){1, count - 1}, had, other)) {
+  if (count > 1 && search_fewer(s, count - 1, had, other)) {
     take_pair(had, other);
   } else if (had[1]->bound > total_of(had[1]) * MUCH) { // trees may want more channels than rings can have
-    search_more(s, 2, had, other);
+    search_more(s, MORE_TIMES, had, other);
   }
 }
 

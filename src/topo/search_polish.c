@@ -1,5 +1,5 @@
-// search_polish.c: fewer hops for a graph that has its bandwidth: a channel at a time, or two that swap their cards, is
-// searched again in what the others leave; the order of channels that share one, by itself.
+// search_polish.c: what is searched again in what the other channels of a graph leave. Fewer hops: a channel at a time,
+// or two that swap their cards; the order of channels that share one, by itself. More channels: three in place of two.
 #include "base/util.h"
 #include "topo/search_priv.h"
 
@@ -98,4 +98,99 @@ void tt_search_polish(tt_search *s, tt_graph *g)
       }
     }
   }
+}
+
+// ---- More channels ----
+
+static void swap_ints(int *a, int *b, size_t count)
+{
+  for (size_t i = 0; i < count; i++) {
+    int had = a[i];
+    a[i] = b[i];
+    b[i] = had;
+  }
+}
+
+static void swap_channels(tt_graph *g, int a, int b)
+{
+  size_t n = (size_t)g->ngpus;
+  swap_ints(&g->gpus[(size_t)a * n], &g->gpus[(size_t)b * n], n);
+  swap_ints(&g->nets[2 * a], &g->nets[2 * b], 2);
+}
+
+static bool same_channel(const tt_graph *g, int a, int b)
+{
+  size_t n = (size_t)g->ngpus;
+  return memcmp(&g->gpus[(size_t)a * n], &g->gpus[(size_t)b * n], n * sizeof(int)) == 0 &&
+         memcmp(&g->nets[2 * a], &g->nets[2 * b], 2 * sizeof(int)) == 0;
+}
+
+// Searches three channels or more, so that there are `most` at most, where the last two are. True when they fit.
+static bool widen_last(tt_search *s, const tt_cond *c, tt_graph *g, int most)
+{
+  int kept = g->nchannels - 2, *gpus = &g->gpus[(size_t)kept * (size_t)g->ngpus], *nets = &g->nets[2 * kept];
+  bool exhausted = true;
+  tt_cond cond = *c;
+  tt_graph view = *g;
+  view.gpus = gpus;
+  view.nets = nets;
+  view.nchannels = 2;
+  cond.min = 3;
+  cond.max = most - kept;
+  tt_graph_copy(&s->part, &view);
+  polish_hold(s, g, (tt_search_span){kept, g->nchannels}, true);
+  tt_search_run(s, &cond, &s->part, &exhausted);
+  polish_hold(s, g, (tt_search_span){kept, g->nchannels}, false);
+  int count = s->part.nchannels;
+  if (count < 3) {
+    return false;
+  }
+  memcpy(gpus, s->part.gpus, (size_t)count * (size_t)g->ngpus * sizeof(int));
+  memcpy(nets, s->part.nets, (size_t)count * 2 * sizeof(int));
+  g->nchannels = kept + count;
+  return true;
+}
+
+// Tries each two channels once; of those that are alike, the first.
+static bool widen_once(tt_search *s, const tt_cond *c, tt_graph *g, int most)
+{
+  for (int a = 0; a < g->nchannels; a++) {
+    for (int b = a + 1; b < g->nchannels && s->steps_left > 0; b++) {
+      bool seen = false;
+      for (int k = 0; k < b && !seen; k++) {
+        seen = (k < a && same_channel(g, k, a)) || (k > a && same_channel(g, k, b));
+      }
+      if (seen) {
+        continue;
+      }
+      int last = g->nchannels - 1;
+      swap_channels(g, b, last);
+      swap_channels(g, a, last - 1);
+      bool wider = widen_last(s, c, g, most);
+      if (wider) {
+        return true;
+      }
+      swap_channels(g, a, last - 1);
+      swap_channels(g, b, last);
+    }
+  }
+  return false;
+}
+
+void tt_search_widen(tt_search *s, tt_graph *g, int most)
+{
+  tt_cond c = tt_search_cond(g);
+  int turn = s->turn;
+  if (g->pattern > TT_PATTERN_RING || g->samechannels || g->crossnic == 2) {
+    return;
+  }
+  tt_ends_select(&s->ends, g->typeinter);
+  s->turn = 1; // shortly
+  bool wider = true;
+  while (wider && g->nchannels > 1 && g->nchannels < most &&
+         (float)(g->nchannels + 1) * g->speedintra <= g->bound * 1.001f) {
+    wider = widen_once(s, &c, g, most);
+  }
+  s->turn = turn;
+  g->nhops = polish_hops_of(s, g, (tt_search_span){0, g->nchannels});
 }

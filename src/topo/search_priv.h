@@ -207,6 +207,9 @@ static inline void tt_search_give(tt_search *s, int from, int to, int amount)
 // Searches each channel again while the others stay: fewer hops. Rings and trees only.
 void tt_search_polish(tt_search *s, tt_graph *g);
 
+// More channels of the same speed, `most` at most: three in place of two. Not for one order, nor for pairs over cards.
+void tt_search_widen(tt_search *s, tt_graph *g, int most);
+
 #define TT_SEARCH_HALF 0.49f  // channels of at most that share of the best ones' speed are slow
 #define TT_SEARCH_MORE 1.05f  // what slow channels have to carry in proportion
 #define TT_SEARCH_ORDERS 1.3f // the same where all channels had one order before

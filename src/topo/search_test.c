@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "tools/graph_bound.h"
 #include "tools/graph_check.h"
 #include "topo/graph.h"
 
@@ -149,6 +150,20 @@ static const char *judge(const tt_graph *our, const tt_graph *known, const int h
                                                                                                               : "";
 }
 
+// No graph, ours or NCCL's, has more than the links can carry, as cuts show it.
+static void check_bound(const machine *m, const tt_graph *g)
+{
+  double bound = 0;
+  if (g->nchannels == 0 || g->speedintra < 0.11f) { // what did not fit
+    return;
+  }
+  assert_int_equal(tt_graph_bound(m->topo, NULL, g, &bound), ncclSuccess);
+  if (bound > 0 && (double)tt_graph_total(g) > bound * 1.001) {
+    fail_msg("%s: %g GB/s together, more than links carry: %g", tt_pattern_name(g->pattern), (double)tt_graph_total(g),
+             bound);
+  }
+}
+
 // What must hold of ours: permutations, types, bandwidth; and the file reads back as the same graphs, byte for byte.
 static void check_graphs(const machine *m, const tt_graphs *graphs, bool inter)
 {
@@ -157,6 +172,7 @@ static void check_graphs(const machine *m, const tt_graphs *graphs, bool inter)
       fail_msg("%s", tt_last_error());
     }
     const tt_graph *g = &graphs->graph[i];
+    check_bound(m, g);
     if (g->nchannels > 0 && g->bound > 0 && tt_graph_total(g) > g->bound * 1.001f) {
       fail_msg("%s: %g GB/s together, more than the bound of %g", tt_pattern_name(g->pattern),
                (double)tt_graph_total(g), (double)g->bound);
@@ -238,6 +254,7 @@ static void compare_nodes(const machine *m, const char *folder, int nodes)
   check_graphs(m, &our, nodes * m->groups > 1);
   same_bytes(m, path, &known);
   for (int i = 0; i < TT_GRAPH_KINDS; i++) {
+    check_bound(m, &known.graph[i]);
     if (known.graph[i].nchannels + our.graph[i].nchannels > 0) {
       compare(m, label, &our.graph[i], &known.graph[i], ms);
     }

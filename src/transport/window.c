@@ -13,12 +13,12 @@
 #define LL_SLOT_MAX (64u << 10)
 #define SIMPLE_SLOT_MAX (64u << 20)
 
-// What stands at the start of a window. Heads and what the receiver wants are written by the receiver, everything else
-// by the sender.
+// What stands at the start of a window. Lines (but for `ended`) and what the receiver wants are written by the
+// receiver, everything else by the sender.
 typedef struct header {
   struct {
-    _Alignas(TT_CACHE_LINE) _Atomic uint32_t head;
-  } heads[TT_NFIFOS];
+    _Alignas(TT_CACHE_LINE) tt_fifo_line line;
+  } lines[TT_NFIFOS];
   struct {
     _Alignas(TT_CACHE_LINE) _Atomic uint32_t word;
   } wants;
@@ -136,6 +136,6 @@ void tt_window_view(const tt_geometry *g, char *base, tt_fifo fifos[TT_NFIFOS])
                              .mask = TINY_SLOTS - 1,
                              .capacity = TT_TINY_BYTES};
   for (int i = 0; i < TT_NFIFOS; i++) {
-    fifos[i].head = &h->heads[i].head;
+    fifos[i].head = &h->lines[i].line.head;
   }
 }

@@ -1,5 +1,6 @@
 // call.c: what every exported function does first and last; texts; waits of callers.
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,10 +13,12 @@
 struct sim sim = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
+    .run = -1,
 };
 
 static __thread const char *call_name = "";
 static __thread bool in_host_function;
+static __thread bool call_signals; // when it ends
 
 void sim_say(const char *fmt, ...)
 {
@@ -52,9 +55,37 @@ void sim_in_host_function(bool in)
   in_host_function = in;
 }
 
+// By name; the texts are those of SIM_CALL.
+static struct {
+  const char *name;
+  uint64_t calls;
+} counts[256];
+
+static void count_call(const char *name)
+{
+  size_t i = 0;
+  while (i < sizeof counts / sizeof *counts - 1 && counts[i].name != NULL && counts[i].name != name) {
+    i++;
+  }
+  counts[i].name = name;
+  counts[i].calls++;
+}
+
+uint64_t cudasim_calls(const char *name)
+{
+  uint64_t calls = 0;
+  pthread_mutex_lock(&sim.lock);
+  for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i].name != NULL; i++) {
+    calls += strcmp(counts[i].name, name) == 0 ? counts[i].calls : 0;
+  }
+  pthread_mutex_unlock(&sim.lock);
+  return calls;
+}
+
 static CUresult refuse_call(const char *name)
 {
   call_name = name;
+  count_call(name);
   if (in_host_function) {
     return sim_misuse(CUDA_ERROR_NOT_PERMITTED, "called inside a host function");
   }
@@ -64,7 +95,18 @@ static CUresult refuse_call(const char *name)
   if (++sim.calls == sim.modes.fail) {
     return sim_misuse((CUresult)sim.modes.fail_code, "call %ld fails by order", sim.calls);
   }
+  call_signals = sim.calls == sim.signal_at;
   return CUDA_SUCCESS;
+}
+
+__attribute__((visibility("default"))) long cudasim_signal(long calls, int signal)
+{
+  pthread_mutex_lock(&sim.lock);
+  const long before = sim.calls;
+  sim.signal_at = calls > 0 ? before + calls : 0;
+  sim.signal = signal;
+  pthread_mutex_unlock(&sim.lock);
+  return before;
 }
 
 bool sim_is_forked(void)
@@ -89,7 +131,12 @@ CUresult sim_begin(const char *name)
 
 CUresult sim_end(CUresult result)
 {
+  const int signal = call_signals ? sim.signal : 0;
+  call_signals = false;
   pthread_mutex_unlock(&sim.lock);
+  if (signal != 0) {
+    raise(signal);
+  }
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "sim.h"
 
@@ -205,6 +206,13 @@ static CUresult retain(CUcontext *out, CUdevice ordinal)
   }
   if (device->primary == NULL) {
     device->primary = new_context(device);
+    if (device->primary != NULL && device->reset != NULL) { // it comes back under its old handle
+      sim_handle_end(device->primary->handle);
+      device->primary->handle = device->reset;
+      device->primary->retained = device->retained;
+      sim_handle_renew(device->reset, device->primary);
+      device->reset = NULL;
+    }
   }
   if (device->primary == NULL) {
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -232,20 +240,78 @@ static void free_memory_of(const struct sim_context *context)
   sim_ranges_drop(all);
 }
 
+// What it has pinned is not pinned any more.
+static void free_host_memory_of(const struct sim_context *context)
+{
+  struct sim_ranges *all = sim_ranges_take();
+  for (size_t i = 0; i < all->count; i++) {
+    const struct sim_range *range = &all->range[i];
+    const bool ours = range->kind == SIM_HOST_ALLOCATED;
+    if (range->context == context && (ours || range->kind == SIM_HOST_REGISTERED)) {
+      sim_range_remove(range->base);
+      if (ours) {
+        munmap((void *)(uintptr_t)range->base, range->bytes); // NOLINT(performance-no-int-to-ptr): as it was made
+      }
+    }
+  }
+  sim_ranges_drop(all);
+}
+
+static void end_streams(const struct sim_context *context)
+{
+  for (struct sim_stream *stream = context->streams; stream != NULL; stream = stream->next) {
+    stream->ended = true;
+    sim_handle_end(stream->handle);
+  }
+}
+
 // Its streams end with it, and its memory; modules and events are told by their context.
 static CUresult end_context(struct sim_context *context)
 {
   CUresult error = context->failed == CUDA_SUCCESS ? sim_context_drain(context) : CUDA_SUCCESS;
   sim_quiesce();
-  for (struct sim_stream *stream = context->streams; stream != NULL; stream = stream->next) {
-    stream->ended = true;
-    sim_handle_end(stream->handle);
-  }
+  end_streams(context);
   free_memory_of(context);
   context->device->primary = NULL;
   context->failed = CUDA_ERROR_CONTEXT_IS_DESTROYED;
   sim_handle_end(context->handle);
   return error;
+}
+
+static bool has_no_work(void *arg)
+{
+  bool none = true;
+  for (const struct sim_stream *s = ((struct sim_context *)arg)->streams; s != NULL; s = s->next) {
+    none &= s->first == NULL;
+  }
+  return none;
+}
+
+// All that the context had ends at once, what runs as well. Its handle stays, for it is retained: calls in it fail
+// until somebody retains it again.
+static CUresult reset(CUdevice ordinal)
+{
+  struct sim_device *device = sim_device_of(ordinal);
+  struct sim_context *context = device != NULL ? device->primary : NULL;
+  if (context == NULL) {
+    return device != NULL ? CUDA_SUCCESS : sim_misuse(CUDA_ERROR_INVALID_DEVICE, "there is no device %d", ordinal);
+  }
+  context->failed = CUDA_ERROR_CONTEXT_IS_DESTROYED; // the scheduler drops its work
+  sim_sched_wake();
+  sim_await(has_no_work, context, "waits for the end of what ran when the device was reset");
+  sim_quiesce();
+  end_streams(context);
+  free_memory_of(context);
+  free_host_memory_of(context);
+  device->reset = context->handle;
+  device->retained = context->retained;
+  device->primary = NULL;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device)
+{
+  SIM_CALL("cuDevicePrimaryCtxReset", reset(device));
 }
 
 static CUresult release(CUdevice ordinal)
@@ -351,7 +417,7 @@ static CUresult context_id(void *handle, unsigned long long *id)
 {
   CUresult error = CUDA_SUCCESS;
   const struct sim_context *context = handle != NULL ? sim_object(SIM_CONTEXT, handle) : sim_current(&error);
-  if (context == NULL) {
+  if (context == NULL || context->failed == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
     return error != CUDA_SUCCESS ? error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
   }
   *id = context->id;

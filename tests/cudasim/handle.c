@@ -72,3 +72,11 @@ void sim_handle_end(const void *handle)
     entry->alive = false;
   }
 }
+
+void sim_handle_renew(const void *handle, void *object)
+{
+  struct entry *entry = entry_of(handle);
+  if (entry != NULL) {
+    entry->object = object;
+  }
+}

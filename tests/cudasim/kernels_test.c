@@ -1,6 +1,7 @@
 // kernels_test.c: the PTX that ships, run by the PTX machine in its nastier modes, against the host's reductions.
 //
-//   cudasim_kernels_test [FOLDER]    FOLDER has modules NAME.ptx to take in place of those in the program
+//   cudasim_kernels_test [FOLDER]    FOLDER has modules NAME.ptx to take in place of those in the program; then
+//                                    tests of the order of accesses alone
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -106,7 +107,7 @@ static void run_to_end(struct ptx_run *run, const char *kernel)
   }
 }
 
-static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const void *args, size_t bytes)
+static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
 {
   (void)arg;
   char why[PTX_TEXT] = "";
@@ -114,10 +115,10 @@ static void launch(void *arg, const char *module, const char *kernel, unsigned c
   const struct ptx_kernel *k = ptx_module_kernel(module_of(module), kernel);
   assert_non_null(k);
   ptx_kernel_info(k, &info);
-  assert_int_equal(info.param_bytes, bytes);
+  assert_int_equal(info.param_bytes, sizeof *s);
   const struct ptx_launch l = {.grid = {ctas, 1, 1},
                                .block = {machine.threads, 1, 1},
-                               .params = args,
+                               .params = s,
                                .modes = machine.modes,
                                .seed = machine.seed++,
                                .sms = 2,
@@ -176,16 +177,21 @@ static void test_steps(void **state)
 // ---- What a peer sees while a kernel runs ----
 
 // A header that has its number has all that belongs to it.
-static bool watch_posts(void)
+static bool watch_posts_of(uint64_t sig, uint64_t count)
 {
   bool good = __atomic_load_n(&step.head, __ATOMIC_ACQUIRE) == 6 || (step.head == 7 && step.taken == 0);
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
     const tt_cuda_slot *o = &step.own[k];
     if (__atomic_load_n(&o->seq, __ATOMIC_ACQUIRE) == 5 + k) {
-      good &= o->bytes == 100 + k && o->sig == 78 && o->count == 12;
+      good &= o->bytes == 100 + k && o->sig == sig && o->count == count;
     }
   }
   return good;
+}
+
+static bool watch_posts(void)
+{
+  return watch_posts_of(78, 12);
 }
 
 static void test_post(void **state)
@@ -206,7 +212,7 @@ static bool watch_tokens(void)
 {
   bool good = true;
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
-    const tt_cuda_slot *o = &step.own[k];
+    const tt_cuda_slot *o = &step.tokens[k];
     if (__atomic_load_n(&o->seq, __ATOMIC_ACQUIRE) == 5 + k) {
       good &= o->sig == 77 && o->count == STEP_COUNT && o->in == 0x1111 && o->out == 0x2222 && o->in_mem == 3 &&
               o->out_mem == 4 && o->freed == 6 && o->along == 0 && o->scalar != 0;
@@ -245,14 +251,94 @@ static void test_fault(void **state)
   }
 }
 
+enum { WHOLES = 80 };
+
+static case_call whole;
+
+// The data of a step is there before a peer hears of it.
+static bool watch_whole(void)
+{
+  return watch_posts_of(77, STEP_COUNT) && watch_tokens() &&
+         (__atomic_load_n(&step.head, __ATOMIC_ACQUIRE) == 6 || case_same(&rig, &whole));
+}
+
+static void test_whole(void **state)
+{
+  (void)state;
+  for (int i = 0; i < WHOLES; i++) {
+    const int form = i % (int)TT_COUNT(case_wholes);
+    begin(all_modes, THREADS);
+    whole = step_call_of(case_wholes[form].red, case_wholes[form].nsrc);
+    machine.watch = watch_whole;
+    assert_true(step_runs_whole(&rig, &step, form));
+  }
+}
+
+// A fault is told once, whatever else the step would have done.
+static void test_whole_fault(void **state)
+{
+  (void)state;
+  for (int i = 0; i < WHOLES; i++) {
+    const int form = i % (int)TT_COUNT(case_wholes);
+    whole = step_call_of(case_wholes[form].red, case_wholes[form].nsrc);
+    begin(all_modes, THREADS);
+    step_make(&rig, &step);
+    memcpy(rig.copy, rig.arena, CASE_ARENA);
+    step.slots[1].sig = 76;
+    machine.watch = watch_fault;
+    step_whole(&rig, &step, &whole);
+    assert_true(case_same(&rig, &whole) && step_is_quiet(&step) && step.head == 6);
+    assert_int_equal(rig.fault.code, TT_CUDA_MISMATCH);
+  }
+}
+
+// A peer ends at some instruction. If its memory is not in use then, it never is afterwards.
+static int looks; // before it ends
+static bool unused;
+
+static bool watch_end(void)
+{
+  tt_cuda_line *line = &step.lines[1];
+  if (looks-- == 0) {
+    __atomic_store_n(&line->ended, 1, __ATOMIC_SEQ_CST);
+    unused = __atomic_load_n(&line->uses, __ATOMIC_SEQ_CST) == 0;
+  }
+  return true;
+}
+
+static void test_ended(void **state)
+{
+  (void)state;
+  bool before = false, behind = false, ended = true;
+  for (int i = 0; ended; i++) { // until the kernel ends first
+    begin(all_modes, THREADS);
+    step_make(&rig, &step);
+    machine.watch = watch_end;
+    looks = i / 8;
+    unused = false;
+    step_resolve(&rig, &step);
+    ended = looks < 0;
+    before |= ended && rig.go == 0;
+    behind |= ended && rig.go == 1;
+    if (unused) {
+      assert_int_equal(rig.go, 0);
+      assert_int_equal(rig.fault.code, TT_CUDA_ENDED);
+    }
+  }
+  assert_true(before && behind);
+}
+
 int main(int argc, char **argv)
 {
   folder = argc > 1 ? argv[1] : NULL;
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_types), cmocka_unit_test(test_pairs),  cmocka_unit_test(test_steps),
-      cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive), cmocka_unit_test(test_fault),
+  const struct CMUnitTest arithmetic[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_pairs)};
+  const struct CMUnitTest order[] = {
+      cmocka_unit_test(test_steps), cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive),
+      cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
+      cmocka_unit_test(test_ended),
   };
-  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
+  failed += cmocka_run_group_tests(order, NULL, NULL);
   for (int i = 0; i < MODULES; i++) {
     ptx_module_destroy(modules[i].module);
   }

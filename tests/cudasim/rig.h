@@ -1,5 +1,6 @@
 // rig.h: tests of the simulated driver. Each runs in processes of its own, since a process reads its modes once, with
-// the driver opened as the library opens it.
+// the driver opened as the library opens it. With CUDA_TEST_DRIVER (../cuda_modes.h) they ask a real driver, in the
+// modes that it has, whether it does what the simulated one does; what that one says about it is not looked for.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../cuda_modes.h"
 #include "device/cuda/driver.h"
 
 #define RIG __attribute__((unused)) static
@@ -152,8 +154,7 @@ RIG void (*rig_before)(void);
 
 RIG void rig_process(const char *modes, void (*test)(void), int number, int err)
 {
-  char why[TT_LIBRARY_WHY], path[512], all[512];
-  const char *build = getenv("TUTTI_BUILD");
+  char why[TT_LIBRARY_WHY], all[512];
   rank = number;
   if (rig_before != NULL) {
     rig_before();
@@ -162,8 +163,11 @@ RIG void rig_process(const char *modes, void (*test)(void), int number, int err)
   dup2(err, STDERR_FILENO);
   snprintf(all, sizeof all, "%s%sbox=test-%d", modes, *modes != '\0' ? "," : "", (int)getppid());
   setenv("CUDASIM", all, 1);
-  snprintf(path, sizeof path, "%s/lib/cudasim/libcuda.so.1", build != NULL ? build : "build");
-  if (tt_cuda_open(path, &cu, why) != TT_CUDA_OPEN) {
+  if (real_driver()) {
+    real_modes(modes, true);
+  }
+  use_driver();
+  if (tt_cuda_open(getenv("TUTTI_CUDA_DRIVER"), &cu, why) != TT_CUDA_OPEN) {
     fprintf(stderr, "%s\n", why);
     _exit(2);
   }
@@ -189,6 +193,9 @@ RIG void rig_run_some(const char *modes, int n, void (*test)(void), char *err, s
 {
   int fds[2], bad = 0, one;
   pid_t pid[RIG_PROCESSES];
+  if (real_driver() && !real_modes(modes, false)) {
+    skip();
+  }
   shared = mmap(NULL, RIG_SHARED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(shared != MAP_FAILED && pipe(fds) == 0);
   fflush(NULL);
@@ -217,6 +224,9 @@ RIG char rig_err[1 << 16];
 
 RIG void rig_run(const char *modes, int n, void (*test)(void))
 {
+  if (real_driver() && !real_modes(modes, false)) {
+    return; // a test may have several modes
+  }
   rig_run_some(modes, n, test, rig_err, sizeof rig_err, NULL);
 }
 
@@ -224,7 +234,7 @@ RIG void rig_run(const char *modes, int n, void (*test)(void))
 RIG void rig_says(const char *modes, int n, void (*test)(void), const char *text)
 {
   rig_run(modes, n, test);
-  if (strstr(rig_err, text) == NULL) {
+  if (!real_driver() && strstr(rig_err, text) == NULL) {
     print_error("\"%s\" is not in:\n%s", text, rig_err);
     fail();
   }
@@ -234,7 +244,7 @@ RIG void rig_says(const char *modes, int n, void (*test)(void), const char *text
 RIG void rig_quiet(const char *modes, int n, void (*test)(void))
 {
   rig_run(modes, n, test);
-  if (rig_err[0] != '\0') {
+  if (!real_driver() && rig_err[0] != '\0') {
     print_error("modes \"%s\": unexpected:\n%s", modes, rig_err);
     fail();
   }

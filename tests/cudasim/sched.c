@@ -311,6 +311,9 @@ static void *schedule(void *arg)
   (void)arg;
   pthread_mutex_lock(&sim.lock);
   for (;;) {
+    while (sim.run == 0) {
+      pthread_cond_wait(&sim.changed, &sim.lock);
+    }
     uint32_t bell = box_bell();
     if (!step_any(&work)) {
       rest(work, bell, &us);
@@ -318,6 +321,7 @@ static void *schedule(void *arg)
       continue;
     }
     sim.progress++;
+    sim.run -= sim.run > 0;
     if (rested) {
       box_state(true, false, sim.progress);
     }
@@ -328,6 +332,30 @@ static void *schedule(void *arg)
     rested = false;
   }
   return NULL;
+}
+
+void cudasim_run(long steps)
+{
+  pthread_mutex_lock(&sim.lock);
+  sim.run = steps;
+  pthread_cond_broadcast(&sim.changed);
+  pthread_mutex_unlock(&sim.lock);
+}
+
+bool cudasim_stands(void)
+{
+  pthread_mutex_lock(&sim.lock);
+  const bool stands = sim.run == 0;
+  pthread_mutex_unlock(&sim.lock);
+  return stands;
+}
+
+uint64_t cudasim_steps(void)
+{
+  pthread_mutex_lock(&sim.lock);
+  const uint64_t steps = sim.progress;
+  pthread_mutex_unlock(&sim.lock);
+  return steps;
 }
 
 static bool start_thread(void *(*run)(void *))

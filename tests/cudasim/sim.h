@@ -21,7 +21,17 @@
 #define cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
 #define cuGraphAddKernelNode cuGraphAddKernelNode_v2
 
-// The exported functions.
+// For tests that want to stop the devices at some moment. From now on the scheduler does so many steps, and stands
+// then; negative: it does all. Any thread.
+void cudasim_run(long steps);
+// Does it stand?
+bool cudasim_stands(void);
+// How many steps have done something so far.
+uint64_t cudasim_steps(void);
+// How many calls of the function of that name there have been.
+uint64_t cudasim_calls(const char *name);
+
+// The exported functions of the driver.
 #define CU(name, version, need, parameters) CUresult cu##name parameters;
 #include "device/cuda/driver.def"
 #undef CU
@@ -242,6 +252,8 @@ struct sim_device {
   int ordinal;
   int physical; // its number where CUDA_VISIBLE_DEVICES shows only some: other processes know it by this one
   struct sim_context *primary;
+  void *reset;  // the handle of a primary context that was reset and is not there again; NULL: none was
+  int retained; // how often that one is
   struct sim_queue queue[SIM_QUEUES];
   int next_queue;          // of the next stream
   int turn;                // of the queue that is looked at first
@@ -307,7 +319,9 @@ extern struct sim {
   struct sim_ranges *ranges;
   uint64_t numbers; // of operations
   unsigned long long ids;
-  long calls;      // counted for fail
+  long calls;     // counted for fail
+  long signal_at; // the call behind which `signal` is raised; 0: none
+  int signal;
   bool stepping;   // the scheduler is in a kernel, without the lock
   int quiescing;   // callers that wait for the end of its step
   bool submitting; // launches_all: someone waits for room
@@ -315,9 +329,14 @@ extern struct sim {
   uint64_t progress; // steps that did something
   int news;          // of these since other processes were told
   bool stuck;        // a deadlock was reported
+  long run;          // steps that the scheduler may still do; negative: any number (cudasim_run)
 } sim;
 
 // ---- Calls (call.c) ----
+
+// For tests: raises the signal in the thread that makes the `calls`th call from now on, when it has ended; 0: never.
+// Returns how many calls there have been. Any thread.
+long cudasim_signal(long calls, int signal);
 
 // Begins an exported function `name`: initialised, not inside a host function, not the call that fails; then the lock
 // is held. Else the error, without the lock.
@@ -360,6 +379,8 @@ void *sim_handle_new(enum sim_kind kind, void *object);
 void *sim_object(enum sim_kind kind, const void *handle);
 // The handle is that of an object that has ended.
 void sim_handle_end(const void *handle);
+// From now on the handle stands for another object of the same kind.
+void sim_handle_renew(const void *handle, void *object);
 
 // ---- Contexts (context.c) ----
 

@@ -35,6 +35,7 @@ static bool add_remote(const xp_machine *m, double *load, const int ends[2], dou
     add_path(m, load, (int[]){ends[0], out.proxy}, blocks / parts);
     add_path(m, load, (int[]){out.proxy, out.net}, blocks / parts);
     add_path(m, load, (int[]){in, ends[1]}, blocks / parts);
+    xp_shared_pair(m, (int[]){out.net, in}, 1.0 / parts);
   }
   return true;
 }
@@ -72,6 +73,9 @@ ncclResult_t xp_messages_make(const xp_machine *m, xp_messages *out)
     out->bound = each > out->most ? l : out->bound;
     out->most = TT_MAX(out->most, each);
   }
+  double shared = xp_shared_most(m, out->shared);
+  out->bound = shared > out->most ? -1 : out->bound;
+  out->most = TT_MAX(out->most, shared);
   return ncclSuccess;
 }
 
@@ -108,7 +112,11 @@ static const char *link_text(const xp_machine *m, int l, const char *arrow, char
 
 const char *xp_messages_bound(const xp_machine *m, const xp_messages *x, const char *arrow, char text[192])
 {
-  return x->bound >= 0 ? link_text(m, x->bound, arrow, text) : "nothing";
+  if (x->bound < 0) {
+    snprintf(text, 192, "%s", x->shared[0] != 0 ? x->shared : "nothing");
+    return text;
+  }
+  return link_text(m, x->bound, arrow, text);
 }
 
 static bool is_fullest(const xp_machine *m, const xp_messages *x, int l)
@@ -121,6 +129,10 @@ static void write_fullest(const xp_machine *m, const xp_messages *x, size_t bloc
   char text[192], size[32];
   int count = 0;
   xp_text line = {0};
+  if (x->bound < 0 && x->shared[0] != 0) {
+    xp_say(out, 4, "  the link that takes longest: %s, which machines share", x->shared);
+    return;
+  }
   for (int l = 0; l < m->topo->nlinks; l++) {
     if (is_fullest(m, x, l) && count++ < NAMED) {
       xp_add(&line, "%s%s (%s at %g GB/s)", count == 1 ? "  the links that take longest: " : ", ",
@@ -180,7 +192,11 @@ static void explain_json(const xp_options *o, const xp_machine *m, const xp_mess
       xp_json_text(out->f, link_text(m, l, "->", text));
     }
   }
-  fprintf(out->f, "]\n}\n");
+  fputc(']', out->f);
+  if (x->bound < 0 && x->shared[0] != 0) {
+    fprintf(out->f, ",\n  \"shared\": \"%s\"", x->shared);
+  }
+  fprintf(out->f, "\n}\n");
 }
 
 int xp_explain_messages(const xp_options *o, const xp_machine *m, bool json, xp_print *out)

@@ -55,14 +55,32 @@ void xp_say_collnet(const xp_print *out, const tt_model *m);
 // Says, where ranks sit in host memory, which command has a model of that.
 void xp_say_host(const xp_print *out, const tt_topo *topo, int func);
 
+// ---- Links that machines share: ports, and uplinks of the switches that --rails, --leaf and --oversubscription
+// describe ----
+
+enum { XP_SHARED_NAME = 48 }; // bytes of a link's name
+
+// Microseconds of an operation, of which the model made that choice, with root `root` (broadcast, reduce). Where a
+// shared link bounds it, `link` is its name; else "-". Error: a rank has no port.
+ncclResult_t xp_shared_time(const xp_machine *m, const tt_model_op *op, const tt_model_choice *choice, int root,
+                            double *us, char link[XP_SHARED_NAME]);
+
+// All-to-all: messages that leave each machine by one of its NETs (nodes) and come in by the other at each other
+// machine, so many. Nothing without shared links.
+void xp_shared_pair(const xp_machine *m, const int nets[2], double messages);
+
+// Messages by GB/s of the shared link that has most of them, with its name; 0: there are none.
+double xp_shared_most(const xp_machine *m, char link[XP_SHARED_NAME]);
+
 // What all-to-all puts on the links of a machine.
 typedef struct xp_messages {
   int peers;
-  double near, far; // messages of a rank to its node, over the network; on average
-  double *load;     // of each link, in messages
-  double most;      // of a link, in messages per GB/s
-  int bound;        // that link; -1: none
-  bool reached;     // false: a rank has no card to reach other machines, and nothing else is known
+  double near, far;            // messages of a rank to its node, over the network; on average
+  double *load;                // of each link, in messages
+  double most;                 // of a link, in messages per GB/s
+  int bound;                   // that link; -1: none, or one that machines share
+  char shared[XP_SHARED_NAME]; // its name then
+  bool reached;                // false: a rank has no card to reach other machines, and nothing else is known
 } xp_messages;
 
 // After xp_machine_connect; free with xp_messages_clear, also after an error.

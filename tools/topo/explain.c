@@ -410,6 +410,17 @@ static void json_out(const inquiry *q)
   fprintf(q->out->f, "\n  ]");
 }
 
+static ncclResult_t json_shared(const inquiry *q)
+{
+  char link[XP_SHARED_NAME];
+  double us = 0;
+  if (q->w->m.shared != NULL && q->m->nranks > 1) {
+    TT_TRY(xp_shared_time(&q->w->m, &q->op, &q->choice, 0, &us, link));
+    fprintf(q->out->f, "  \"shared\": {\"us\": %.4f, \"link\": \"%s\"},\n", us, link);
+  }
+  return ncclSuccess;
+}
+
 static int explain_json(inquiry *q)
 {
   FILE *f = q->out->f;
@@ -431,6 +442,9 @@ static int explain_json(inquiry *q)
   } else {
     json_choice(q, "choice", &q->choice);
     fprintf(f, ", \"algbw\": %.4f, \"busbw\": %.4f},\n", algbw, algbw * xp_bus_factor(q->op.func, q->m->nranks));
+  }
+  if (json_shared(q) != ncclSuccess) {
+    return xp_complain(1);
   }
   json_candidates(q);
   json_out(q);
@@ -468,6 +482,24 @@ static void write_answer(const inquiry *q)
          algbw * xp_bus_factor(q->op.func, q->m->nranks));
 }
 
+// The time with the links that machines share, where the options describe them.
+static ncclResult_t write_shared(const inquiry *q)
+{
+  char link[XP_SHARED_NAME];
+  double us = 0;
+  if (q->w->m.shared == NULL) {
+    return ncclSuccess;
+  }
+  TT_TRY(xp_shared_time(&q->w->m, &q->op, &q->choice, 0, &us, link));
+  if (us > (double)q->choice.us) {
+    xp_say(q->out, 2, "with the links that machines share %.2f us: %.4g GB/s, bound by %s", us, rate(q->op.bytes, us),
+           link);
+  } else {
+    xp_say(q->out, 2, "no link that machines share bounds it");
+  }
+  return ncclSuccess;
+}
+
 static int explain(inquiry *q)
 {
   if (tt_model_choose(q->m, &q->op, &q->choice) != ncclSuccess) {
@@ -480,6 +512,9 @@ static int explain(inquiry *q)
   write_answer(q);
   if (q->m->nranks == 1) {
     return 0;
+  }
+  if (write_shared(q) != ncclSuccess) {
+    return xp_complain(1);
   }
   write_candidates(q);
   write_out(q);

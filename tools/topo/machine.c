@@ -8,6 +8,7 @@
 
 #include "base/param.h"
 #include "base/util.h"
+#include "tools/graph_bound.h"
 
 enum { MAX_RANKS = 1 << 24 };
 
@@ -92,6 +93,7 @@ ncclResult_t xp_machine_make(const xp_options *o, const tt_params *params, const
 
 void xp_machine_clear(xp_machine *m)
 {
+  xp_shared_destroy(m->shared);
   tt_connect_destroy(m->connect);
   for (int g = 0; g < m->ngroups && m->group != NULL; g++) {
     tt_graphs_clear(&m->group[g].graphs);
@@ -151,6 +153,18 @@ static double now_ms(void)
   return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+// The search's bound is cheap; what cuts show may be less.
+static ncclResult_t tighten_bounds(xp_group *x)
+{
+  for (int k = 0; k < TT_GRAPH_KINDS; k++) {
+    tt_graph *g = &x->graphs.graph[k];
+    double bound = 0;
+    TT_TRY(g->nchannels > 0 ? tt_graph_bound(x->topo, NULL, g, &bound) : ncclSuccess);
+    g->bound = bound > 0 && (g->bound <= 0 || bound < (double)g->bound) ? (float)bound : g->bound;
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_machine *m)
 {
   double begin = now_ms();
@@ -167,6 +181,9 @@ ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_
     }
   }
   m->search_ms = now_ms() - begin;
+  for (int g = 0; g < m->ngroups; g++) {
+    TT_TRY(tighten_bounds(&m->group[g]));
+  }
   return ncclSuccess;
 }
 
@@ -272,6 +289,7 @@ int xp_prepare(const xp_options *o, xp_depth depth, xp_work *out)
   ncclResult_t res = depth >= XP_TO_GRAPHS ? xp_machine_search(o, params, &out->m) : ncclSuccess;
   if (res == ncclSuccess && depth >= XP_TO_MODEL) {
     res = xp_machine_connect(o, params, &out->m);
+    res = res == ncclSuccess && xp_options_fabric(o) ? xp_shared_create(o, &out->m, &out->m.shared) : res;
   }
   return res == ncclSuccess ? 0 : xp_complain(xp_code_of(res));
 }

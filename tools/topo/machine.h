@@ -2,6 +2,7 @@
 // many such machines.
 #pragma once
 #include "options.h"
+#include "tools/model_choice.h"
 #include "topo/model.h"
 #include "topo/nvml.h"
 #include "topo/source.h"
@@ -35,6 +36,7 @@ typedef struct xp_machine {
   tt_model_options model_options;
   tt_model model;
   tt_p2p_channels p2p;
+  struct xp_shared *shared; // the links that machines share; NULL: not asked for
 } xp_machine;
 
 // Reads a document for the options: FILE (XML, a capture, a folder), "-" (standard input), NCCL_TOPO_FILE, or this
@@ -65,6 +67,11 @@ ncclResult_t xp_machine_search(const xp_options *o, const tt_params *params, xp_
 ncclResult_t xp_machine_connect(const xp_options *o, const tt_params *params, xp_machine *m);
 
 void xp_machine_clear(xp_machine *m);
+
+// The links that machines share, as the options describe them; after xp_machine_connect. Errors: no memory.
+ncclResult_t xp_shared_create(const xp_options *o, const xp_machine *m, struct xp_shared **out);
+// NULL is allowed.
+void xp_shared_destroy(struct xp_shared *x);
 
 // All of that, as far as a command needs it: xml and machine. Returns an exit code; not 0: a message was written. Then
 // as after success xp_release frees.

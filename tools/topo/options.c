@@ -14,7 +14,7 @@
 #include "topo/model.h"
 #include "topo/paths.h"
 
-typedef enum { ARG_FLAG, ARG_INT, ARG_SIZE, ARG_TEXT } arg_kind;
+typedef enum { ARG_FLAG, ARG_INT, ARG_SIZE, ARG_REAL, ARG_TEXT } arg_kind;
 
 typedef struct row {
   char letter; // 0: none
@@ -42,6 +42,11 @@ static const row rows[] = {
     {0, "ranks", ARG_INT, AT(ranks), 1, 1024, XP_MACHINE | XP_HOST, "N",
      "number of ranks on a computer without GPUs, if there is no FILE (host: 2)"},
     {0, "collnet", ARG_FLAG, AT(collnet), 0, 0, XP_SEARCH, NULL, "assume a network that reduces, on every port"},
+    {0, "rails", ARG_FLAG, AT(rails), 0, 0, XP_FABRIC, NULL,
+     "a leaf switch joins one port of each machine, those of a rail (default: all ports)"},
+    {0, "leaf", ARG_INT, AT(leaf), 1, XP_MAX_NODES, XP_FABRIC, "M", "machines below one leaf switch (default: all)"},
+    {0, "oversubscription", ARG_REAL, AT(oversubscription), 1, 1000, XP_FABRIC, "R",
+     "bandwidth of a leaf switch's ports is R times that of its uplinks (default 1)"},
     {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME",
      "form of the output (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write to FILE instead of standard output"},
@@ -279,6 +284,15 @@ static bool bad(char why[256], const char *option, const char *value, const char
   return false;
 }
 
+static bool parse_real(const char *text, int lo, int hi, double *out)
+{
+  char *end;
+  double v = strtod(text, &end);
+  bool good = end != text && *end == 0 && v >= lo && v <= hi; // not for what is no number
+  *out = good ? v : *out;
+  return good;
+}
+
 // `letter`: it was given by its letter.
 static bool set_row(const row *r, bool letter, const char *value, xp_options *o, char why[256])
 {
@@ -299,6 +313,10 @@ static bool set_row(const row *r, bool letter, const char *value, xp_options *o,
   if (r->kind == ARG_SIZE) {
     return parse_size(value, (size_t *)at) ||
            bad(why, name, value, "a size is expected: a number up to 2^50, with K, M, G or T behind it");
+  }
+  if (r->kind == ARG_REAL) {
+    snprintf(want, sizeof(want), "a number from %d to %d is expected", r->lo, r->hi);
+    return parse_real(value, r->lo, r->hi, (double *)at) || bad(why, name, value, want);
   }
   errno = 0;
   long v = strtol(value, &end, strncmp(value, "0x", 2) == 0 ? 16 : 10);

@@ -20,6 +20,7 @@ enum {
   XP_DIFF = 512,
   XP_HOST = 1024,
   XP_CONNECT = XP_CHANNELS | XP_TUNING | XP_EXPLAIN | XP_SIMULATE, // need all nodes
+  XP_FABRIC = XP_SIMULATE | XP_EXPLAIN,                            // ask what machines share
   XP_SEARCH = XP_SHOW | XP_GRAPHS | XP_CONNECT,                    // may need channels
   XP_MACHINE = XP_PATHS | XP_SEARCH,                               // have a machine
   XP_EVERY = 2047,
@@ -34,8 +35,10 @@ typedef struct xp_options {
   int nodes, hosts, ranks; // machines; of one NVLink domain each; host ranks of this computer, 0: chosen
   int rank, channel;       // -1: all, or the first
   int root, factor, width; // width 0: that of the terminal
+  int leaf;                // machines below one leaf switch; 0: all
+  double oversubscription; // of a leaf's uplinks; 0: not given
   size_t bytes, min_bytes, max_bytes, step;
-  bool table, matrix, ways, collnet, ascii, help;
+  bool table, matrix, ways, collnet, rails, ascii, help;
 } xp_options;
 
 // Reads the arguments behind the command (argv[0] is not looked at) into *o, defaults first, and gives variables their
@@ -45,6 +48,12 @@ bool xp_options_parse(int command, int argc, char *const *argv, xp_options *o, c
 
 // The options of a command, a line each, as text of at most `size` bytes.
 void xp_options_help(int command, char *out, size_t size);
+
+// Do they describe the switches between machines?
+static inline bool xp_options_fabric(const xp_options *o)
+{
+  return o->rails || o->leaf > 0 || o->oversubscription > 0;
+}
 
 // The variables that matter for a machine, and may be given as options; NULL behind the last.
 extern const char *const xp_variables[];

@@ -51,27 +51,30 @@ static size_t elements(const run *x, size_t bytes)
 
 static int write_line(run *x, size_t size)
 {
-  char us[16], alg[16], bus[16];
+  char time[16], alg[16], bus[16], link[XP_SHARED_NAME];
   size_t count = elements(x, size);
   bool shared = x->op.func == TT_MODEL_ALL_GATHER || x->op.func == TT_MODEL_REDUCE_SCATTER;
   bool rooted = x->op.func == TT_MODEL_BROADCAST || x->op.func == TT_MODEL_REDUCE;
   tt_model_choice c;
+  double us = 0;
   x->op.bytes = count * x->element * (shared ? (size_t)x->m->model.nranks : 1);
-  if (tt_model_choose(&x->m->model, &x->op, &c) != ncclSuccess) {
+  if (tt_model_choose(&x->m->model, &x->op, &c) != ncclSuccess ||
+      xp_shared_time(x->m, &x->op, &c, x->o->root, &us, link) != ncclSuccess) {
     return xp_complain(1);
   }
-  double algbw = c.us > 0 ? (double)x->op.bytes / (double)c.us / 1e3 : 0,
+  double algbw = us > 0 ? (double)x->op.bytes / us / 1e3 : 0,
          busbw = algbw * xp_bus_factor(x->op.func, x->m->model.nranks);
-  xp_fixed((double)c.us, 7, us, sizeof(us));
+  xp_fixed(us, 7, time, sizeof(time));
   xp_fixed(algbw, 6, alg, sizeof(alg));
   xp_fixed(busbw, 6, bus, sizeof(bus));
   fprintf(x->f, "%12zu  %12zu  %8s  %6s  %6d", x->op.bytes, count, xp_type_of(x->o), xp_redop_of(x->o, x->op.func),
           rooted ? x->o->root : -1);
   for (int side = 0; side < 2; side++) {
-    fprintf(x->f, "  %7s  %6s  %6s  %6s", us, alg, bus, "N/A");
+    fprintf(x->f, "  %7s  %6s  %6s  %6s", time, alg, bus, "N/A");
   }
-  fprintf(x->f, "  %-13s %-6s %8d %7d\n", tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels,
+  fprintf(x->f, "  %-13s %-6s %8d %7d", tt_model_algo_name(c.algo), tt_model_proto_name(c.proto), c.channels,
           c.threads);
+  fprintf(x->f, "%s%s\n", x->m->shared != NULL ? "  " : "", x->m->shared != NULL ? link : "");
   x->busbw += busbw;
   x->lines++;
   return 0;
@@ -83,11 +86,22 @@ static int tree_depth(const tt_connect *c)
   return c->nranks / c->nnodes - 1 + 31 - __builtin_clz((unsigned)c->nnodes);
 }
 
+static void write_network(const run *x)
+{
+  const xp_options *o = x->o;
+  int below = o->leaf > 0 ? o->leaf : x->m->nodes;
+  if (x->m->shared != NULL) {
+    fprintf(x->f, "# network: %d machine%s below a leaf switch%s, uplinks oversubscribed %g:1\n", below,
+            below == 1 ? "" : "s", o->rails ? " of each rail" : "", o->oversubscription > 0 ? o->oversubscription : 1);
+  }
+}
+
 static void write_head(const run *x)
 {
   const tt_connect *c = x->m->connect;
   fprintf(x->f, "# %s predicted: %d ranks on %d node%s, %d channels, trees about %d deep; no measurement\n",
           tt_model_func_name(x->op.func), c->nranks, c->nnodes, c->nnodes == 1 ? "" : "s", c->nchannels, tree_depth(c));
+  write_network(x);
   fprintf(x->f, "#\n# %10s  %12s  %8s  %6s  %6s%11sout-of-place%23sin-place%10s\n", "", "", "", "", "", "", "", "");
   static const char *const heads[2][8] = {{"size", "count", "type", "redop", "root", "time", "algbw", "busbw"},
                                           {"(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)"}};
@@ -97,8 +111,8 @@ static void write_head(const run *x)
     for (int side = 0; side < 2; side++) {
       fprintf(x->f, "  %7s  %6s  %6s  %6s", h[5], h[6], h[7], i == 0 ? "#wrong" : "");
     }
-    fprintf(x->f, "  %-13s %-6s %8s %7s\n", i == 0 ? "algorithm" : "", i == 0 ? "proto" : "", i == 0 ? "channels" : "",
-            i == 0 ? "threads" : "");
+    fprintf(x->f, "  %-13s %-6s %8s %7s%s\n", i == 0 ? "algorithm" : "", i == 0 ? "proto" : "",
+            i == 0 ? "channels" : "", i == 0 ? "threads" : "", i == 0 && x->m->shared != NULL ? "  bound by" : "");
   }
 }
 

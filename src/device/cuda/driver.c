@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/text.h"
+#include "os/proc.h"
 
 // cuGetProcAddress of CUDA 12: the only symbol that is looked up by its name. Others have several forms.
 typedef CUresult (*find_fn)(const char *name, void **fn, int version, cuuint64_t flags,
@@ -128,6 +129,8 @@ void tt_cuda_close(tt_cuda *cuda)
 // One process has one driver.
 static struct {
   pthread_once_t once;
+  bool begun; // a thread is at it, or it is done
+  bool done;
   tt_cuda_state state;
   tt_cuda cuda;
   char why[TT_LIBRARY_WHY];
@@ -135,8 +138,31 @@ static struct {
 
 static void open_ours(void)
 {
+  if (ours.state == TT_CUDA_FORKED) {
+    return;
+  }
   const tt_params *params = tt_params_get();
+  ours.begun = true;
   ours.state = tt_cuda_open(params->cuda_driver, &ours.cuda, ours.why);
+  ours.done = true;
+}
+
+// The parent's driver is the child's, too, if it was opened, or was being opened. Else the child may try anew.
+static void driver_in_child(void)
+{
+  if (ours.begun && (!ours.done || ours.state == TT_CUDA_OPEN)) {
+    ours.state = TT_CUDA_FORKED;
+    snprintf(ours.why, sizeof ours.why,
+             "this process is the child of a fork whose parent has used CUDA, and so can use no GPU: fork before the "
+             "first call, or start a new program (exec)");
+  }
+  ours.begun = ours.done = false;
+  ours.once = PTHREAD_ONCE_INIT;
+}
+
+__attribute__((constructor)) static void driver_at_start(void)
+{
+  tt_proc_on_fork(driver_in_child);
 }
 
 const tt_cuda *tt_cuda_get(const char **why)

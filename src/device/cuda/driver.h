@@ -26,6 +26,7 @@ typedef enum {
   TT_CUDA_OPEN,    // it has been initialised, and has a device
   TT_CUDA_ABSENT,  // no driver, or none with a device: a machine without GPUs; `why` says which
   TT_CUDA_REFUSED, // there is one that is not used: `why` says the reason
+  TT_CUDA_FORKED,  // of tt_cuda_get alone: the process that this one was forked from has opened it
 } tt_cuda_state;
 
 // Opens the driver library `name` and initialises it. Writes *out only on TT_CUDA_OPEN; `why` (TT_LIBRARY_WHY bytes) is
@@ -37,8 +38,8 @@ tt_cuda_state tt_cuda_open(const char *name, tt_cuda *out, char *why);
 void tt_cuda_close(tt_cuda *cuda);
 
 // The process's driver (TUTTI_CUDA_DRIVER). The first call opens it; it is never closed. NULL: it is not open, and *why
-// is the reason, a constant text; `why` may be NULL. Any thread. A forked child gets the driver of its parent, which
-// CUDA does not let it use.
+// is the reason, a constant text; `why` may be NULL. Any thread. In the child of a fork whose parent has opened it, it
+// is not open: CUDA does not let the child use it.
 const tt_cuda *tt_cuda_get(const char **why);
 // Whether that driver is open. The first call opens it. Any thread.
 tt_cuda_state tt_cuda_get_state(void);

@@ -5,21 +5,31 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "os/proc.h"
 
 static struct {
   pthread_mutex_t lock;
-  CUcontext context[TT_GPUS];    // NULL: not retained yet
-  bool joined[TT_GPUS][TT_GPUS]; // the first may use the memory of the second
+  CUcontext context[TT_GPUS];      // NULL: not retained yet
+  unsigned long long id[TT_GPUS];  // the driver's number of it
+  _Atomic uint32_t epoch[TT_GPUS]; // written under the lock
+  bool joined[TT_GPUS][TT_GPUS];   // the first may use the memory of the second
 } gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Atomic int gpus_seen; // by this process, or the one that it was forked from
 
 int tt_gpu_count(void)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   int count = 0;
-  if (cu == NULL || cu->DeviceGetCount(&count) != CUDA_SUCCESS) {
+  if (cu == NULL) {
+    return tt_cuda_get_state() == TT_CUDA_FORKED ? gpus_seen : 0;
+  }
+  if (cu->DeviceGetCount(&count) != CUDA_SUCCESS) {
     return 0;
   }
-  return TT_MIN(count, TT_GPUS);
+  count = TT_MIN(count, TT_GPUS);
+  gpus_seen = count;
+  return count;
 }
 
 int tt_gpu_current(void)
@@ -106,18 +116,44 @@ static ncclResult_t gpu_retain(const tt_cuda *cu, int device)
 {
   CUcontext context = NULL;
   TT_CUDA(cu, cu->DevicePrimaryCtxRetain(&context, (CUdevice)device), "GPU %d: cannot use its primary context", device);
+  TT_CUDA(cu, cu->CtxGetId(context, &gpus.id[device]), "GPU %d: cannot ask for its context's number", device);
   gpus.context[device] = context;
+  gpus.epoch[device]++;
   return ncclSuccess;
+}
+
+// The program may have reset the device. Then the context has another number, or none until somebody uses the device
+// again; its handle may be the same. The lock is held.
+static void gpu_look_for_reset(const tt_cuda *cu, int device)
+{
+  unsigned long long id = 0;
+  const CUresult error = cu->CtxGetId(gpus.context[device], &id);
+  const bool gone = error == CUDA_ERROR_CONTEXT_IS_DESTROYED || error == CUDA_ERROR_INVALID_CONTEXT;
+  if (!gone && (error != CUDA_SUCCESS || id == gpus.id[device])) {
+    return; // other errors are those of work that has failed
+  }
+  gpus.context[device] = NULL;
+  for (int i = 0; i < TT_GPUS; i++) {
+    gpus.joined[device][i] = gpus.joined[i][device] = false;
+  }
+  tt_info(TT_INIT, "the program has reset GPU %d: communicators that were on it cannot be used any more", device);
 }
 
 ncclResult_t tt_gpu_context(int device, CUcontext *out)
 {
-  const tt_cuda *cu = tt_cuda_get(NULL);
+  const char *why = NULL;
+  const tt_cuda *cu = tt_cuda_get(&why);
   const int count = tt_gpu_count();
-  if (cu == NULL || device < 0 || device >= count) {
+  if (cu == NULL) {
+    return tt_fail(ncclUnhandledCudaError, "%s", why);
+  }
+  if (device < 0 || device >= count) {
     return tt_fail(ncclInvalidArgument, "there is no GPU %d: the driver has %d", device, count);
   }
   pthread_mutex_lock(&gpus.lock);
+  if (gpus.context[device] != NULL) {
+    gpu_look_for_reset(cu, device);
+  }
   ncclResult_t res = gpus.context[device] != NULL ? ncclSuccess : gpu_retain(cu, device);
   if (res == ncclSuccess) {
     *out = gpus.context[device];
@@ -157,6 +193,25 @@ ncclResult_t tt_gpu_enter(int device)
   return ncclSuccess;
 }
 
+uint32_t tt_gpu_epoch(int device)
+{
+  return gpus.epoch[device];
+}
+
+ncclResult_t tt_gpu_reenter(int device, uint32_t epoch)
+{
+  TT_TRY(tt_gpu_enter(device));
+  if (tt_gpu_epoch(device) != epoch) {
+    tt_gpu_leave();
+    return tt_fail(
+        ncclUnhandledCudaError,
+        "the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset): what was made there before "
+        "has gone",
+        device);
+  }
+  return ncclSuccess;
+}
+
 void tt_gpu_leave(void)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
@@ -165,4 +220,16 @@ void tt_gpu_leave(void)
   if (--entered.depth == 0) {
     cu->ThreadExchangeStreamCaptureMode(&entered.mode);
   }
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpus_in_child(void)
+{
+  memset(&gpus, 0, sizeof gpus);
+  pthread_mutex_init(&gpus.lock, NULL);
+}
+
+__attribute__((constructor)) static void gpus_at_start(void)
+{
+  tt_proc_on_fork(gpus_in_child);
 }

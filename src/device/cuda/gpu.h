@@ -2,13 +2,18 @@
 //
 // A device is used through its primary context, which the CUDA runtime shares. The first use retains it. Nothing
 // releases it, since streams and memory of the program belong to it. The driver is open (driver.h). Any thread.
+//
+// The program may reset a device. Then its streams, events, modules and memory have gone, and host memory is no longer
+// pinned; their handles must not be given to the driver. So whatever keeps such handles remembers the epoch: the number
+// of the context among those that the device has had.
 #pragma once
 #include "device/cuda/driver.h"
 #include "device/device.h"
 
 enum { TT_GPUS = 64 };
 
-// How many there are, at most TT_GPUS; 0 where the driver is not open.
+// How many there are, at most TT_GPUS; 0 where the driver is not open. In the child of a fork those that its parent has
+// seen, of which it can use none (driver.h).
 int tt_gpu_count(void);
 
 // The calling thread's GPU: that of its current context; 0 where it has none.
@@ -28,7 +33,12 @@ bool tt_gpu_join(int device, int peer);
 // relaxed, so that no call of the driver ends a capture of the program. May be nested. Errors: ncclInvalidArgument
 // (there is no such device), ncclUnhandledCudaError.
 ncclResult_t tt_gpu_enter(int device);
-// Makes the context before that current again. Called once for each tt_gpu_enter that has succeeded.
+// The device's epoch, as the last tt_gpu_enter of it has found it, from 1 on. 0: there was none.
+uint32_t tt_gpu_epoch(int device);
+// The same as tt_gpu_enter, if the context is still that of the epoch. Errors: also ncclUnhandledCudaError: the program
+// has reset the device since.
+ncclResult_t tt_gpu_reenter(int device, uint32_t epoch);
+// Makes the context before that current again. Called once for each of these that has succeeded.
 void tt_gpu_leave(void);
 
 // The device's context, retained. Errors: as tt_gpu_enter.

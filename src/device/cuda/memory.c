@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "os/proc.h"
+
 // An allocation that has got a number, or is ours.
 typedef struct gpu_block {
   struct gpu_block *next;
@@ -11,13 +13,14 @@ typedef struct gpu_block {
   unsigned long long id; // the driver's number of it
   uint32_t handle;       // 0: no peer has been told of it
   int device;
+  uint32_t epoch;
   bool ours; // of tt_gpu_alloc
 } gpu_block;
 
 static struct {
   pthread_mutex_t lock;
   gpu_block *first;
-  uint32_t handles, freed;
+  uint32_t handles;
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 // What the driver knows of the allocation that holds the byte.
@@ -57,13 +60,6 @@ static void block_put(gpu_block *b)
   blocks.first = b;
 }
 
-// Its memory has been freed. The lock is held, and it is on no list.
-static void block_drop(gpu_block *b)
-{
-  blocks.freed += b->handle != 0;
-  tt_free(b);
-}
-
 // The block of that allocation; drops those that lay where it is now. NULL: there is none. The lock is held.
 static gpu_block *gpu_block_of(const gpu_block *now)
 {
@@ -73,7 +69,7 @@ static gpu_block *gpu_block_of(const gpu_block *now)
     if (b->base == now->base && b->id == now->id) {
       found = b;
     } else if (b->base < now->base + now->bytes && now->base < b->base + b->bytes) {
-      block_drop(block_take(at));
+      tt_free(block_take(at));
       continue;
     }
     at = &b->next;
@@ -103,6 +99,7 @@ static bool block_remember(const void *ptr)
   gpu_block *b = block_query(ptr, &now) ? block_make(&now) : NULL;
   if (b != NULL) {
     b->ours = true;
+    b->epoch = tt_gpu_epoch(b->device);
   }
   pthread_mutex_unlock(&blocks.lock);
   return b != NULL;
@@ -139,10 +136,10 @@ static gpu_block **block_ours(const void *ptr)
   return *at != NULL ? at : NULL;
 }
 
-static ncclResult_t gpu_free(int device, void *ptr)
+static ncclResult_t gpu_free(int device, uint32_t epoch, void *ptr)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  TT_TRY(tt_gpu_enter(device));
+  TT_TRY(tt_gpu_reenter(device, epoch));
   CUresult error = cu->MemFree((CUdeviceptr)(uintptr_t)ptr);
   tt_gpu_leave();
   TT_CUDA(cu, error, "GPU %d: cannot free %p", device, ptr);
@@ -158,10 +155,10 @@ ncclResult_t tt_gpu_free(void *ptr)
   if (b == NULL) {
     return tt_fail(ncclInvalidArgument, "%p is not the beginning of an allocation of ours", ptr);
   }
-  ncclResult_t res = gpu_free(b->device, ptr);
+  ncclResult_t res = gpu_free(b->device, b->epoch, ptr);
   pthread_mutex_lock(&blocks.lock);
-  if (res == ncclSuccess) {
-    block_drop(b);
+  if (res == ncclSuccess || b->epoch != tt_gpu_epoch(b->device)) {
+    tt_free(b);
   } else {
     block_put(b); // it is still there, and can be freed later
   }
@@ -228,14 +225,6 @@ tt_mappable tt_gpu_find(const void *ptr, size_t size)
   return found;
 }
 
-uint32_t tt_gpu_freed(void)
-{
-  pthread_mutex_lock(&blocks.lock);
-  const uint32_t freed = blocks.freed;
-  pthread_mutex_unlock(&blocks.lock);
-  return freed;
-}
-
 // A copy of the block of that number.
 static bool block_find(uint32_t handle, gpu_block *out)
 {
@@ -257,7 +246,7 @@ void tt_gpu_sweep(void)
   for (gpu_block **at = &blocks.first, *b = *at; b != NULL; b = *at) {
     gpu_block now;
     if (b->handle != 0 && !(block_query((void *)b->base, &now) && now.base == b->base && now.id == b->id)) {
-      block_drop(block_take(at));
+      tt_free(block_take(at));
     } else {
       at = &b->next;
     }
@@ -300,11 +289,23 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base)
   return ncclSuccess;
 }
 
-void tt_gpu_close(int device, void *base)
+void tt_gpu_close(int device, uint32_t epoch, void *base)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  if (tt_gpu_enter(device) == ncclSuccess) {
+  if (tt_gpu_reenter(device, epoch) == ncclSuccess) {
     cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)base);
     tt_gpu_leave();
   }
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void blocks_in_child(void)
+{
+  blocks.first = NULL;
+  pthread_mutex_init(&blocks.lock, NULL);
+}
+
+__attribute__((constructor)) static void blocks_at_start(void)
+{
+  tt_proc_on_fork(blocks_in_child);
 }

@@ -18,7 +18,7 @@ _Static_assert(sizeof(tt_gpu_share) == 72, "message layout");
 // ncclSystemError.
 ncclResult_t tt_gpu_alloc(size_t size, void **ptr);
 // Frees what tt_gpu_alloc has given. Errors: ncclInvalidArgument (`ptr` is something else, or freed already);
-// ncclUnhandledCudaError: it is not freed, and can be later.
+// ncclUnhandledCudaError: it is not freed, and can be later, or the device has been reset.
 ncclResult_t tt_gpu_free(void *ptr);
 
 // The allocation, of any GPU's memory, that holds the byte, and its device. False: none does.
@@ -31,9 +31,6 @@ bool tt_gpu_range(const void *ptr, size_t size, void **base, size_t *bytes);
 // from 1 on, never used again. Handle 0: there is none.
 tt_mappable tt_gpu_find(const void *ptr, size_t size);
 
-// How many allocations with a number are known to have been freed: a change invalidates what peers have opened.
-uint32_t tt_gpu_freed(void);
-
 // Looks which allocations with a number the program has freed: peers can close those. A call of the driver for each.
 void tt_gpu_sweep(void);
 // Is an allocation with that number there, as far as is known?
@@ -45,5 +42,5 @@ ncclResult_t tt_gpu_export(uint32_t handle, tt_gpu_share *out);
 
 // Opens a peer's allocation on the device, for tt_gpu_close to close. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base);
-// Closes what tt_gpu_open has opened on the device; once for each of its calls.
-void tt_gpu_close(int device, void *base);
+// Closes what tt_gpu_open has opened on the device, in this epoch; once for each of its calls.
+void tt_gpu_close(int device, uint32_t epoch, void *base);

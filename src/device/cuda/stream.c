@@ -4,13 +4,17 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "os/proc.h"
+
 struct tt_gpu_stream {
   tt_gpu_stream *next;
   CUstream handle; // CU_STREAM_LEGACY, never 0
   int device;
-  uint64_t thread;     // whose default stream it is; 0: anybody's
-  CUevent mark;        // behind the last work
-  _Atomic bool marked; // there was any
+  uint32_t epoch;        // it is never used after it
+  uint64_t thread;       // whose default stream it is; 0: anybody's
+  CUevent mark;          // behind the last work
+  _Atomic bool marked;   // there was any
+  _Atomic bool captured; // it was, when it was asked for last
 };
 
 static struct {
@@ -62,7 +66,8 @@ static ncclResult_t stream_check(CUstream handle, int device, const char *what)
 static tt_gpu_stream *stream_look(CUstream handle, int device, uint64_t thread)
 {
   tt_gpu_stream *s = streams.first;
-  while (s != NULL && (s->handle != handle || s->device != device || s->thread != thread)) {
+  while (s != NULL &&
+         (s->handle != handle || s->device != device || s->thread != thread || s->epoch != tt_gpu_epoch(device))) {
     s = s->next;
   }
   return s;
@@ -74,7 +79,8 @@ static ncclResult_t stream_make(CUstream handle, int device, uint64_t thread, tt
   const tt_cuda *cu = tt_cuda_get(NULL);
   tt_gpu_stream *s;
   TT_TRY(TT_NEW(s, 1, "GPU %d: no memory for a stream", device));
-  *s = (tt_gpu_stream){.next = streams.first, .handle = handle, .device = device, .thread = thread};
+  *s = (tt_gpu_stream){
+      .next = streams.first, .handle = handle, .device = device, .epoch = tt_gpu_epoch(device), .thread = thread};
   CUresult error = cu->EventCreate(&s->mark, CU_EVENT_DISABLE_TIMING);
   if (error != CUDA_SUCCESS) {
     tt_free(s);
@@ -100,11 +106,43 @@ static ncclResult_t stream_find(CUstream handle, int device, const char *what, t
   return res;
 }
 
+// Errors that captures give are the program's.
+static ncclResult_t stream_capture_result(CUresult error, int device, CUstream handle)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  if (error >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && error <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) {
+    return tt_fail(ncclInvalidUsage, "GPU %d, stream %p: %s", device, (void *)handle, tt_cuda_text(cu, error));
+  }
+  TT_CUDA(cu, error, "GPU %d: stream %p", device, (void *)handle);
+  return ncclSuccess;
+}
+
+// The device's context is current.
+static ncclResult_t stream_capture_state(CUstream stream, int device, bool *captured)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  TT_TRY(stream_capture_result(cu->StreamIsCapturing(stream, &status), device, stream));
+  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+    return tt_fail(ncclInvalidUsage, "GPU %d, stream %p: an earlier call has made its capture invalid", device,
+                   (void *)stream);
+  }
+  *captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return ncclSuccess;
+}
+
 ncclResult_t tt_gpu_stream_get(cudaStream_t handle, int device, const char *what, tt_gpu_stream **out)
 {
+  tt_gpu_stream *s = NULL;
+  bool captured = false;
   TT_TRY(tt_gpu_enter(device));
-  ncclResult_t res = stream_find(gpu_stream_of(handle), device, what, out);
+  ncclResult_t res = stream_find(gpu_stream_of(handle), device, what, &s);
+  res = res == ncclSuccess ? stream_capture_state(s->handle, device, &captured) : res;
   tt_gpu_leave();
+  if (res == ncclSuccess) {
+    s->captured = captured;
+    *out = s;
+  }
   return res;
 }
 
@@ -128,7 +166,7 @@ ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later)
   if (earlier == later || !earlier->marked) {
     return ncclSuccess;
   }
-  TT_TRY(tt_gpu_enter(later->device));
+  TT_TRY(tt_gpu_reenter(later->device, later->epoch));
   CUresult error = cu->StreamWaitEvent(later->handle, earlier->mark, 0);
   tt_gpu_leave();
   TT_CUDA(cu, error, "GPU %d: stream %p cannot wait for an event of stream %p", later->device, (void *)later->handle,
@@ -136,23 +174,12 @@ ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later)
   return ncclSuccess;
 }
 
-// Of an event's query or wait.
-typedef CUresult (*event_fn)(CUevent event);
-
-// Calls `query` for the mark; one that was never made counts as past. *error: its result.
-static ncclResult_t mark_state(const tt_gpu_stream *s, event_fn query, CUresult *error)
-{
-  TT_TRY(tt_gpu_enter(s->device));
-  *error = query(s->mark);
-  tt_gpu_leave();
-  return ncclSuccess;
-}
-
 ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  CUresult error;
-  TT_TRY(mark_state(s, cu->EventQuery, &error));
+  TT_TRY(tt_gpu_reenter(s->device, s->epoch));
+  const CUresult error = cu->EventQuery(s->mark); // one that was never recorded counts as past
+  tt_gpu_leave();
   if (error != CUDA_SUCCESS && error != CUDA_ERROR_NOT_READY) {
     TT_CUDA(cu, error, "GPU %d: work on stream %p has failed", s->device, (void *)s->handle);
   }
@@ -160,48 +187,19 @@ ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle)
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_stream_wait(tt_gpu_stream *s)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  CUresult error;
-  TT_TRY(mark_state(s, cu->EventSynchronize, &error));
-  TT_CUDA(cu, error, "GPU %d: work on stream %p has failed", s->device, (void *)s->handle);
-  return ncclSuccess;
-}
-
-// Errors that captures give are the program's.
-static ncclResult_t stream_capture_result(CUresult error, int device, CUstream handle)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  if (error >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && error <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) {
-    return tt_fail(ncclInvalidUsage, "GPU %d, stream %p: %s", device, (void *)handle, tt_cuda_text(cu, error));
-  }
-  TT_CUDA(cu, error, "GPU %d: stream %p", device, (void *)handle);
-  return ncclSuccess;
-}
-
 ncclResult_t tt_gpu_stream_captured(cudaStream_t handle, int device, bool *captured)
 {
-  const tt_cuda *cu = tt_cuda_get(NULL);
   const CUstream stream = gpu_stream_of(handle);
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   TT_TRY(tt_gpu_enter(device));
   ncclResult_t res = stream_check(stream, device, "capture");
-  CUresult error = res == ncclSuccess ? cu->StreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+  res = res == ncclSuccess ? stream_capture_state(stream, device, captured) : res;
   tt_gpu_leave();
-  TT_TRY(res);
-  TT_TRY(stream_capture_result(error, device, stream));
-  if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
-    return tt_fail(ncclInvalidUsage, "GPU %d, stream %p: an earlier call has made its capture invalid", device,
-                   (void *)stream);
-  }
-  *captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  return ncclSuccess;
+  return res;
 }
 
-ncclResult_t tt_gpu_stream_is_captured(const tt_gpu_stream *s, bool *captured)
+bool tt_gpu_stream_is_captured(const tt_gpu_stream *s)
 {
-  return tt_gpu_stream_captured((cudaStream_t)s->handle, s->device, captured);
+  return s->captured;
 }
 
 ncclResult_t tt_gpu_stream_capture(const tt_gpu_stream *s, uint64_t *number)
@@ -209,10 +207,8 @@ ncclResult_t tt_gpu_stream_capture(const tt_gpu_stream *s, uint64_t *number)
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUstreamCaptureStatus status;
   cuuint64_t id = 0;
-  bool captured = false;
-  TT_TRY(tt_gpu_stream_is_captured(s, &captured));
-  if (captured) {
-    TT_TRY(tt_gpu_enter(s->device));
+  if (s->captured) {
+    TT_TRY(tt_gpu_reenter(s->device, s->epoch));
     const CUresult error = cu->StreamGetCaptureInfo(s->handle, &status, &id, NULL, NULL, NULL, NULL);
     tt_gpu_leave();
     TT_TRY(stream_capture_result(error, s->device, s->handle));
@@ -235,9 +231,8 @@ static ncclResult_t join_captured(const tt_gpu_stream *earlier, const tt_gpu_str
 
 ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later)
 {
-  bool captured = false;
-  TT_TRY(tt_gpu_stream_is_captured(earlier, &captured));
-  TT_TRY(tt_gpu_enter(earlier->device));
+  const bool captured = earlier->captured;
+  TT_TRY(tt_gpu_reenter(earlier->device, earlier->epoch));
   ncclResult_t res = captured ? join_captured(earlier, later) : tt_gpu_stream_mark(earlier);
   tt_gpu_leave();
   return res == ncclSuccess && !captured ? tt_gpu_stream_order(earlier, later) : res;
@@ -253,4 +248,16 @@ ncclResult_t tt_gpu_record_event(cudaEvent_t event, cudaStream_t stream, int dev
   tt_gpu_leave();
   TT_TRY(res);
   return stream_capture_result(error, device, handle);
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_streams_in_child(void)
+{
+  streams.first = NULL;
+  pthread_mutex_init(&streams.lock, NULL);
+}
+
+__attribute__((constructor)) static void gpu_streams_at_start(void)
+{
+  tt_proc_on_fork(gpu_streams_in_child);
 }

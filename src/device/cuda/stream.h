@@ -10,8 +10,9 @@
 typedef struct tt_gpu_stream tt_gpu_stream;
 
 // The stream of this handle, for function `what`: NULL and 1 are the device's legacy default stream, 2 the calling
-// thread's. It stays known. Errors: ncclInvalidArgument (there is no such device, or the stream is another device's),
-// ncclUnhandledCudaError, ncclSystemError.
+// thread's. It stays known. Asks the driver whether it is captured. Errors: ncclInvalidArgument (there is no such
+// device, or the stream is another device's), ncclInvalidUsage (as tt_gpu_stream_captured), ncclUnhandledCudaError,
+// ncclSystemError.
 ncclResult_t tt_gpu_stream_get(cudaStream_t handle, int device, const char *what, tt_gpu_stream **out);
 
 // The driver's handle of it, in the device's context. Valid until the program destroys the stream.
@@ -31,14 +32,12 @@ ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later);
 
 // *idle: has all work before the last mark ended? Errors: ncclUnhandledCudaError, also when such work has failed.
 ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle);
-// Waits until that work has ended. Errors: as tt_gpu_stream_query.
-ncclResult_t tt_gpu_stream_wait(tt_gpu_stream *s);
 
 // Is the stream captured? Errors: as tt_gpu_stream_get; ncclInvalidUsage: its capture has failed already, or it is the
 // legacy stream while others are captured.
 ncclResult_t tt_gpu_stream_captured(cudaStream_t handle, int device, bool *captured);
-// The same of a stream that has been looked up.
-ncclResult_t tt_gpu_stream_is_captured(const tt_gpu_stream *s, bool *captured);
+// Was it, when tt_gpu_stream_get was called last? The thread that has called that.
+bool tt_gpu_stream_is_captured(const tt_gpu_stream *s);
 
 // The number of the capture that the stream is in, which no other capture of the process has; 0: none. Errors: as
 // tt_gpu_stream_is_captured.

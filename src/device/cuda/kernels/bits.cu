@@ -1,5 +1,6 @@
 // bits.cu: the module of bitwise and logical operations, whatever the type: of bytes; of codes of 1, 2, 4 and 8 bytes.
 #include "kernels.h"
+#include "parts.h"
 #include "span.h"
 
 // w = w op x.
@@ -11,11 +12,8 @@ TT_INLINE void bits_fold(uint32_t kind, uint32_t w[4], const uint32_t x[4])
   }
 }
 
-TT_KERNEL bitwise(const tt_cuda_combine c)
+TT_INLINE void bits_all(const tt_cuda_step c)
 {
-  if (port_halted(c.port)) {
-    return;
-  }
   const tt_span s = span_of(c);
   const tt_packs packs = span_packs(s, 1);
   for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
@@ -57,11 +55,8 @@ TT_INLINE void logic_codes(uint32_t w[4], uint32_t truths, uint64_t one, const u
 }
 
 // A single source becomes codes of 0 and 1: the end of a logical operation of one rank.
-TT_INLINE void logic_run(tt_cuda_combine c, const uint32_t size)
+TT_INLINE void logic_all(tt_cuda_step c, const uint32_t size)
 {
-  if (port_halted(c.port)) {
-    return;
-  }
   const tt_span s = span_of(c);
   const tt_packs packs = span_packs(s, size);
   for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
@@ -70,30 +65,21 @@ TT_INLINE void logic_run(tt_cuda_combine c, const uint32_t size)
     uint32_t w[4], truths = 0;
     for (uint32_t k = 0; k < s.nsrc; k++) {
       span_load(w, span_operand(s, k) + i * size, present, size);
-      const uint32_t x = logic_truths(w, c.mask, size);
+      const uint32_t x = logic_truths(w, c.combine.mask, size);
       truths = k == 0 ? x : s.kind == TT_CUDA_AND ? truths & x : s.kind == TT_CUDA_OR ? truths | x : truths ^ x;
     }
-    logic_codes(w, truths, c.one, size);
+    logic_codes(w, truths, c.combine.one, size);
     span_write(s, w, i, present, size);
   }
 }
 
-TT_KERNEL logical1(const tt_cuda_combine c)
-{
-  logic_run(c, 1);
-}
+#define LOGIC1(S) logic_all(S, 1)
+#define LOGIC2(S) logic_all(S, 2)
+#define LOGIC4(S) logic_all(S, 4)
+#define LOGIC8(S) logic_all(S, 8)
 
-TT_KERNEL logical2(const tt_cuda_combine c)
-{
-  logic_run(c, 2);
-}
-
-TT_KERNEL logical4(const tt_cuda_combine c)
-{
-  logic_run(c, 4);
-}
-
-TT_KERNEL logical8(const tt_cuda_combine c)
-{
-  logic_run(c, 8);
-}
+TT_STEP(bitwise, bits_all)
+TT_STEP(logical1, LOGIC1)
+TT_STEP(logical2, LOGIC2)
+TT_STEP(logical4, LOGIC4)
+TT_STEP(logical8, LOGIC8)

@@ -19,7 +19,7 @@ enum { CASE_OPERANDS = 8, CASE_ARENA = 1 << 17, CASE_SLOT = CASE_ARENA / CASE_OP
 // Runs kernels for the cases. Addresses in arguments are those of this process.
 typedef struct case_rig {
   // Runs one launch to its end. Ends the program, with a text, if it cannot.
-  void (*launch)(void *arg, const char *module, const char *kernel, unsigned ctas, const void *args, size_t bytes);
+  void (*launch)(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *args);
   void *arg;
   uint64_t seed; // of the cases
   uint32_t stop, go;
@@ -102,10 +102,12 @@ static inline void case_expect(case_rig *rig, const case_call *c)
   tt_reduce(&c->op, c->ndst, dst, c->nsrc, src, scale, c->count, c->final ? TT_REDUCE_FINAL : 0);
 }
 
-static inline tt_cuda_port case_port(case_rig *rig)
+// A step without parts.
+static inline tt_cuda_step case_base(case_rig *rig)
 {
-  return (tt_cuda_port){(uint64_t)(uintptr_t)&rig->stop, (uint64_t)(uintptr_t)&rig->fault,
-                        (uint64_t)(uintptr_t)&rig->go};
+  return (tt_cuda_step){
+      .port = {(uint64_t)(uintptr_t)&rig->stop, (uint64_t)(uintptr_t)&rig->fault, (uint64_t)(uintptr_t)&rig->go},
+      .operands = (uint64_t)(uintptr_t)rig->operands};
 }
 
 // Runs the call's kernel over the arena.
@@ -119,9 +121,9 @@ static inline void case_launch(case_rig *rig, const case_call *c)
     scaled |= c->scaled[k];
   }
   tt_kernel_choose(&(tt_kernel_use){&c->op, c->nsrc, c->ndst, c->count, scaled, c->final}, &kernel);
-  kernel.args.port = case_port(rig);
-  kernel.args.operands = (uint64_t)(uintptr_t)rig->operands;
-  rig->launch(rig->arg, kernel.module, kernel.name, c->ctas, &kernel.args, sizeof kernel.args);
+  tt_cuda_step s = case_base(rig);
+  s.combine = kernel.args;
+  rig->launch(rig->arg, kernel.module, kernel.name, c->ctas, &s);
 }
 
 // Compares arena and copy; false, with a text, where they differ.
@@ -238,16 +240,18 @@ static inline bool case_pairs(case_rig *rig, ncclDataType_t type, ncclRedOp_t re
 
 // ---- Steps: tokens, operands, messages. One rank's kernels, with headers that a test writes for its peers ----
 
-enum { STEP_PEERS = 3, STEP_COUNT = 1000 };
+enum { STEP_PEERS = 3, STEP_COUNT = 1000, STEP_POSTS = 2 * STEP_PEERS + 1 };
 
 typedef struct case_step {
-  tt_cuda_slot slots[STEP_PEERS]; // tokens of the peers,
-  tt_cuda_slot own[STEP_PEERS];   // of this rank to them
-  uint32_t head, taken;           // `taken` is cleared before the head is written
+  tt_cuda_slot slots[STEP_PEERS];  // tokens of the peers,
+  tt_cuda_slot own[STEP_PEERS];    // messages of this rank to them,
+  tt_cuda_slot tokens[STEP_PEERS]; // and tokens
+  uint32_t head, taken;            // `taken` is cleared before the head is written
+  tt_cuda_line lines[STEP_PEERS];  // of the FIFOs of their tokens
   tt_cuda_map maps[3];
   uint64_t factor; // of this rank, in memory
   tt_cuda_ref refs[STEP_PEERS + 2];
-  tt_cuda_post posts[STEP_PEERS + 1];
+  tt_cuda_post posts[STEP_POSTS], arrivals[STEP_PEERS];
 } case_step;
 
 static inline uint64_t case_at(const void *p)
@@ -278,11 +282,14 @@ static inline void step_make(case_rig *rig, case_step *s)
                                    .bytes = STEP_COUNT * 4,
                                    .slot = case_at(&s->slots[k]),
                                    .maps = k == 0 ? 0 : case_at(s->maps),
+                                   .line = case_at(&s->lines[k]),
                                    .seq = 9,
                                    .peer = k + 1,
                                    .where = TT_CUDA_PEER_IN,
                                    .scaled = 1};
     s->posts[k] = (tt_cuda_post){.at = case_at(&s->own[k]), .seq = 5 + (uint32_t)k, .bytes = 100 + (uint32_t)k};
+    s->arrivals[k] = (tt_cuda_post){.at = case_at(&s->tokens[k]), .seq = 5 + (uint32_t)k};
+    s->posts[STEP_PEERS + 1 + k] = (tt_cuda_post){.at = case_at(&s->lines[k].uses), .word = 1, .halted = 1};
   }
   s->refs[0] = (tt_cuda_ref){
       .at = case_at(rig->arena + 16), .scalar = case_at(&s->factor), .where = TT_CUDA_AT, .scaled = 1, .peer = -1};
@@ -295,47 +302,91 @@ static inline void step_make(case_rig *rig, case_step *s)
   rig->fault = (tt_cuda_fault){.code = 0};
 }
 
-// The call that the step is, for the reference.
-static inline case_call step_call(void)
+// The call that the step is, for the reference: of all ranks, or of this one alone.
+static inline case_call step_call_of(ncclRedOp_t red, int nsrc)
 {
+  const bool scaled = red == ncclAvg;
   case_call c = {.type = ncclFloat32,
-                 .nsrc = 4,
+                 .nsrc = nsrc,
                  .ndst = 1,
                  .count = STEP_COUNT,
                  .slot = {0, 1, 2, 3, 5},
                  .skew = {16, 16, 16, 16, 16},
-                 .scaled = {true, true, true, true},
+                 .scaled = {scaled, scaled, scaled, scaled},
                  .scalar = {0x3f000000, 0x3f800000, 0x3f810000, 0x3f820000},
                  .ctas = 2};
-  tt_redop_builtin(&c.op, ncclFloat32, ncclAvg, 4);
+  c.slot[nsrc] = 5;
+  tt_redop_builtin(&c.op, ncclFloat32, red, 4);
   return c;
+}
+
+static inline case_call step_call(void)
+{
+  return step_call_of(ncclAvg, 4);
+}
+
+static inline tt_cuda_resolve case_resolve(case_step *s)
+{
+  return (tt_cuda_resolve){.refs = case_at(s->refs), .nrefs = STEP_PEERS + 2, .scalar_bytes = 4};
+}
+
+static inline tt_cuda_posts case_posts(case_step *s)
+{
+  return (tt_cuda_posts){.posts = case_at(s->posts), .nposts = STEP_POSTS};
 }
 
 static inline void step_resolve(case_rig *rig, case_step *s)
 {
-  const tt_cuda_resolve r = {.port = case_port(rig),
-                             .call = {.sig = 77, .count = STEP_COUNT},
-                             .refs = case_at(s->refs),
-                             .operands = case_at(rig->operands),
-                             .nrefs = STEP_PEERS + 2,
-                             .scalar_bytes = 4};
-  rig->launch(rig->arg, "step", "resolve", 1, &r, sizeof r);
+  tt_cuda_step a = case_base(rig);
+  a.call = (tt_cuda_call){.sig = 77, .count = STEP_COUNT};
+  a.resolve = case_resolve(s);
+  rig->launch(rig->arg, "step", "copy", 1, &a);
 }
 
 static inline void step_combine(case_rig *rig, const case_call *c)
 {
   tt_kernel kernel;
+  tt_cuda_step a = case_base(rig);
   tt_kernel_choose(&(tt_kernel_use){&c->op, c->nsrc, c->ndst, c->count, true, false}, &kernel);
-  kernel.args.port = case_port(rig);
-  kernel.args.operands = case_at(rig->operands);
-  rig->launch(rig->arg, kernel.module, kernel.name, c->ctas, &kernel.args, sizeof kernel.args);
+  a.combine = kernel.args;
+  rig->launch(rig->arg, kernel.module, kernel.name, c->ctas, &a);
 }
 
 static inline void step_post(case_rig *rig, case_step *s)
 {
-  const tt_cuda_posts p = {
-      .port = case_port(rig), .call = {.sig = 78, .count = 12}, .posts = case_at(s->posts), .nposts = STEP_PEERS + 1};
-  rig->launch(rig->arg, "step", "post", 1, &p, sizeof p);
+  tt_cuda_step a = case_base(rig);
+  a.call = (tt_cuda_call){.sig = 78, .count = 12};
+  a.post = case_posts(s);
+  rig->launch(rig->arg, "step", "copy", 1, &a);
+}
+
+static inline tt_cuda_arrive case_arrive(case_step *s)
+{
+  return (tt_cuda_arrive){.to = {.posts = case_at(s->arrivals), .nposts = STEP_PEERS},
+                          .in = 0x1111,
+                          .out = 0x2222,
+                          .in_mem = 3,
+                          .out_mem = 4,
+                          .scalar = 0x5555,
+                          .freed = 6};
+}
+
+// All of it in one launch.
+static inline void step_whole(case_rig *rig, case_step *s, const case_call *c)
+{
+  tt_kernel kernel;
+  tt_cuda_step a = case_base(rig);
+  tt_kernel_choose(&(tt_kernel_use){&c->op, c->nsrc, c->ndst, c->count, true, false}, &kernel);
+  a.call = (tt_cuda_call){.sig = 77, .count = STEP_COUNT};
+  a.resolve = case_resolve(s);
+  if (c->nsrc == 1) {
+    s->refs[1] = s->refs[STEP_PEERS + 1];
+    a.resolve.nrefs = 2;
+  }
+  a.combine = kernel.args;
+  a.post = case_posts(s);
+  a.arrive = case_arrive(s);
+  rig->launch(rig->arg, kernel.module, kernel.name, 1, &a);
 }
 
 #define CASE_CHECK(cond)                                        \
@@ -346,10 +397,20 @@ static inline void step_post(case_rig *rig, case_step *s)
     }                                                           \
   } while (0)
 
+// Do the lines say of all peers that their memory is in use, or of none?
+static inline bool step_uses(const case_step *s, uint32_t uses)
+{
+  return s->lines[0].uses == uses && s->lines[1].uses == uses && s->lines[2].uses == uses;
+}
+
 // Has this rank handed over nothing?
 static inline bool step_is_quiet(const case_step *s)
 {
-  return s->own[0].seq == 0 && s->own[1].seq == 0 && s->own[2].seq == 0;
+  bool quiet = true;
+  for (int k = 0; k < STEP_PEERS; k++) {
+    quiet &= s->own[k].seq == 0 && s->tokens[k].seq == 0;
+  }
+  return quiet;
 }
 
 static inline bool step_runs(case_rig *rig, case_step *s)
@@ -359,15 +420,52 @@ static inline bool step_runs(case_rig *rig, case_step *s)
   memcpy(rig->copy, rig->arena, CASE_ARENA);
   case_expect(rig, &c);
   step_resolve(rig, s);
-  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE);
+  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE && step_uses(s, 1));
   step_combine(rig, &c);
-  CASE_CHECK(case_same(rig, &c));
+  CASE_CHECK(case_same(rig, &c) && step_uses(s, 1));
   step_post(rig, s);
+  CASE_CHECK(step_uses(s, 0));
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
     CASE_CHECK(s->own[k].seq == 5 + k && s->own[k].bytes == 100 + k && s->own[k].sig == 78 && s->own[k].count == 12);
     CASE_CHECK(s->own[k].in == 0 && s->own[k].scalar == 0); // a message's payload begins there
   }
   CASE_CHECK(s->head == 7 && s->taken == 0);
+  return true;
+}
+
+// One of each form of kernel.
+static const struct {
+  ncclRedOp_t red;
+  int nsrc;
+} case_wholes[] = {{ncclAvg, 4}, {tuttiBitXor, 4}, {tuttiLogicalAnd, 4}, {ncclSum, 1}};
+
+static inline bool step_runs_whole(case_rig *rig, case_step *s, int form)
+{
+  const case_call c = step_call_of(case_wholes[form].red, case_wholes[form].nsrc);
+  step_make(rig, s);
+  memcpy(rig->copy, rig->arena, CASE_ARENA);
+  case_expect(rig, &c);
+  step_whole(rig, s, &c);
+  CASE_CHECK(rig->go == 1 && rig->fault.code == TT_CUDA_FINE && case_same(rig, &c) && step_uses(s, 0));
+  for (uint32_t k = 0; k < STEP_PEERS; k++) {
+    CASE_CHECK(s->own[k].seq == 5 + k && s->own[k].bytes == 100 + k && s->own[k].sig == 77);
+    CASE_CHECK(s->tokens[k].seq == 5 + k && s->tokens[k].in == 0x1111 && s->tokens[k].freed == 6);
+  }
+  CASE_CHECK(s->head == 7 && s->taken == 0);
+  return true;
+}
+
+static inline bool step_stops_whole(case_rig *rig, case_step *s, int form)
+{
+  const case_call c = step_call_of(case_wholes[form].red, case_wholes[form].nsrc);
+  step_make(rig, s);
+  memset(case_operand(rig->arena, &c, c.nsrc), 0x5a, STEP_COUNT * sizeof(float)); // no result yet
+  memcpy(rig->copy, rig->arena, CASE_ARENA);
+  rig->stop = 1;
+  step_whole(rig, s, &c);
+  case_launch(rig, &c); // the data alone
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && rig->fault.code == 0);
+  CASE_CHECK(step_uses(s, 0));
   return true;
 }
 
@@ -384,7 +482,8 @@ static inline bool step_stands(case_rig *rig, case_step *s, const tt_cuda_fault 
   }
   step_combine(rig, &c);
   step_post(rig, s);
-  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s));
+  step_whole(rig, s, &c);
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && step_uses(s, 0));
   CASE_CHECK(memcmp(&rig->fault, fault, sizeof *fault) == 0);
   return true;
 }
@@ -406,6 +505,9 @@ static inline bool step_faults(case_rig *rig, case_step *s)
   step_make(rig, s);
   s->slots[0].seq = 8;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_NOT_THERE, 1, 77, STEP_COUNT, 77, STEP_COUNT}));
+  step_make(rig, s);
+  s->lines[1].ended = 1;
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_ENDED, 2, 77, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
   step_make(rig, s);
   s->slots[2].in_mem = 9;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 3, 9, s->slots[2].in, 77, STEP_COUNT}));
@@ -429,7 +531,7 @@ static inline bool step_stops(case_rig *rig, case_step *s)
   rig->stop = 1;
   step_combine(rig, &c);
   step_post(rig, s);
-  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s));
+  CASE_CHECK(case_same(rig, &c) && s->head == 6 && s->taken == 3 && step_is_quiet(s) && step_uses(s, 0));
   return true;
 }
 
@@ -438,37 +540,30 @@ static inline bool step_arrives(case_rig *rig, case_step *s)
 {
   step_make(rig, s);
   rig->go = 1;
-  tt_cuda_arrive a = {.to = {.port = case_port(rig),
-                             .call = {.sig = 77, .count = STEP_COUNT},
-                             .posts = case_at(s->posts),
-                             .nposts = STEP_PEERS},
-                      .in = 0x1111,
-                      .out = 0x2222,
-                      .in_mem = 3,
-                      .out_mem = 4,
-                      .scalar = 0x5555,
-                      .freed = 6};
-  a.to.port.go = 0;
-  rig->launch(rig->arg, "step", "arrive", 1, &a, sizeof a);
+  tt_cuda_step a = case_base(rig);
+  a.port.go = 0;
+  a.call = (tt_cuda_call){.sig = 77, .count = STEP_COUNT};
+  a.arrive = case_arrive(s);
+  rig->launch(rig->arg, "step", "copy", 1, &a);
   for (uint32_t k = 0; k < STEP_PEERS; k++) {
-    const tt_cuda_slot *o = &s->own[k];
+    const tt_cuda_slot *o = &s->tokens[k];
     CASE_CHECK(o->seq == 5 + k && o->sig == 77 && o->count == STEP_COUNT && o->in == 0x1111 && o->out == 0x2222);
     CASE_CHECK(o->in_mem == 3 && o->out_mem == 4 && o->scalar == 0x5555 && o->freed == 6 && o->along == 0);
   }
   for (uint32_t bytes = 1; bytes <= 8; bytes *= 2) { // a factor in memory, of each width
     s->factor = UINT64_C(0x8877665544332211);
-    a.scalar_at = case_at(&s->factor);
-    a.scalar_bytes = bytes;
-    rig->launch(rig->arg, "step", "arrive", 1, &a, sizeof a);
-    CASE_CHECK(s->own[1].scalar == (s->factor & UINT64_MAX >> (64 - 8 * bytes)));
+    a.arrive.scalar_at = case_at(&s->factor);
+    a.arrive.scalar_bytes = bytes;
+    rig->launch(rig->arg, "step", "copy", 1, &a);
+    CASE_CHECK(s->tokens[1].scalar == (s->factor & UINT64_MAX >> (64 - 8 * bytes)));
   }
-  memset(s->own, 0, sizeof s->own);
+  memset(s->tokens, 0, sizeof s->tokens);
   rig->fault.code = TT_CUDA_MISMATCH;
-  rig->launch(rig->arg, "step", "arrive", 1, &a, sizeof a);
+  rig->launch(rig->arg, "step", "copy", 1, &a);
   CASE_CHECK(step_is_quiet(s));
   rig->fault.code = TT_CUDA_FINE;
   rig->stop = 1;
-  rig->launch(rig->arg, "step", "arrive", 1, &a, sizeof a);
+  rig->launch(rig->arg, "step", "copy", 1, &a);
   CASE_CHECK(step_is_quiet(s));
   rig->stop = 0;
   return true;
@@ -478,7 +573,10 @@ static inline bool step_arrives(case_rig *rig, case_step *s)
 static inline bool case_steps(case_rig *rig, case_step *s)
 {
   case_fill(rig, ncclFloat32);
-  const bool good = step_runs(rig, s) && step_faults(rig, s) && step_stops(rig, s) && step_arrives(rig, s);
+  bool good = step_runs(rig, s) && step_faults(rig, s) && step_stops(rig, s) && step_arrives(rig, s);
+  for (int form = 0; form < (int)TT_COUNT(case_wholes) && good; form++) {
+    good = step_runs_whole(rig, s, form) && step_stops_whole(rig, s, form);
+  }
   rig->stop = 0;
   rig->go = 1;
   rig->fault.code = 0;

@@ -21,6 +21,9 @@ SAME_PLACE(in_mem, desc.in_mem);
 SAME_PLACE(out_mem, desc.out_mem);
 SAME_PLACE(scalar, desc.scalar);
 SAME_PLACE(freed, desc.freed);
+SAME(sizeof(tt_cuda_line), sizeof(tt_fifo_line));
+SAME(offsetof(tt_cuda_line, uses), offsetof(tt_fifo_line, uses));
+SAME(offsetof(tt_cuda_line, ended), offsetof(tt_fifo_line, ended));
 SAME(TT_CUDA_DECIDED, TT_SIG_DECIDED);
 SAME((int)TT_CUDA_SUM, (int)TT_RED_SUM);
 SAME((int)TT_CUDA_PROD, (int)TT_RED_PROD);
@@ -31,14 +34,15 @@ SAME((int)TT_CUDA_OR, (int)TT_RED_OR);
 SAME((int)TT_CUDA_XOR, (int)TT_RED_XOR);
 // Both sides are compiled by different compilers.
 SAME(sizeof(tt_cuda_map), 32);
-SAME(sizeof(tt_cuda_ref), 56);
+SAME(sizeof(tt_cuda_ref), 64);
 SAME(sizeof(tt_cuda_operand), 24);
 SAME(sizeof(tt_cuda_fault), 40);
 SAME(sizeof(tt_cuda_post), 32);
-SAME(sizeof(tt_cuda_combine), 88);
-SAME(sizeof(tt_cuda_posts), 56);
-SAME(sizeof(tt_cuda_arrive), 104);
-SAME(sizeof(tt_cuda_resolve), 64);
+SAME(sizeof(tt_cuda_combine), 56);
+SAME(sizeof(tt_cuda_posts), 16);
+SAME(sizeof(tt_cuda_arrive), 64);
+SAME(sizeof(tt_cuda_resolve), 16);
+SAME(sizeof(tt_cuda_step), 200);
 
 // What a type's codes mean to logical operations; and its name, that of its module.
 typedef struct tt_kernel_type {

@@ -7,7 +7,7 @@
 
 typedef struct tt_kernel {
   const char *module, *name; // modules.h
-  tt_cuda_combine args;      // all but the port and the operands
+  tt_cuda_combine args;
 } tt_kernel;
 
 // What a step asks of tt_reduce, with `nsrc` sources (at least 1).

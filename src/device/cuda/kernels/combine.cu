@@ -6,6 +6,7 @@
 // One kernel serves all operations. Most of it is what they share (loads, conversions, stores), and a branch at which
 // all threads go the same way costs little.
 #include "kernels.h"
+#include "parts.h"
 #include "span.h"
 #include "types.h"
 
@@ -93,20 +94,19 @@ TT_INLINE void TT_OF_TYPE(combine_pack)(tt_span s, tt_div div, uint64_t i, uint3
   span_write(s, w, i, present, sizeof(TT_STORED));
 }
 
-TT_KERNEL TT_ENTRY(const tt_cuda_combine c)
+TT_INLINE void TT_OF_TYPE(combine_all)(const tt_cuda_step c)
 {
-  if (port_halted(c.port)) {
-    return;
-  }
   const tt_span s = span_of(c);
   tt_div div;
-  div.mul = c.mul;
-  div.shift = (int)c.shift;
+  div.mul = c.combine.mul;
+  div.shift = (int)c.combine.shift;
   const tt_packs packs = span_packs(s, sizeof(TT_STORED));
   for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
     TT_OF_TYPE(combine_pack)(s, div, span_first(packs, p), span_present(s, packs, p));
   }
 }
+
+TT_STEP(TT_ENTRY, TT_OF_TYPE(combine_all))
 
 #undef TT_PASTE2
 #undef TT_PASTE

@@ -79,6 +79,7 @@ TT_INLINE bool gpu_any(bool mine)
 
 // Of memory that others write or read meanwhile: a word that tells the state of things, and what is ordered by it.
 GPU_LOAD(gpu_look, uint32_t, "ld.relaxed.sys.global.u32", "r")
+GPU_STORE(gpu_mark, uint32_t, "st.relaxed.sys.global.u32", "r")
 GPU_STORE(gpu_release, uint32_t, "st.release.sys.global.u32", "r")
 // Of the data of a step.
 GPU_LOAD(gpu_load1, uint32_t, "ld.global.u8", "r")
@@ -89,6 +90,12 @@ GPU_STORE(gpu_store1, uint32_t, "st.global.u8", "r")
 GPU_STORE(gpu_store2, uint32_t, "st.global.u16", "r")
 GPU_STORE(gpu_store4, uint32_t, "st.global.u32", "r")
 GPU_STORE(gpu_store8, uint64_t, "st.global.u64", "l")
+
+// What the thread has written before is there before what it reads afterwards is read.
+TT_INLINE void gpu_fence(void)
+{
+  __asm__ __volatile__("fence.sc.sys;" : : : "memory");
+}
 
 // 16 bytes in one access: the address is a multiple of 16.
 TT_INLINE void gpu_load16(uint32_t w[4], uint64_t at)

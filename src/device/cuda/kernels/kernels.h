@@ -1,12 +1,13 @@
 // kernels.h: what the host and the kernels share: the arguments of the kernels, and what lies in memory that both see.
 //
-// No kernel ever waits: the stream has waited before (cuStreamWaitValue32). A step of a schedule is up to four
-// launches:
-//   arrive   writes this rank's tokens: where its buffers are
+// No kernel ever waits: the stream has waited before (cuStreamWaitValue32). All kernels have one form, a step of a
+// schedule (tt_cuda_step), of which any part may be missing:
 //   resolve  checks what has arrived, finds the addresses of all operands, and says whether the step may go on
-//   combine  (or copy, bitand, land, …) makes the result
+//   combine  makes the result; here kernels differ: combine of a type, copy, bitwise, logical…
 //   post     hands over the messages that the step has sent, gives back what it has received
-// Each looks at the port's stop word first, and does nothing if it is set.
+//   arrive   writes this rank's tokens: where its buffers are
+// A small step is one launch of one CTA. A large one is a launch that resolves, launches of many CTAs that combine, and
+// one that posts. Each looks at the port's stop word first, and does nothing if it is set.
 //
 // Plain C, of the part that C and C++ have in common. Addresses are uint64_t: of device memory, or of host memory that
 // the driver has mapped for the device.
@@ -31,6 +32,13 @@ typedef struct tt_cuda_slot {
   uint32_t freed, along;
 } tt_cuda_slot;
 
+// The reader's line of a FIFO of tokens: tt_fifo_line of device/fifo.h.
+typedef struct tt_cuda_line {
+  uint32_t head;
+  uint32_t uses;  // resolve sets it before the rank's kernels use the peer's memory, post clears it afterwards
+  uint32_t ended; // the peer's memory must not be used
+} tt_cuda_line;
+
 // An allocation of a peer's, as its tokens name it, and where this rank has it. The last one of a list has `handle` 0.
 typedef struct tt_cuda_map {
   uint64_t remote, bytes; // its address in the peer's process, and its size
@@ -48,6 +56,7 @@ typedef struct tt_cuda_ref {
   uint64_t slot;   // address of the header that must have arrived; 0: none
   uint64_t maps;   // address of the peer's list of allocations; 0: the peer's addresses are this process's
   uint64_t scalar; // address of the factor of an own operand; 0: there is none. A peer's has come with its token
+  uint64_t line;   // of an operand in a peer's memory: address of the line of the FIFO that its tokens come by; else 0
   uint32_t seq;    // of that header
   int32_t peer;    // for the report of a fault
   uint8_t where;   // tt_cuda_where
@@ -68,6 +77,7 @@ typedef enum {
   TT_CUDA_FINE,
   TT_CUDA_NOT_THERE, // the header has another number: the stream was released before it came
   TT_CUDA_MISMATCH,  // the peer is in another call: `sig` and `count` are its own
+  TT_CUDA_ENDED,     // the peer has stopped: its memory is its program's again
   TT_CUDA_UNMAPPED   // this rank has no memory where the peer's token says: `sig` is the handle, `count` the address
 } tt_cuda_fault_code;
 
@@ -90,13 +100,10 @@ typedef struct tt_cuda_call {
   uint64_t sig, count; // as in tt_slot
 } tt_cuda_call;
 
-// resolve: one CTA. operands[i] belongs to refs[i].
+// resolve. operands[i] belongs to refs[i].
 typedef struct tt_cuda_resolve {
-  tt_cuda_port port;
-  tt_cuda_call call;
-  uint64_t refs;     // address of the tt_cuda_ref
-  uint64_t operands; // address of as many tt_cuda_operand, device memory
-  uint32_t nrefs;
+  uint64_t refs;         // address of the tt_cuda_ref
+  uint32_t nrefs;        // 0: there is nothing to resolve
   uint32_t scalar_bytes; // of the type
 } tt_cuda_resolve;
 
@@ -104,15 +111,12 @@ typedef struct tt_cuda_resolve {
 typedef enum { TT_CUDA_SUM, TT_CUDA_PROD, TT_CUDA_MAX, TT_CUDA_MIN, TT_CUDA_FIRST } tt_cuda_kind;
 typedef enum { TT_CUDA_AND, TT_CUDA_OR, TT_CUDA_XOR } tt_cuda_bit_kind;
 
-// The kernels that make data: any number of CTAs. Sources first, then destinations. A destination may be identical to a
-// source, never partly overlap one. `go` of the port 0: it need not be asked.
+// Sources first, then destinations. A destination may be identical to a source, never partly overlap one.
 typedef struct tt_cuda_combine {
-  tt_cuda_port port;
-  uint64_t operands; // address of the tt_cuda_operand
-  uint64_t first;    // bytes of each operand to leave out: a large step is several launches
-  uint64_t count;    // elements; of copy and of bitwise operations: bytes
-  uint64_t mul;      // multiplier of the final division (div_make); 0: there is none
-  uint32_t shift;    // and its shift
+  uint64_t first; // bytes of each operand to leave out: a large step is several launches
+  uint64_t count; // elements; of copy and of bitwise operations: bytes; 0: there is no data
+  uint64_t mul;   // multiplier of the final division (div_make); 0: there is none
+  uint32_t shift; // and its shift
   uint32_t nsrc, ndst;
   uint32_t kind;      // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
   uint64_t mask, one; // of logical operations: the bits that make an element true; the code of 1
@@ -120,24 +124,21 @@ typedef struct tt_cuda_combine {
 
 // What arrive and post write.
 typedef struct tt_cuda_post {
-  uint64_t at;    // address of a header, or of a word
-  uint32_t seq;   // of the header; value of the word
-  uint32_t bytes; // payload of the message
-  uint32_t word;  // it is a word alone: the head of a FIFO
-  uint32_t unused;
-  uint64_t clear; // address of a word that is set to 0 before; 0: none is
+  uint64_t at;     // address of a header, or of a word
+  uint32_t seq;    // of the header; value of the word
+  uint32_t bytes;  // payload of the message
+  uint32_t word;   // it is a word alone: the head of a FIFO
+  uint32_t halted; // written also if the step must not go on
+  uint64_t clear;  // address of a word that is set to 0 before; 0: none is
 } tt_cuda_post;
 
-// post: one CTA.
 typedef struct tt_cuda_posts {
-  tt_cuda_port port;
-  tt_cuda_call call;
   uint64_t posts; // address of the tt_cuda_post
   uint32_t nposts;
   uint32_t unused;
 } tt_cuda_posts;
 
-// arrive: one CTA. The same token for every peer; `bytes` of the posts are not looked at.
+// arrive. The same token for every peer; `bytes` of the posts are not looked at.
 typedef struct tt_cuda_arrive {
   tt_cuda_posts to;
   uint64_t in, out; // as in tt_cuda_slot
@@ -147,3 +148,14 @@ typedef struct tt_cuda_arrive {
   uint32_t scalar_bytes;
   uint32_t freed;
 } tt_cuda_arrive;
+
+// The argument of every kernel: one CTA, or any number of CTAs for a part of `combine` alone.
+typedef struct tt_cuda_step {
+  tt_cuda_port port; // `go` 0: no launch of the step resolves, and none asks
+  tt_cuda_call call;
+  uint64_t operands; // address of the tt_cuda_operand, device memory: resolve writes them, combine reads them
+  tt_cuda_resolve resolve;
+  tt_cuda_combine combine;
+  tt_cuda_posts post;
+  tt_cuda_arrive arrive;
+} tt_cuda_step;

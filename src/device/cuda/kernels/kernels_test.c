@@ -36,12 +36,12 @@
 #include "bits.cu"
 #include "step.cu"
 
-typedef void data_kernel(const tt_cuda_combine c);
+typedef void step_kernel(const tt_cuda_step s);
 
 static const struct {
   const char *module, *name;
-  data_kernel *run;
-} data_kernels[] = {
+  step_kernel *run;
+} step_kernels[] = {
 #define T(id, ...) {#id, "combine", combine_##id},
 #include "base/types.def"
     {"bits", "bitwise", bitwise},   {"bits", "logical1", logical1}, {"bits", "logical2", logical2},
@@ -49,28 +49,13 @@ static const struct {
 };
 
 // One thread for what is one CTA, see native_rig.h.
-static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const void *args, size_t bytes)
+static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
 {
+  const bool one = s->resolve.nrefs + s->post.nposts + s->arrive.to.nposts > 0;
   (void)arg;
-  if (strcmp(kernel, "resolve") == 0) {
-    assert_int_equal(bytes, sizeof(tt_cuda_resolve));
-    gpu_launch(1, 1, resolve(*(const tt_cuda_resolve *)args));
-    return;
-  }
-  if (strcmp(kernel, "arrive") == 0) {
-    assert_int_equal(bytes, sizeof(tt_cuda_arrive));
-    gpu_launch(1, 1, arrive(*(const tt_cuda_arrive *)args));
-    return;
-  }
-  if (strcmp(kernel, "post") == 0) {
-    assert_int_equal(bytes, sizeof(tt_cuda_posts));
-    gpu_launch(1, 1, post(*(const tt_cuda_posts *)args));
-    return;
-  }
-  for (size_t i = 0; i < TT_COUNT(data_kernels); i++) {
-    if (strcmp(data_kernels[i].module, module) == 0 && strcmp(data_kernels[i].name, kernel) == 0) {
-      assert_int_equal(bytes, sizeof(tt_cuda_combine));
-      gpu_launch(ctas, 32, data_kernels[i].run(*(const tt_cuda_combine *)args));
+  for (size_t i = 0; i < TT_COUNT(step_kernels); i++) {
+    if (strcmp(step_kernels[i].module, module) == 0 && strcmp(step_kernels[i].name, kernel) == 0) {
+      gpu_launch(one ? 1 : ctas, one ? 1 : 32, step_kernels[i].run(*s));
       return;
     }
   }

@@ -1,7 +1,7 @@
 // modules.h: the kernels as they are in this program: texts of PTX, each a module for the driver.
 #pragma once
 
-// The module of that name: `step` (arrive, resolve, copy, post), `bits` (bitwise, logical1, …), and for each type, by
+// The module of that name: `step` (copy), `bits` (bitwise, logical1, …), and for each type, by
 // its name in base/types.def as `Float16`, the one that has its `combine`. NULL: there is none. Pure.
 const char *tt_ptx_find(const char *name);
 

@@ -58,11 +58,14 @@ GPU_LOAD(gpu_load1, uint32_t, uint8_t)
 GPU_LOAD(gpu_load2, uint32_t, uint16_t)
 GPU_LOAD(gpu_load4, uint32_t, uint32_t)
 GPU_LOAD(gpu_load8, uint64_t, uint64_t)
+GPU_STORE(gpu_mark, uint32_t, uint32_t)
 GPU_STORE(gpu_release, uint32_t, uint32_t)
 GPU_STORE(gpu_store1, uint32_t, uint8_t)
 GPU_STORE(gpu_store2, uint32_t, uint16_t)
 GPU_STORE(gpu_store4, uint32_t, uint32_t)
 GPU_STORE(gpu_store8, uint64_t, uint64_t)
+
+TT_INLINE void gpu_fence(void) {}
 
 TT_INLINE void gpu_load16(uint32_t w[4], uint64_t at)
 {

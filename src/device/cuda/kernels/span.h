@@ -1,5 +1,4 @@
-// span.h: what the kernels that make data have in common: whether they may run, their operands, the part of each
-// thread.
+// span.h: what the kernels that make data have in common: their operands, the part of each thread.
 //
 // An operand is a run of bytes at any address. Threads take packs of 16 bytes in turn, which begin where the first
 // destination is aligned, so that the first and the last one may be in part outside. A pack that is whole and aligned
@@ -14,25 +13,15 @@ typedef struct tt_span {
   uint32_t nsrc, ndst, kind;
 } tt_span;
 
-// Shall the launch do nothing? All threads of a CTA ask; one of them looks.
-TT_INLINE bool port_halted(tt_cuda_port p)
-{
-  bool halt = false;
-  if (gpu_thread() == 0) {
-    halt = gpu_look(p.stop) != 0 || (p.go != 0 && gpu_look(p.go) == 0);
-  }
-  return gpu_any(halt);
-}
-
-TT_INLINE tt_span span_of(tt_cuda_combine c)
+TT_INLINE tt_span span_of(tt_cuda_step c)
 {
   tt_span s;
   s.operands = c.operands;
-  s.first = c.first;
-  s.count = c.count;
-  s.nsrc = c.nsrc;
-  s.ndst = c.ndst;
-  s.kind = c.kind;
+  s.first = c.combine.first;
+  s.count = c.combine.count;
+  s.nsrc = c.combine.nsrc;
+  s.ndst = c.combine.ndst;
+  s.kind = c.combine.kind;
   return s;
 }
 

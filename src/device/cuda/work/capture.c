@@ -192,6 +192,7 @@ static ncclResult_t recording_fill(tt_gpu_work *w)
   TT_TRY(tt_gpu_plan_suits(rec->plan));
   TT_TRY(TT_NEW(rec->capture, 1, "no memory for a captured plan"));
   rec->capture->device = w->port->device;
+  rec->capture->epoch = w->port->epoch;
   rec->capture->stage = w->stage;
   w->stage = NULL;
   TT_TRY(survey_plan(rec, w->port));
@@ -206,7 +207,7 @@ static ncclResult_t recording_open(tt_gpu_work *w)
   *rec = (gpu_recording){.plan = w->plan, .stream = tt_gpu_stream_handle(w->stream)};
   w->port->recording = rec;
   w->port->keeps = tt_gpu_plan_keeps_tokens(w->plan);
-  TT_TRY(tt_gpu_enter(w->port->device));
+  TT_TRY(tt_gpu_reenter(w->port->device, w->port->epoch));
   ncclResult_t res = recording_fill(w);
   tt_gpu_leave();
   return res;
@@ -218,7 +219,7 @@ void tt_gpu_capture_free(gpu_capture *c, bool never)
   for (uint32_t i = 0; i < c->ntraffic; i++) {
     tt_gpu_fifo_detach(&c->traffic[i].end, never);
   }
-  if (c->over != NULL) {
+  if (c->over != NULL && c->epoch == tt_gpu_epoch(c->device)) {
     cu->EventDestroy(c->over);
   }
   tt_gpu_pool_give(TT_GPU_PINNED, c->lists);
@@ -272,7 +273,7 @@ static ncclResult_t for_each_port(const tt_gpu_work *works, int n, ncclResult_t 
 {
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < n && res == ncclSuccess; i++) {
-    TT_TRY(tt_gpu_enter(works[i].port->device));
+    TT_TRY(tt_gpu_reenter(works[i].port->device, works[i].port->epoch));
     res = what(&works[i]);
     tt_gpu_leave();
   }

@@ -34,6 +34,3 @@ ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any);
 // What a replay of the port waits for: for which rank, in which call. *mark: another value when the replay has moved
 // since the last look. False: none waits. Calls no function of the driver. One thread at a time.
 bool tt_gpu_port_waits(tt_gpu_port *p, tt_wait *wait, uint64_t *mark);
-
-// Called once, when the library is loaded: forks hold the lock of this file behind the caller's own.
-void tt_gpu_captures_at_start(void);

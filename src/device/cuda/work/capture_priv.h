@@ -17,24 +17,25 @@ typedef struct gpu_traffic {
 } gpu_traffic;
 
 // A word that the stream waits for, until it is that value or more.
-typedef struct gpu_wait {
+typedef struct gpu_replay_wait {
   const _Atomic uint32_t *word;
   uint32_t value;
   int32_t traffic; // of the capture
   bool last;       // of those that the stream waits for at once
-} gpu_wait;
+} gpu_replay_wait;
 
 // What a graph has of a plan.
 typedef struct gpu_capture {
   struct gpu_capture *next; // of the port's
   _Atomic bool released;    // by the driver: the graph, all that was made of it, and their launches have ended
-  int device;               // of its port
+  int device;               // of its port,
+  uint32_t epoch;           // the same
   CUevent over;             // behind the plan in each replay: the next one waits for it
   gpu_traffic *traffic;
   uint32_t ntraffic;
   uint64_t number;         // no other capture of the process has it
   _Atomic uint32_t *place; // pinned: where the stream stands: 1 + the first of its waits; 0: in none
-  gpu_wait *waits;         // of a replay, in their order; NULL: they are still being recorded
+  gpu_replay_wait *waits;  // of a replay, in their order; NULL: they are still being recorded
   uint32_t nwaits;
   uint32_t moved;                 // looks that found the stream in other waits, or once more in the same ones
   void *lists;                    // pinned
@@ -53,7 +54,7 @@ typedef struct gpu_recording {
   uintptr_t scratch; // the plan's,
   size_t scratch_bytes;
   gpu_room steps; // what they use of the device
-  gpu_wait *waits;
+  gpu_replay_wait *waits;
   int nwaits, waits_room;
 } gpu_recording;
 
@@ -62,8 +63,6 @@ gpu_traffic *tt_gpu_traffic_find(const gpu_recording *rec, const tt_call *call, 
 
 // The lane has resolved the step: makes its FIFOs the operation's own.
 void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s);
-// The FIFO over which the call's tokens go to the peer; NULL: none do.
-gpu_traffic *tt_gpu_record_tokens(const tt_gpu_port *p, const tt_call *call, int peer);
 
 // The next wait of the plan's stream, for a word of that FIFO. Errors: ncclSystemError.
 ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, uint32_t value, const tt_fifo *f);
@@ -92,7 +91,7 @@ ncclResult_t tt_gpu_work_copy(const tt_gpu_work *w, bool back);
 // Gives back what the capture has. `never`: nothing of it has been recorded.
 void tt_gpu_capture_free(gpu_capture *c, bool never);
 // All of the plan has been recorded: threads that look may know its waits, which become the capture's.
-void tt_gpu_capture_show(gpu_capture *c, gpu_wait *waits, uint32_t n);
+void tt_gpu_capture_show(gpu_capture *c, gpu_replay_wait *waits, uint32_t n);
 // The port has one more plan in a graph.
 void tt_gpu_captures_add(tt_gpu_port *p, struct gpu_capture *c);
 // Takes the memory of graphs that have gone.
@@ -103,5 +102,8 @@ void tt_gpu_closed_reap(void);
 void tt_gpu_closed_add(tt_gpu_port *p);
 // The port is stopped: releases the words that its graphs wait for. Any thread.
 void tt_gpu_captures_release(const tt_gpu_port *p);
+// Calls `fn` for the FIFO of tokens of each call in a graph, from the peer or to it (`sends`). Any thread.
+void tt_gpu_captures_tokens(const tt_gpu_port *p, void (*fn)(tt_fifo_line *line, int peer, bool sends, void *arg),
+                            void *arg);
 // Gives its memory back, when no graph is left: port.c.
 void tt_gpu_port_free(tt_gpu_port *p);

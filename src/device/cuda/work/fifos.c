@@ -16,7 +16,7 @@ typedef enum { SIDE_NEVER, SIDE_HERE, SIDE_LEFT } fifo_side;
 
 // What both processes see of a FIFO, in front of its slots. Part of shared memory: fixed layout.
 typedef struct fifo_top {
-  _Alignas(TT_CACHE_LINE) _Atomic uint32_t head;
+  _Alignas(TT_CACHE_LINE) tt_fifo_line line;
   // The rank that did not make the memory has detached its end: 1 + SIDE_NEVER or SIDE_LEFT. The maker takes it back.
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t detached;
 } fifo_top;
@@ -174,7 +174,7 @@ static ncclResult_t fifo_differs(const gpu_fifo_key *key, const gpu_fifo_shape *
 static void fifo_view(gpu_fifo *f, bool sends, gpu_fifo_end *end)
 {
   char *memory = f->memory;
-  *end = (gpu_fifo_end){.fifo = {.head = &top_of(f)->head,
+  *end = (gpu_fifo_end){.fifo = {.head = &top_of(f)->line.head,
                                  .slots = memory + sizeof(fifo_top),
                                  .data = memory + shape_top_bytes(&f->shape),
                                  .stride = sizeof(tt_slot),
@@ -429,7 +429,14 @@ void tt_gpu_fifo_release(const gpu_fifo_end *end)
   }
 }
 
-void tt_gpu_fifos_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void fifos_in_child(void)
 {
-  tt_proc_hold_at_fork(&fifos.lock);
+  memset(fifos.first, 0, sizeof fifos.first);
+  pthread_mutex_init(&fifos.lock, NULL);
+}
+
+__attribute__((constructor)) static void fifos_at_start(void)
+{
+  tt_proc_on_fork(fifos_in_child);
 }

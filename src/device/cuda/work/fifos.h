@@ -65,6 +65,3 @@ void tt_gpu_fifos_retire(const tt_gpu_port *p);
 // The end's port is stopped: its streams wait for nothing here, in this replay and in all later ones, unless the peer
 // still writes.
 void tt_gpu_fifo_release(const gpu_fifo_end *end);
-
-// Holds the lock across forks. Called before tt_gpu_pool_at_start: this lock is taken first.
-void tt_gpu_fifos_at_start(void);

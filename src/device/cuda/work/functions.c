@@ -6,19 +6,20 @@
 
 #include "base/util.h"
 #include "device/cuda/kernels/modules.h"
+#include "os/proc.h"
 
 static const struct {
   const char *module, *name;
 } gpu_kernels[] = {
-    {"step", "arrive"},   {"step", "resolve"},  {"step", "copy"},     {"step", "post"},     {"bits", "bitwise"},
-    {"bits", "logical1"}, {"bits", "logical2"}, {"bits", "logical4"}, {"bits", "logical8"},
+    {"step", "copy"},     {"bits", "bitwise"},  {"bits", "logical1"},
+    {"bits", "logical2"}, {"bits", "logical4"}, {"bits", "logical8"},
 #define T(id, ...) {#id, "combine"},
 #include "base/types.def"
 };
 
 static struct {
   pthread_mutex_t lock;
-  bool loaded[TT_GPUS];
+  uint32_t loaded[TT_GPUS]; // in this epoch; 0: not yet
   CUfunction of[TT_GPUS][TT_COUNT(gpu_kernels)];
 } functions = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -43,11 +44,11 @@ ncclResult_t tt_gpu_functions_load(int device)
 {
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&functions.lock);
-  if (!functions.loaded[device]) {
+  if (functions.loaded[device] != tt_gpu_epoch(device)) {
     for (size_t i = 0; i < TT_COUNT(gpu_kernels) && res == ncclSuccess;) {
       res = functions_of_module(device, i, &i);
     }
-    functions.loaded[device] = res == ncclSuccess;
+    functions.loaded[device] = res == ncclSuccess ? tt_gpu_epoch(device) : 0;
   }
   pthread_mutex_unlock(&functions.lock);
   return res;
@@ -60,4 +61,16 @@ CUfunction tt_gpu_function(int device, const char *module, const char *name)
     i++; // it is there: choose.c knows no others
   }
   return functions.of[device][i];
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void functions_in_child(void)
+{
+  memset(functions.loaded, 0, sizeof functions.loaded);
+  pthread_mutex_init(&functions.lock, NULL);
+}
+
+__attribute__((constructor)) static void functions_at_start(void)
+{
+  tt_proc_on_fork(functions_in_child);
 }

@@ -76,6 +76,7 @@ typedef struct tt_gpu_ipc {
 typedef struct ipc_stale {
   struct ipc_stale *next;
   int device;
+  uint32_t epoch;
   void *base;
 } ipc_stale;
 
@@ -157,7 +158,7 @@ static void mail_forget(tt_gpu_port *p, int peer, uint32_t handle)
   if (m == NULL || m->handle != handle || TT_NEW(s, 1, "no memory to close a peer's memory") != ncclSuccess) {
     return; // closed with the port
   }
-  *s = (ipc_stale){.device = p->device, .base = (void *)(uintptr_t)m->here};
+  *s = (ipc_stale){.device = p->device, .epoch = p->epoch, .base = (void *)(uintptr_t)m->here};
   __atomic_store_n(&m->handle, NO_HANDLE, __ATOMIC_RELEASE);
   tt_info(TT_P2P, "rank %d: rank %d has freed its allocation %u", p->port->rank, peer, handle);
   pthread_mutex_lock(&stale_lock);
@@ -441,7 +442,7 @@ void tt_gpu_ipc_close_stale(void)
   for (ipc_stale *s = all, *next; s != NULL; s = next) {
     next = s->next;
     tt_info(TT_P2P, "GPU %d: closes what a peer has freed, at %p", s->device, s->base);
-    tt_gpu_close(s->device, s->base);
+    tt_gpu_close(s->device, s->epoch, s->base);
     tt_free(s);
   }
 }
@@ -480,7 +481,7 @@ static void maps_close(const tt_gpu_port *p)
   for (int i = 0; i < p->nranks; i++) {
     for (const tt_cuda_map *m = maps_of(p, i); m->handle != 0; m++) {
       if (m->handle != NO_HANDLE) {
-        tt_gpu_close(p->device, (void *)(uintptr_t)m->here);
+        tt_gpu_close(p->device, p->epoch, (void *)(uintptr_t)m->here);
       }
     }
   }
@@ -514,14 +515,14 @@ void tt_gpu_ipc_close(tt_gpu_port *p)
   p->ipc = NULL;
 }
 
-// A child cannot use its parent's GPUs.
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
 static void ipc_in_child(void)
 {
   stale = NULL;
+  pthread_mutex_init(&stale_lock, NULL);
 }
 
 __attribute__((constructor)) static void ipc_at_start(void)
 {
-  tt_proc_hold_at_fork(&stale_lock);
   tt_proc_on_fork(ipc_in_child);
 }

@@ -2,6 +2,7 @@
 #include "device/cuda/work/pool.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "os/proc.h"
 
@@ -11,35 +12,53 @@ typedef struct pool_block {
   struct pool_block *next;
   void *memory;
   size_t bytes;
-  int device;
+  int device;     // TT_GPU_PINNED, too
+  int on;         // the device in whose context it was made,
+  uint32_t epoch; // and the epoch of that
   bool taken;
 } pool_block;
 
-// Blocks are added and never go. Everything under the lock.
+// Blocks are added and go only with their context. Everything under the lock.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pool_block *pool_blocks;
+
+// Memory of ours that the driver pins, not the driver's: that goes when the program resets the device, and the host
+// would still look at it. Shared: a fork leaves the pages as the device knows them.
+static ncclResult_t gpu_pool_pin(pool_block *b)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  b->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (b->memory == MAP_FAILED) {
+    return tt_fail(ncclSystemError, "no memory for %zu bytes of pinned memory", b->bytes);
+  }
+  const CUresult error = cu->MemHostRegister(b->memory, b->bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  if (error != CUDA_SUCCESS) {
+    munmap(b->memory, b->bytes);
+  }
+  TT_CUDA(cu, error, "cannot pin %zu bytes of memory (is there a limit on locked memory?)", b->bytes);
+  return ncclSuccess;
+}
 
 static ncclResult_t gpu_pool_alloc(pool_block *b)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUdeviceptr at = 0;
+  b->epoch = tt_gpu_epoch(b->on);
   if (b->device == TT_GPU_PINNED) {
-    TT_CUDA(cu, cu->MemHostAlloc(&b->memory, b->bytes, CU_MEMHOSTALLOC_PORTABLE),
-            "cannot allocate %zu bytes of pinned memory", b->bytes);
-    return ncclSuccess;
+    return gpu_pool_pin(b);
   }
   TT_CUDA(cu, cu->MemAlloc(&at, b->bytes), "GPU %d: cannot allocate %zu bytes", b->device, b->bytes);
   b->memory = (void *)(uintptr_t)at;
   return ncclSuccess;
 }
 
-// A new block, taken. Pinned memory needs a context, whichever: that of the thread's device.
-static ncclResult_t gpu_pool_grow(int device, size_t bytes, pool_block **out)
+// A new block, taken.
+static ncclResult_t gpu_pool_grow(int device, int on, size_t bytes, pool_block **out)
 {
   pool_block *b;
   TT_TRY(TT_NEW(b, 1, "no memory for %zu bytes of a GPU", bytes));
-  *b = (pool_block){.bytes = bytes, .device = device, .taken = true};
-  ncclResult_t res = tt_gpu_enter(device == TT_GPU_PINNED ? tt_gpu_current() : device);
+  *b = (pool_block){.bytes = bytes, .device = device, .on = on, .taken = true};
+  ncclResult_t res = tt_gpu_enter(on);
   if (res == ncclSuccess) {
     res = gpu_pool_alloc(b);
     tt_gpu_leave();
@@ -54,11 +73,28 @@ static ncclResult_t gpu_pool_grow(int device, size_t bytes, pool_block **out)
   return ncclSuccess;
 }
 
-// A free block of that size; NULL: there is none.
-static pool_block *gpu_pool_find(int device, size_t bytes)
+// Forgets free blocks whose device has been reset.
+static void gpu_pool_sweep(void)
 {
+  for (pool_block **at = &pool_blocks, *b = *at; b != NULL; b = *at) {
+    if (b->taken || b->epoch == tt_gpu_epoch(b->on)) {
+      at = &b->next;
+      continue;
+    }
+    *at = b->next;
+    if (b->device == TT_GPU_PINNED) {
+      munmap(b->memory, b->bytes);
+    }
+    tt_free(b);
+  }
+}
+
+// A free block of that size; NULL: there is none.
+static pool_block *gpu_pool_find(int device, int on, size_t bytes)
+{
+  gpu_pool_sweep();
   pool_block *b = pool_blocks;
-  while (b != NULL && (b->taken || b->device != device || b->bytes != bytes)) {
+  while (b != NULL && (b->taken || b->device != device || b->on != on || b->bytes != bytes)) {
     b = b->next;
   }
   return b;
@@ -66,15 +102,17 @@ static pool_block *gpu_pool_find(int device, size_t bytes)
 
 ncclResult_t tt_gpu_pool_take(int device, size_t bytes, void **out)
 {
+  // Pinned memory needs a context, whichever: that of the thread's device.
+  const int on = device == TT_GPU_PINNED ? tt_gpu_current() : device;
   size_t size = POOL_LEAST;
   ncclResult_t res = ncclSuccess;
   while (size < bytes) {
     size *= 2;
   }
   pthread_mutex_lock(&lock);
-  pool_block *b = gpu_pool_find(device, size);
+  pool_block *b = gpu_pool_find(device, on, size);
   if (b == NULL) {
-    res = gpu_pool_grow(device, size, &b);
+    res = gpu_pool_grow(device, on, size, &b);
   }
   if (res == ncclSuccess) {
     b->taken = true;
@@ -106,7 +144,14 @@ void tt_gpu_pool_count(size_t *bytes, size_t *taken)
   pthread_mutex_unlock(&lock);
 }
 
-void tt_gpu_pool_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_pool_in_child(void)
 {
-  tt_proc_hold_at_fork(&lock);
+  pool_blocks = NULL;
+  pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void gpu_pool_at_start(void)
+{
+  tt_proc_on_fork(gpu_pool_in_child);
 }

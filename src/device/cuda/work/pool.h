@@ -1,7 +1,7 @@
 // pool.h: memory of the library's own on GPUs, and pinned memory of the host.
 //
-// What is given back is used again and never freed: freeing waits for all work of a context, of which some may wait for
-// a word that the caller has to write. Any thread. The driver is open.
+// What is given back is used again and never freed, until the program resets the device: freeing waits for all work of
+// a context, of which some may wait for a word that the caller has to write. Any thread. The driver is open.
 #pragma once
 #include "device/cuda/gpu.h"
 
@@ -16,6 +16,3 @@ void tt_gpu_pool_give(int device, void *memory);
 
 // Bytes that the pool has, and how many of them are taken. For tests.
 void tt_gpu_pool_count(size_t *bytes, size_t *taken);
-
-// Holds the lock across forks. Called once, by rank.c, in the order in which locks are taken.
-void tt_gpu_pool_at_start(void);

@@ -6,15 +6,16 @@
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
+#include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
-#include "os/clock.h"
+#include "device/cuda/work/waits.h"
 
 // Bytes of a block of lists. Tests have less.
 #ifndef TT_GPU_LIST_BLOCK
 #define TT_GPU_LIST_BLOCK (256u << 10)
 #endif
 
-enum { LIST_ALIGN = 16, CTAS_PER_SM = 2, SETTLE_NS = 100 * 1000 };
+enum { LIST_ALIGN = 16, CTAS_PER_SM = 2 };
 
 // ---- Lists ----
 
@@ -91,6 +92,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   TT_TRY(TT_NEW(p->refs, gpu_port_refs(p), "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(p->captured, p->nranks, "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(p->shared, p->nranks, "GPU %d: no memory for a port", p->device));
+  TT_TRY(TT_NEW(p->submits, p->nranks, "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(token_seq, p->nranks, "GPU %d: no memory for a port", p->device));
   p->own.token_seq = token_seq;
   TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, sizeof *p->flags, &flags));
@@ -106,6 +108,7 @@ static ncclResult_t port_open_device(tt_gpu_port *p)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   int sms = 1;
+  p->epoch = tt_gpu_epoch(p->device);
   TT_TRY(tt_gpu_functions_load(p->device));
   TT_CUDA(cu, cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, (CUdevice)p->device),
           "GPU %d: cannot ask for its size", p->device);
@@ -137,10 +140,11 @@ ncclResult_t tt_gpu_port_open(tt_port *port, int device, tt_gpu_port **out)
 // Of all peers.
 static void port_close_shared(tt_gpu_port *p)
 {
-  if (p->shared != NULL && tt_gpu_enter(p->device) == ncclSuccess) {
-    for (int i = 0; i < p->nranks; i++) {
-      tt_gpu_shared_close(&p->shared[i]);
-    }
+  const bool entered = p->shared != NULL && tt_gpu_enter(p->device) == ncclSuccess;
+  for (int i = 0; p->shared != NULL && i < p->nranks; i++) {
+    tt_gpu_shared_close(&p->shared[i], entered && tt_gpu_epoch(p->device) == p->epoch);
+  }
+  if (entered) {
     tt_gpu_leave();
   }
   tt_free(p->shared);
@@ -162,8 +166,10 @@ static void port_close_own(tt_gpu_port *p)
     next = b->next;
     tt_gpu_pool_give(TT_GPU_PINNED, b);
   }
+  tt_gpu_waits_free(p);
   tt_free(p->refs);
   tt_free(p->captured);
+  tt_free((void *)p->submits);
   tt_free(p->own.token_seq);
 }
 
@@ -200,6 +206,11 @@ bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number)
   return (int32_t)(atomic_load_explicit(&p->flags->done, memory_order_acquire) - number) >= 0;
 }
 
+bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo)
+{
+  return (atomic_load_explicit(&p->submits[peer], memory_order_relaxed) >> fifo & 1) != 0;
+}
+
 bool tt_gpu_port_idle(const tt_gpu_port *p)
 {
   return atomic_load_explicit(&p->flags->done, memory_order_acquire) == p->submitted;
@@ -211,8 +222,21 @@ const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p)
   return __atomic_load_n(&f->code, __ATOMIC_ACQUIRE) == TT_CUDA_FINE ? NULL : f;
 }
 
+ncclResult_t tt_gpu_port_look(const tt_gpu_port *p)
+{
+  CUcontext context;
+  if (tt_gpu_context(p->device, &context) == ncclSuccess && tt_gpu_epoch(p->device) == p->epoch) {
+    return ncclSuccess;
+  }
+  return tt_fail(ncclUnhandledCudaError,
+                 "rank %d: the program has reset GPU %d (cudaDeviceReset, cuDevicePrimaryCtxReset) since the "
+                 "communicator was made: abort it, and make another one",
+                 p->port->rank, p->device);
+}
+
 ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)
 {
+  TT_TRY(tt_gpu_port_look(p));
   tt_gpu_stream *last = __atomic_load_n(&p->last, __ATOMIC_ACQUIRE);
   bool idle;
   return last != NULL ? tt_gpu_stream_query(last, &idle) : ncclSuccess;
@@ -246,6 +270,9 @@ static void release_link(const tt_link *link)
 void tt_gpu_port_stop(tt_gpu_port *p)
 {
   atomic_store(&p->flags->stop, 1);
+  if (!tt_gpu_owner_free(p)) {
+    return;
+  }
   for (int peer = 0; peer < p->port->nranks; peer++) {
     const tt_link *link = __atomic_load_n(&p->port->links[peer], __ATOMIC_ACQUIRE);
     if (link != NULL) {
@@ -268,34 +295,10 @@ ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
   case TT_CUDA_UNMAPPED:
     return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
                    p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
+  case TT_CUDA_ENDED:
+    return tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
   default:
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);
   }
-}
-
-// *idle: has the port nothing to do, plans or replays? Errors: such work has failed.
-static ncclResult_t port_look(tt_gpu_port *p, bool *idle)
-{
-  bool replays = false, stream = true;
-  *idle = tt_gpu_port_idle(p);
-  if (!*idle) {
-    TT_TRY(tt_gpu_stream_query(p->last, &stream));
-  }
-  TT_TRY(tt_gpu_port_replays(p, &replays));
-  *idle &= !replays;
-  return ncclSuccess;
-}
-
-ncclResult_t tt_gpu_port_settle(tt_gpu_port *p)
-{
-  bool idle = false;
-  tt_gpu_port_stop(p);
-  TT_TRY(port_look(p, &idle));
-  while (!idle) {
-    tt_sleep_ns(SETTLE_NS);
-    tt_gpu_port_stop(p);
-    TT_TRY(port_look(p, &idle));
-  }
-  return ncclSuccess;
 }

@@ -25,26 +25,29 @@ bool tt_gpu_port_idle(const tt_gpu_port *p);
 uint32_t tt_gpu_port_submitted(const tt_gpu_port *p);
 bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number);
 
+// May the stream wait for the next message of a FIFO, or its slot, in the step that a thread is submitting? `fifo`: k:
+// recv[k] of the link to the peer, TT_NFIFOS + k: its send[k]. Asked behind an acquire of the FIFO's `next`. Any
+// thread.
+bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo);
+
 // What a kernel has found wrong; NULL: nothing. Then nothing of the port goes on, and it must be stopped soon: other
 // ranks' work may stand behind its waits in a hardware queue. Any thread.
 const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);
 
 // Has a kernel found something wrong? Then the port is stopped, and the error names both sides. Errors:
-// ncclInvalidUsage (the peer is in another call), ncclInternalError.
+// ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped), ncclInternalError.
 ncclResult_t tt_gpu_port_check(tt_gpu_port *p);
 
-// Has work on the stream that was used last failed? Then nothing of the device is done any more. Any thread. Errors:
-// ncclUnhandledCudaError.
+// Is the device still as it was when the port was opened? Any thread. Errors: ncclUnhandledCudaError: the program has
+// reset it; nothing of the port is left there.
+ncclResult_t tt_gpu_port_look(const tt_gpu_port *p);
+
+// The same, and has work on the stream that was used last failed? Then nothing of the device is done any more. Any
+// thread. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_port_query(const tt_gpu_port *p);
 
-// Ends the port for good: kernels that have not begun do nothing, and its streams wait no longer. A peer that writes
-// Ends the port for good: kernels that have not begun do nothing, and its streams wait no longer. A peer that writes
-// one of the awaited words meanwhile may make a stream wait again, and so does a thread that submits: see
-// tt_gpu_port_settle. Where the program may replay graphs of a stopped port (tt_gpu_port_captures), it is called again
-// from time to time, until the peers are stopped. Any thread.
+// Ends the port for good: kernels that have not begun do nothing, and, once no kernel of a peer uses this rank's memory
+// (owner.h), its streams wait no longer. A peer that writes one of the awaited words meanwhile may make a stream wait
+// again, and so does a thread that submits. So it is called again and again until the port is idle, and, where the
+// program may replay graphs of it (tt_gpu_port_captures), until the peers are stopped. Never waits. Any thread.
 void tt_gpu_port_stop(tt_gpu_port *p);
-
-// Stops the port, and waits until nothing of it runs, nor any replay of its graphs that has been launched. No peer is
-// waited for; the longest kernel is, and whatever stands before this port's work in a hardware queue: so ports of one
-// device that wait for this one are stopped first. Errors: ncclUnhandledCudaError: the work has failed.
-ncclResult_t tt_gpu_port_settle(tt_gpu_port *p);

@@ -36,7 +36,8 @@ typedef uint32_t gpu_captured[TT_NFIFOS][2];
 struct tt_gpu_port {
   tt_port *port; // NULL: the port is closed, and graphs of it are left
   int device, nranks;
-  int ctas; // of a kernel that makes data, at most
+  uint32_t epoch; // of the device
+  int ctas;       // of a kernel that makes data, at most
   gpu_flags *flags;
   void *memory;                    // of the device: of `own`
   gpu_room own;                    // of plans that are not captured
@@ -46,6 +47,7 @@ struct tt_gpu_port {
   tt_gpu_stream *last;             // used last; NULL: none has been
   uint32_t submitted;              // ticket of the last plan
   bool keeps;                      // tokens are kept for later steps of the plan
+  _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer
   gpu_shared *shared;              // by peer: memory of captured operations, with ranks of other processes
   struct gpu_capture *captures;    // plans in graphs that are not known to have gone
@@ -53,6 +55,9 @@ struct tt_gpu_port {
   tt_gpu_port *next;               // closed ports with graphs
   struct tt_gpu_ipc *ipc;          // memory of ranks of other processes (ipc.h); NULL: there is none
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
+  struct gpu_waits *waits;         // of plans that are not captured (waits.h)
+  uint64_t used_ns;                // when the stopped port has first found that a peer uses its memory. By __atomic_…
+  _Atomic bool unused;             // it waits for that no longer (owner.h)
 };
 
 // The most references of a step, and so the most operands.

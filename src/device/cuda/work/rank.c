@@ -8,9 +8,11 @@
 #include "device/cuda/work/capture.h"
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/ipc.h"
+#include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/stage.h"
 #include "device/cuda/work/submit.h"
+#include "device/cuda/work/waits.h"
 #include "device/stall.h"
 #include "device/stall_chain.h"
 #include "os/clock.h"
@@ -84,9 +86,18 @@ static void rank_begin(tt_gpu_rank *r)
 // Stops the port if a kernel has found something wrong, in a plan or in a replay of a graph.
 static void rank_fault(const tt_gpu_rank *r)
 {
-  if (tt_gpu_port_fault(r->gpu) != NULL && tt_port_status(r->port) == ncclSuccess) {
-    tt_port_stop(r->port, tt_gpu_port_check(r->gpu));
+  const tt_cuda_fault *f = tt_gpu_port_fault(r->gpu);
+  tt_culprit culprit = 0;
+  if (f == NULL || tt_port_status(r->port) != ncclSuccess) {
+    return;
   }
+  ncclResult_t res = tt_gpu_port_check(r->gpu);
+  if (f->code == TT_CUDA_ENDED) {
+    const tt_link *link = __atomic_load_n(&r->port->links[f->peer], __ATOMIC_ACQUIRE);
+    const uint32_t state = tt_link_state(link);
+    res = state >= TT_RANK_FAILED ? tt_port_accuse(r->port, f->peer, link->page, state, &culprit) : res;
+  }
+  tt_port_stop_for(r->port, res, culprit);
 }
 
 // Looks whether a replay waits for a peer, and whether something is wrong with that. True: it waits, which is shown.
@@ -137,11 +148,11 @@ static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
   }
 }
 
-// Is the first plan done, or will it never be? A thread that submits it has it still.
+// Is the first plan done, or will it never be? A thread that submits it has it still, or peers use its buffers.
 static bool rank_first_over(const tt_gpu_rank *r)
 {
   return tt_gpu_port_done(r->gpu, plan_of(r->first)->number) ||
-         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0);
+         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0 && tt_gpu_owner_free(r->gpu));
 }
 
 // Plans that are over leave the rank's list for *over. True: any did.
@@ -168,38 +179,44 @@ static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
     any = true;
     rank_begin(r);
   }
+  if (any) {
+    gpu_wait at;
+    tt_gpu_waits_first(r->gpu, &at); // drops those of what is over
+  }
+  if (any && r->first == NULL && tt_port_status(r->port) != ncclSuccess && !r->graphs) {
+    tt_gpu_owner_leave(r->gpu); // a submission may have failed between the kernels of a step
+  }
   return any;
 }
 
-// What submitted work of a rank lacks of a peer.
-typedef enum { LACKS_NOTHING, LACKS_MESSAGE, LACKS_ROOM } link_lack;
-
 static uint32_t next_of(const tt_fifo *f)
 {
-  return __atomic_load_n(&f->next, __ATOMIC_RELAXED); // a thread may be submitting
+  return __atomic_load_n(&f->next, __ATOMIC_ACQUIRE); // a thread may be submitting
 }
 
 // A message that a stream waits for has not arrived, or the peer has not taken one for whose slot a stream may wait.
-// `more`: one more than what counts may be waited for.
-static link_lack rank_lack(const tt_link *link, uint32_t more)
+// `blocked`: a thread may stand in the submission of a step, and wait for one more than what counts.
+static bool rank_lacks(const tt_gpu_port *gpu, const tt_link *link, bool blocked)
 {
   for (int k = 0; k < TT_NFIFOS; k++) {
     const tt_fifo *in = &link->recv[k];
-    const uint32_t next = next_of(in) + more;
+    const uint32_t next = next_of(in) + (blocked && tt_gpu_port_submits(gpu, link->peer, k));
     const tt_slot *last =
         in->slots == NULL ? NULL : (tt_slot *)(in->slots + (size_t)((next - 1) & in->mask) * in->stride);
     if (last != NULL && (int32_t)(atomic_load_explicit(&last->seq, memory_order_acquire) - next) < 0) {
-      return LACKS_MESSAGE;
+      return true;
     }
   }
   for (int k = 0; k < TT_NFIFOS; k++) {
     const tt_fifo *out = &link->send[k];
-    const uint32_t room = k == TT_TOK ? 0 : out->mask; // tokens are waited for until the peer has read what they offer
-    if (out->slots != NULL && next_of(out) + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
-      return LACKS_ROOM;
+    const bool token = k == TT_TOK; // they are waited for until the peer has read what they offer
+    const uint32_t room = token ? 0 : out->mask, sent = next_of(out),
+                   more = blocked && !token && tt_gpu_port_submits(gpu, link->peer, TT_NFIFOS + k);
+    if (out->slots != NULL && sent + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
+      return true;
     }
   }
-  return LACKS_NOTHING;
+  return false;
 }
 
 // Another value when this rank, or the peer, has taken a message of the other.
@@ -230,8 +247,8 @@ static bool rank_differs(const tt_plan *p, const tt_link *link, const tt_call **
 }
 
 // Is something wrong with a peer that the rank waits for? Its state is read before what it has sent: what it sent
-// before it stopped still counts. *lack: what the rank waits for. False: the port has been stopped.
-static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack)
+// before it stopped still counts. False: the port has been stopped.
+static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link)
 {
   tt_plan *p = plan_of(r->first);
   const tt_call *call = NULL;
@@ -241,8 +258,7 @@ static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack
   const uint32_t state = tt_link_state(link);
   const uint64_t submits_ns = atomic_load_explicit(&r->submits_ns, memory_order_relaxed);
   const bool blocked = submits_ns != 0 && tt_now_ns() - TT_MIN(submits_ns, tt_now_ns()) > BLOCKED_MS * TT_NS_PER_MS;
-  *lack = rank_lack(link, blocked);
-  if (*lack == LACKS_NOTHING) {
+  if (!rank_lacks(r->gpu, link, blocked)) {
     return true;
   }
   if (link->networked) { // for the next look
@@ -263,33 +279,34 @@ static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link, link_lack *lack
 static void rank_query(tt_gpu_rank *r)
 {
   const ncclResult_t res = tt_gpu_port_query(r->gpu);
-  r->broken |= res != ncclSuccess;
-  if (res != ncclSuccess && tt_port_status(r->port) == ncclSuccess) {
+  if (res == ncclSuccess) {
+    return;
+  }
+  r->broken = true;
+  tt_gpu_owner_leave(r->gpu);
+  if (tt_port_status(r->port) == ncclSuccess) {
     tt_port_stop(r->port, res);
   }
 }
 
-// Looks after the peers, and shows which of them the rank waits for. The stream may stand at a wait for another of
-// those that something is lacking of, or behind other work. So nothing is proved by it: TT_WAIT_ALONE is not said.
+// Looks after the peers, and shows at which wait the rank's streams stand. They may also stand behind other work before
+// it, which sends something first. So nothing is proved by it: TT_WAIT_ALONE is not said.
 static void rank_check(tt_gpu_rank *r)
 {
   const uint64_t seen_ns = tt_now_ns();
   tt_plan *p = plan_of(r->first);
   tt_wait w = {.peer = UINT32_MAX};
+  gpu_wait at;
   uint64_t mark = p->number;
   for (int i = 0; i < r->port->nranks; i++) {
     const tt_link *link = __atomic_load_n(&r->port->links[i], __ATOMIC_ACQUIRE);
-    link_lack lack = LACKS_NOTHING;
-    if (link != NULL && i != r->port->rank && !rank_check_peer(r, link, &lack)) {
+    if (link != NULL && i != r->port->rank && !rank_check_peer(r, link)) {
       return;
     }
     mark += link != NULL ? rank_mark(link) : 0;
-    if (lack != LACKS_NOTHING && w.peer == UINT32_MAX) {
-      w.peer = (uint32_t)i;
-      w.how |= lack == LACKS_MESSAGE ? (uint32_t)TT_WAIT_RECEIVES : 0;
-      w.sig = p->calls->sig;
-      w.count = p->calls->sig_count;
-    }
+  }
+  if (tt_gpu_waits_first(r->gpu, &at)) {
+    w = (tt_wait){.peer = at.peer, .how = at.how, .sig = at.sig, .count = at.count};
   }
   if (rank_check_replays(r) || w.peer == UINT32_MAX) { // it runs, or stands behind other work of its stream
     tt_stall_end(p, w.peer == UINT32_MAX);
@@ -443,12 +460,14 @@ void tt_gpu_await(bool (*ready)(void *arg), void *arg)
   awaits--;
 }
 
+// A program that has waited for its stream asks now whether the work was good: what its kernels have found wrong has to
+// be seen first.
 bool tt_gpu_poll(bool (*ready)(void *arg), void *arg)
 {
+  tt_gpu_progress();
   if (ready(arg)) {
     return true;
   }
-  tt_gpu_progress();
   sched_yield();
   return ready(arg);
 }
@@ -541,6 +560,15 @@ void tt_gpu_defer(tt_deferred *d)
 tt_gpu_port *tt_gpu_rank_port(const tt_port *port)
 {
   return port->gpu->gpu;
+}
+
+ncclResult_t tt_gpu_rank_look(const tt_port *port)
+{
+  const ncclResult_t res = tt_gpu_port_look(port->gpu->gpu);
+  if (res != ncclSuccess) {
+    tt_port_stop(port->gpu->port, res);
+  }
+  return res;
 }
 
 ncclResult_t tt_gpu_rank_open(tt_port *port)
@@ -733,7 +761,7 @@ void tt_gpu_ranks_close_stale(void)
   }
 }
 
-// A child of a fork cannot use its parent's GPUs, and has no such thread.
+// A child of a fork cannot use its parent's GPUs, and has no such thread; another thread may have been here.
 static void ranks_in_child(void)
 {
   ranks = NULL;
@@ -741,15 +769,12 @@ static void ranks_in_child(void)
   runs = sleeps = false;
   in_flight = in_graphs = 0;
   closes = false;
+  pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&something, NULL);
   pthread_cond_init(&closed, NULL);
 }
 
 __attribute__((constructor)) static void ranks_at_start(void)
 {
-  tt_proc_hold_at_fork(&lock);
-  tt_gpu_captures_at_start(); // locks that are taken while this one is held, in their order
-  tt_gpu_fifos_at_start();
-  tt_gpu_pool_at_start();
   tt_proc_on_fork(ranks_in_child);
 }

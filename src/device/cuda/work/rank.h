@@ -20,6 +20,10 @@ void tt_gpu_rank_unlink(const tt_port *port);
 // The port's part on the GPU.
 tt_gpu_port *tt_gpu_rank_port(const tt_port *port);
 
+// Is the port's device still as it was when the port was opened? If not, the port is stopped. Errors: as
+// tt_gpu_port_look.
+ncclResult_t tt_gpu_rank_look(const tt_port *port);
+
 // Submits the plans, as tt_gpu_submit, or records them if their streams are captured; from now on they are seen to. On
 // an error their ports are stopped.
 ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n);

@@ -3,11 +3,6 @@
 
 // ---- FIFOs ----
 
-gpu_traffic *tt_gpu_record_tokens(const tt_gpu_port *p, const tt_call *call, int peer)
-{
-  return tt_gpu_traffic_find(p->recording, call, &p->port->links[peer]->send[TT_TOK]);
-}
-
 void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s)
 {
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
@@ -30,7 +25,7 @@ ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, u
   if (!tt_grow(&rec->waits, rec->nwaits, 1, &rec->waits_room, sizeof *rec->waits)) {
     return tt_fail(ncclSystemError, "no memory for a captured plan");
   }
-  rec->waits[rec->nwaits++] = (gpu_wait){
+  rec->waits[rec->nwaits++] = (gpu_replay_wait){
       .word = (const _Atomic uint32_t *)word, .value = value, .traffic = (int32_t)(t - rec->capture->traffic)};
   return ncclSuccess;
 }
@@ -91,7 +86,7 @@ static ncclResult_t capture_give(tt_gpu_port *p, CUgraph graph)
 }
 
 // Adds a wait for the capture's event, or its record. By that the plan's replays follow one another, even where two
-// executable graphs have it.
+// executable graphs have it. Nothing comes after the record.
 static ncclResult_t record_event(const gpu_recording *rec, bool waits)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
@@ -103,7 +98,7 @@ static ncclResult_t record_event(const gpu_recording *rec, bool waits)
   TT_CUDA(cu,
           (waits ? cu->GraphAddEventWaitNode : cu->GraphAddEventRecordNode)(&node, graph, after, n, rec->capture->over),
           "cannot add an event to the graph of stream %p", (void *)rec->stream);
-  return record_move(rec->stream, &node, 1);
+  return waits ? record_move(rec->stream, &node, 1) : ncclSuccess;
 }
 
 ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w)

@@ -23,7 +23,7 @@ void tt_gpu_captures_add(tt_gpu_port *p, gpu_capture *c)
   pthread_mutex_unlock(&captures_lock);
 }
 
-void tt_gpu_capture_show(gpu_capture *c, gpu_wait *waits, uint32_t n)
+void tt_gpu_capture_show(gpu_capture *c, gpu_replay_wait *waits, uint32_t n)
 {
   pthread_mutex_lock(&captures_lock);
   c->waits = waits;
@@ -88,7 +88,7 @@ ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUresult error = CUDA_SUCCESS;
-  TT_TRY(tt_gpu_enter(p->device));
+  TT_TRY(tt_gpu_reenter(p->device, p->epoch));
   pthread_mutex_lock(&captures_lock);
   for (const gpu_capture *c = p->captures; c != NULL && error == CUDA_SUCCESS; c = c->next) {
     error = cu->EventQuery(c->over);
@@ -105,7 +105,7 @@ ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any)
 // The waits that the capture's stream stands in: `place` is one more than the number of the first.
 static const gpu_traffic *stands_for(const gpu_capture *c, uint32_t place)
 {
-  const gpu_wait *w = &c->waits[place - 1];
+  const gpu_replay_wait *w = &c->waits[place - 1];
   while ((int32_t)(atomic_load_explicit(w->word, memory_order_acquire) - w->value) >= 0) {
     if (w->last) {
       return NULL; // it goes on at this moment
@@ -163,6 +163,21 @@ void tt_gpu_captures_release(const tt_gpu_port *p)
   pthread_mutex_unlock(&captures_lock);
 }
 
+void tt_gpu_captures_tokens(const tt_gpu_port *p, void (*fn)(tt_fifo_line *line, int peer, bool sends, void *arg),
+                            void *arg)
+{
+  pthread_mutex_lock(&captures_lock);
+  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
+    for (uint32_t i = 0; i < c->ntraffic; i++) {
+      const gpu_traffic *t = &c->traffic[i];
+      if (t->kind == TT_TOK) {
+        fn(tt_fifo_line_of(&t->end.fifo), t->peer, t->sends, arg);
+      }
+    }
+  }
+  pthread_mutex_unlock(&captures_lock);
+}
+
 // ---- Ports that are closed, with graphs of the program that it has not destroyed ----
 
 void tt_gpu_closed_add(tt_gpu_port *p)
@@ -189,7 +204,14 @@ void tt_gpu_closed_reap(void)
   }
 }
 
-void tt_gpu_captures_at_start(void)
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void captures_in_child(void)
 {
-  tt_proc_hold_at_fork(&captures_lock);
+  closed_ports = NULL;
+  pthread_mutex_init(&captures_lock, NULL);
+}
+
+__attribute__((constructor)) static void captures_at_start(void)
+{
+  tt_proc_on_fork(captures_in_child);
 }

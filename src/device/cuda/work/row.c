@@ -9,6 +9,7 @@
 #include "device/stall.h"
 #include "os/proc.h"
 
+// In the child of a fork whose parent has used GPUs, ranks would be on GPUs: what they ask for fails, with that text.
 bool tt_device_cuda_opens(void)
 {
   const char *why = "";
@@ -16,7 +17,7 @@ bool tt_device_cuda_opens(void)
   if (!opens && tt_cuda_get_state() == TT_CUDA_REFUSED) {
     tt_info(TT_INIT, "GPUs are not used: %s", why);
   }
-  return opens;
+  return opens || tt_cuda_get_state() == TT_CUDA_FORKED;
 }
 
 // ---- Identity ----
@@ -126,13 +127,16 @@ static ncclResult_t gpu_row_pin_window(char *base, size_t bytes)
   return res;
 }
 
-static void gpu_row_unpin_window(char *base)
+// Not `there`: the device has been reset, and the window is not pinned any more.
+static void gpu_row_unpin_window(char *base, bool there)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   pthread_mutex_lock(&pins_lock);
   row_pin **at = find_pin(base), *p = *at;
   if (p != NULL && --p->uses == 0) {
-    cu->MemHostUnregister(base);
+    if (there) {
+      cu->MemHostUnregister(base);
+    }
     *at = p->next;
     tt_free(p);
   }
@@ -142,6 +146,7 @@ static void gpu_row_unpin_window(char *base)
 // A link's part of the device: what has been pinned.
 typedef struct row_link {
   int device;
+  uint32_t epoch;
   char *windows[2];
 } row_link;
 
@@ -151,10 +156,11 @@ static void gpu_row_disconnect(tt_link *link)
   if (l == NULL) {
     return;
   }
-  if (tt_gpu_enter(l->device) == ncclSuccess) {
-    for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
-      gpu_row_unpin_window(l->windows[i]);
-    }
+  const bool there = tt_gpu_reenter(l->device, l->epoch) == ncclSuccess;
+  for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
+    gpu_row_unpin_window(l->windows[i], there);
+  }
+  if (there) {
     tt_gpu_leave();
   }
   tt_free(l);
@@ -178,6 +184,7 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
   link->handover = (struct tt_handover *)(void *)l;
   ncclResult_t res = tt_gpu_enter(port->device);
   if (res == ncclSuccess) {
+    l->epoch = tt_gpu_epoch(l->device);
     res = gpu_row_pin_windows(l, env);
     tt_gpu_leave();
   }
@@ -208,10 +215,9 @@ static ncclResult_t row_may_capture(const tt_port *port, const char *what)
 static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
 {
   tt_gpu_stream *s;
-  bool captured;
+  TT_TRY(tt_gpu_rank_look(port));
   TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
-  TT_TRY(tt_gpu_stream_captured(handle, port->device, &captured));
-  if (captured) {
+  if (tt_gpu_stream_is_captured(s)) {
     TT_TRY(row_may_capture(port, what));
   }
   *out = (tt_stream *)(void *)s;
@@ -310,7 +316,15 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .awaiting = tt_gpu_awaiting,
                                       .defer = tt_gpu_defer,
                                       .attend = gpu_row_attend};
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void gpu_row_in_child(void)
+{
+  pins = NULL;
+  pthread_mutex_init(&pins_lock, NULL);
+}
+
 __attribute__((constructor)) static void gpu_row_at_start(void)
 {
-  tt_proc_hold_at_fork(&pins_lock);
+  tt_proc_on_fork(gpu_row_in_child);
 }

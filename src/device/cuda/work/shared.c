@@ -93,12 +93,12 @@ ncclResult_t tt_gpu_shared_pin(gpu_chunk *c)
   return ncclSuccess;
 }
 
-void tt_gpu_shared_close(gpu_shared *s)
+void tt_gpu_shared_close(gpu_shared *s, bool there)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   for (gpu_chunk *c = s->chunks, *next; c != NULL; c = next) {
     next = c->next;
-    if (c->pinned) {
+    if (c->pinned && there) {
       cu->MemHostUnregister(c->base);
     }
     tt_shm_unmap(c->base, c->bytes);

@@ -51,5 +51,5 @@ ncclResult_t tt_gpu_shared_find(gpu_shared *s, uint32_t number, const tt_fdkey *
 ncclResult_t tt_gpu_shared_pin(gpu_chunk *c);
 
 // Unpins and unmaps all chunks. Nothing uses them any more; the driver may wait for all work of the context, which is
-// current.
-void tt_gpu_shared_close(gpu_shared *s);
+// current. Not `there`: the device has been reset, and they are not pinned any more.
+void tt_gpu_shared_close(gpu_shared *s, bool there);

@@ -1,4 +1,5 @@
 // step.c: one step of a schedule as stream work (kernels/kernels.h).
+#include <stddef.h>
 #include <string.h>
 
 #include "device/cuda/kernels/choose.h"
@@ -6,21 +7,27 @@
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/port_priv.h"
+#include "device/cuda/work/waits.h"
 
 // Of all operands that a launch moves, about: an abort waits for no more. Tests have less.
 #ifndef TT_GPU_LAUNCH_BYTES
 #define TT_GPU_LAUNCH_BYTES (64u << 20)
 #endif
 
+// That a CTA moves of each operand, at least.
+#ifndef TT_GPU_CTA_BYTES
+#define TT_GPU_CTA_BYTES (32u << 10)
+#endif
+
 enum {
-  WAITS = 16,           // words in a call of the driver
-  CTA_BYTES = 32 << 10, // that a CTA moves, at least
-  LAUNCH_ALIGN = 4096   // bytes of an operand
+  WAITS = 16,         // words in a call of the driver
+  LAUNCH_ALIGN = 4096 // bytes of an operand
 };
 
 typedef struct step_waits {
-  gpu_recording *rec; // NULL: the stream is not captured
+  tt_gpu_port *port;
   CUstream stream;
+  gpu_wait wait; // what is added next, but for the word
   unsigned n;
   CUstreamBatchMemOpParams of[WAITS + 2]; // where it stands, before and behind the waits of a captured one
 } step_waits;
@@ -56,9 +63,9 @@ static CUstreamBatchMemOpParams place_write(const gpu_recording *rec, uint32_t v
 static ncclResult_t waits_flush(step_waits *w)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  if (w->n > 0 && w->rec != NULL) {
-    tt_gpu_record_waits_end(w->rec);
-    w->of[w->n++] = place_write(w->rec, 0);
+  if (w->n > 0 && w->port->recording != NULL) {
+    tt_gpu_record_waits_end(w->port->recording);
+    w->of[w->n++] = place_write(w->port->recording, 0);
   }
   if (w->n > 0) {
     TT_CUDA(cu, cu->StreamBatchMemOp(w->stream, w->n, w->of, 0), "cannot make stream %p wait for words",
@@ -74,11 +81,16 @@ static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile vo
   if (w->n >= WAITS) {
     TT_TRY(waits_flush(w));
   }
-  if (w->rec != NULL && w->n == 0) {
-    w->of[w->n++] = place_write(w->rec, 1 + (uint32_t)w->rec->nwaits);
-  }
-  if (w->rec != NULL) {
-    TT_TRY(tt_gpu_record_wait(w->rec, word, value, f));
+  gpu_recording *rec = w->port->recording;
+  if (rec == NULL) {
+    w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
+    w->wait.value = value;
+    tt_gpu_waits_add(w->port, &w->wait);
+  } else {
+    if (w->n == 0) {
+      w->of[w->n++] = place_write(rec, 1 + (uint32_t)rec->nwaits);
+    }
+    TT_TRY(tt_gpu_record_wait(rec, word, value, f));
   }
   w->of[w->n++] = (CUstreamBatchMemOpParams){.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                                                            .address = gpu_address(word),
@@ -100,26 +112,41 @@ static ncclResult_t wait_room(const tt_gpu_port *p, step_waits *w, tt_fifo *f)
   return f->next <= f->mask ? ncclSuccess : waits_add(w, f, f->head, f->next - f->mask);
 }
 
+// The FIFO by which tokens go to the peer, or come from it. NULL: none do in this captured operation.
+static const tt_fifo *tokens_of(const step_work *k, int peer, bool sends)
+{
+  const tt_link *link = k->port->port->links[peer];
+  const tt_fifo *f = sends ? &link->send[TT_TOK] : &link->recv[TT_TOK];
+  if (k->port->recording == NULL) {
+    return f;
+  }
+  const gpu_traffic *t = tt_gpu_traffic_find(k->port->recording, k->lane->call, f);
+  return t == NULL ? NULL : &t->end.fifo;
+}
+
 // Until the peer has given back all tokens of this rank; a captured operation: all that it has sent in this replay.
 static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
 {
-  const tt_gpu_port *p = k->port;
-  if (p->recording == NULL) {
-    const tt_fifo *f = &p->port->links[peer]->send[TT_TOK];
-    return waits_add(w, f, f->head, f->next);
-  }
-  const gpu_traffic *t = tt_gpu_record_tokens(p, k->lane->call, peer);
-  return t == NULL || t->end.fifo.next == 0 ? ncclSuccess
-                                            : waits_add(w, &t->end.fifo, t->end.fifo.head, t->end.fifo.next);
+  const tt_fifo *f = tokens_of(k, peer, true);
+  const bool none = k->port->recording != NULL && (f == NULL || f->next == 0);
+  return none ? ncclSuccess : waits_add(w, f, f->head, f->next);
 }
 
 // Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
 static ncclResult_t step_wait(const step_work *k)
 {
   const tt_program_step *s = k->step;
-  step_waits w = {.rec = k->port->recording, .stream = k->stream};
+  const tt_lane *l = k->lane;
+  const bool whole = l->begin == 0 && l->end == l->call->count; // else the turn is the channel's number
+  step_waits w = {.port = k->port,
+                  .stream = k->stream,
+                  .wait = {.number = k->port->submitted, .sig = l->call->sig, .count = l->call->sig_count}};
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
     const tt_program_ref *r = &s->refs[i];
+    w.wait.peer = (uint32_t)r->peer;
+    w.wait.how = tt_wait_at(whole ? 0 : l->turn, l->pc) |
+                 (r->kind == TT_TOKEN || r->kind == TT_DRAIN ? (uint32_t)TT_WAIT_TOKEN : 0) |
+                 (r->fifo != NULL && i < s->nsrc && r->kind != TT_DRAIN ? (uint32_t)TT_WAIT_RECEIVES : 0);
     if (r->kind == TT_DRAIN) {
       TT_TRY(wait_drain(k, &w, r->peer));
     } else if (r->fifo != NULL && i < s->nsrc) {
@@ -165,6 +192,8 @@ static CUdeviceptr step_place(const step_work *k, const volatile void *ptr)
 static void set_peer(const step_work *k, const tt_program_ref *r, tt_cuda_ref *out)
 {
   const tt_program_ref *token = step_token(k->step, r->peer);
+  const tt_fifo *tokens = tokens_of(k, r->peer, false);
+  out->line = tokens != NULL ? gpu_address(tokens->head) : 0;
   out->at = r->offset;
   out->where = r->kind == TT_PEER_OUT ? TT_CUDA_PEER_OUT : TT_CUDA_PEER_IN;
   out->maps = tt_gpu_ipc_maps(k->port, r->peer);
@@ -234,7 +263,13 @@ static tt_cuda_post post_sent(const step_work *k, const tt_fifo *f, size_t bytes
                         .clear = k->port->recording != NULL && f->next == 0 ? gpu_address(f->head) : 0};
 }
 
-// What is handed over, and given back.
+// The step no longer uses the peer's memory (owner.h).
+static tt_cuda_post post_unused(CUdeviceptr line)
+{
+  return (tt_cuda_post){.at = line + offsetof(tt_cuda_line, uses), .word = 1, .halted = 1};
+}
+
+// What is handed over, and given back. After list_refs.
 static void list_posts(step_work *k)
 {
   const tt_program_step *s = k->step;
@@ -247,6 +282,11 @@ static void list_posts(step_work *k)
       l->tokens[l->ntokens++] = post_sent(k, r->fifo, 0);
     } else if (r->fifo != NULL) {
       l->posts[l->nposts++] = post_sent(k, r->fifo, s->bytes);
+    }
+  }
+  for (uint32_t i = 0; i < l->nrefs; i++) {
+    if (l->refs[i].line != 0) {
+      l->posts[l->nposts++] = post_unused(l->refs[i].line);
     }
   }
 }
@@ -292,90 +332,104 @@ static ncclResult_t step_keep_tokens(const step_work *k)
 
 // ---- Kernels ----
 
-static ncclResult_t step_launch(const step_work *k, const char *module, const char *name, unsigned ctas, void *args)
+static ncclResult_t step_launch(const step_work *k, const tt_kernel *kernel, unsigned ctas, tt_cuda_step *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   void *params[] = {args};
   TT_CUDA(cu,
-          cu->LaunchKernel(tt_gpu_function(k->port->device, module, name), ctas, 1, 1, TT_CUDA_THREADS, 1, 1, 0,
-                           k->stream, params, NULL),
-          "GPU %d: cannot launch kernel %s", k->port->device, name);
+          cu->LaunchKernel(tt_gpu_function(k->port->device, kernel->module, kernel->name), ctas, 1, 1, TT_CUDA_THREADS,
+                           1, 1, 0, k->stream, params, NULL),
+          "GPU %d: cannot launch kernel %s", k->port->device, kernel->name);
   return ncclSuccess;
 }
 
-static tt_cuda_port step_port(const step_work *k)
+// What all launches of the step have, without a part.
+static tt_cuda_step step_base(const step_work *k)
 {
-  return (tt_cuda_port){.stop = gpu_address(&k->port->flags->stop),
-                        .fault = gpu_address(&k->port->flags->fault),
-                        .go = k->lists.nrefs > 0 ? k->port->room->go : 0};
+  return (tt_cuda_step){.port = {.stop = gpu_address(&k->port->flags->stop),
+                                 .fault = gpu_address(&k->port->flags->fault),
+                                 .go = k->lists.nrefs > 0 ? k->port->room->go : 0},
+                        .call = {.sig = k->lane->call->sig, .count = k->lane->call->sig_count},
+                        .operands = k->port->room->operands};
 }
 
-static tt_cuda_call step_call(const step_work *k)
+static tt_cuda_resolve part_resolve(const step_work *k)
 {
-  return (tt_cuda_call){.sig = k->lane->call->sig, .count = k->lane->call->sig_count};
+  return (tt_cuda_resolve){
+      .refs = gpu_address(k->lists.refs), .nrefs = k->lists.nrefs, .scalar_bytes = (uint32_t)k->lane->call->esize};
 }
 
-static ncclResult_t launch_resolve(const step_work *k)
+static tt_cuda_posts part_post(const step_work *k)
 {
-  tt_cuda_resolve a = {.port = step_port(k),
-                       .call = step_call(k),
-                       .refs = gpu_address(k->lists.refs),
-                       .operands = k->port->room->operands,
-                       .nrefs = k->lists.nrefs,
-                       .scalar_bytes = (uint32_t)k->lane->call->esize};
-  return a.nrefs > 0 ? step_launch(k, "step", "resolve", 1, &a) : ncclSuccess;
+  return (tt_cuda_posts){.posts = gpu_address(k->lists.posts), .nposts = k->lists.nposts};
 }
 
-// The data, in launches of bounded length.
-static ncclResult_t launch_combine(const step_work *k)
+static tt_cuda_arrive part_arrive(const step_work *k)
+{
+  const tt_call *c = k->lane->call;
+  return (tt_cuda_arrive){.to = {.posts = gpu_address(k->lists.tokens), .nposts = k->lists.ntokens},
+                          .in = step_place(k, c->in),
+                          .out = step_place(k, c->out),
+                          .in_mem = c->in_mem.handle,
+                          .out_mem = c->out_mem.handle,
+                          .scalar = c->op.scalar,
+                          .scalar_at = gpu_address(c->scalar),
+                          .scalar_bytes = (uint32_t)c->esize};
+}
+
+// The kernel for the data, and its arguments for all of it.
+static void part_combine(const step_work *k, tt_kernel *out)
 {
   const tt_program_step *s = k->step;
   const bool reduces = (s->flags & TT_STEP_REDUCE) != 0;
-  const uint32_t operands = k->lists.nsrc + k->lists.ndst;
-  const size_t most = TT_MAX((TT_GPU_LAUNCH_BYTES / operands) & ~(size_t)(LAUNCH_ALIGN - 1), (size_t)LAUNCH_ALIGN);
   static const tt_redop bytes_op = {.type = TT_RED_BITS}; // of a copy: the call's is that of another one, perhaps
-  tt_kernel kernel;
   tt_kernel_choose(&(tt_kernel_use){.op = reduces ? &k->lane->call->op : &bytes_op,
                                     .nsrc = (int)k->lists.nsrc,
                                     .ndst = (int)k->lists.ndst,
                                     .count = reduces ? s->count : s->bytes,
                                     .scaled = reduces,
                                     .final = reduces && (s->flags & TT_STEP_FINAL)},
-                   &kernel);
-  const size_t unit = s->bytes / kernel.args.count;
-  kernel.args.port = step_port(k);
-  kernel.args.operands = k->port->room->operands;
-  for (size_t at = 0; at < s->bytes; at += most) {
-    const size_t bytes = TT_MIN(most, s->bytes - at), ctas = TT_DIV_UP(bytes, (size_t)CTA_BYTES);
-    kernel.args.first = at;
-    kernel.args.count = bytes / unit;
-    TT_TRY(step_launch(k, kernel.module, kernel.name, (unsigned)TT_MIN(ctas, (size_t)k->port->ctas), &kernel.args));
+                   out);
+}
+
+// The data of a large step, in launches of bounded length.
+static ncclResult_t launch_combine(const step_work *k, const tt_kernel *kernel)
+{
+  const size_t all = k->step->bytes, unit = all / kernel->args.count, operands = k->lists.nsrc + k->lists.ndst;
+  const size_t most = TT_MAX((TT_GPU_LAUNCH_BYTES / operands) & ~(size_t)(LAUNCH_ALIGN - 1), (size_t)LAUNCH_ALIGN);
+  tt_cuda_step args = step_base(k);
+  args.combine = kernel->args;
+  for (size_t at = 0; at < all; at += most) {
+    const size_t bytes = TT_MIN(most, all - at), ctas = TT_DIV_UP(bytes, (size_t)TT_GPU_CTA_BYTES);
+    args.combine.first = at;
+    args.combine.count = bytes / unit;
+    TT_TRY(step_launch(k, kernel, (unsigned)TT_MIN(ctas, (size_t)k->port->ctas), &args));
   }
   return ncclSuccess;
 }
 
-static ncclResult_t launch_post(const step_work *k)
+// A step whose data is enough for one CTA is one launch.
+static ncclResult_t launch_step(const step_work *k)
 {
-  tt_cuda_posts a = {
-      .port = step_port(k), .call = step_call(k), .posts = gpu_address(k->lists.posts), .nposts = k->lists.nposts};
-  return a.nposts > 0 ? step_launch(k, "step", "post", 1, &a) : ncclSuccess;
-}
-
-static ncclResult_t launch_arrive(const step_work *k)
-{
-  const tt_call *c = k->lane->call;
-  tt_cuda_arrive a = {.to = {.port = step_port(k),
-                             .call = step_call(k),
-                             .posts = gpu_address(k->lists.tokens),
-                             .nposts = k->lists.ntokens},
-                      .in = step_place(k, c->in),
-                      .out = step_place(k, c->out),
-                      .in_mem = c->in_mem.handle,
-                      .out_mem = c->out_mem.handle,
-                      .scalar = c->op.scalar,
-                      .scalar_at = gpu_address(c->scalar),
-                      .scalar_bytes = (uint32_t)c->esize};
-  return k->lists.ntokens > 0 ? step_launch(k, "step", "arrive", 1, &a) : ncclSuccess;
+  const bool large = k->data && k->step->bytes > TT_GPU_CTA_BYTES;
+  const tt_kernel without = {.module = "step", .name = "copy"};
+  tt_kernel kernel = without;
+  tt_cuda_step args = step_base(k);
+  if (k->data) {
+    part_combine(k, &kernel);
+  }
+  args.resolve = part_resolve(k);
+  if (large) {
+    TT_TRY(step_launch(k, &without, 1, &args));
+    TT_TRY(launch_combine(k, &kernel));
+    args.resolve.nrefs = 0;
+  } else {
+    args.combine = kernel.args;
+  }
+  args.post = part_post(k);
+  args.arrive = part_arrive(k);
+  const bool any = args.resolve.nrefs + args.combine.count + args.post.nposts + args.arrive.to.nposts > 0;
+  return any ? step_launch(k, large ? &without : &kernel, 1, &args) : ncclSuccess;
 }
 
 // What has been submitted counts as taken and sent. Other threads read these numbers (tt_gpu_port_stop, rank.c).
@@ -384,12 +438,26 @@ static void step_advance(const tt_program_step *s)
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
     if (s->refs[i].fifo != NULL) {
       tt_fifo *f = s->refs[i].fifo;
-      __atomic_store_n(&f->next, f->next + 1, __ATOMIC_RELAXED);
+      __atomic_store_n(&f->next, f->next + 1, __ATOMIC_RELEASE);
     }
   }
 }
 
-ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
+// Shows for what a thread may stand in the submission of the step (tt_gpu_port_submits), or that it does no longer.
+static void step_show(const tt_gpu_port *p, const tt_program_step *s, bool submits)
+{
+  for (int i = 0; i < s->nsrc + s->ndst && p->recording == NULL; i++) {
+    const tt_program_ref *r = &s->refs[i];
+    if (r->fifo != NULL) {
+      const tt_link *link = p->port->links[r->peer];
+      const ptrdiff_t bit = i < s->nsrc ? r->fifo - link->recv : TT_NFIFOS + (r->fifo - link->send);
+      const uint32_t shown = atomic_load_explicit(&p->submits[r->peer], memory_order_relaxed) | 1u << bit;
+      atomic_store_explicit(&p->submits[r->peer], submits ? shown : 0, memory_order_relaxed);
+    }
+  }
+}
+
+static ncclResult_t step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
 {
   // All peers that are reached at all are reached as memory: who puts a result puts it everywhere.
   step_work k = {
@@ -400,12 +468,16 @@ ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
   if (p->keeps) {
     TT_TRY(step_keep_tokens(&k));
   }
-  TT_TRY(launch_resolve(&k));
-  if (k.data) {
-    TT_TRY(launch_combine(&k));
+  return launch_step(&k);
+}
+
+ncclResult_t tt_gpu_step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *l, const tt_program_step *s)
+{
+  step_show(p, s, true);
+  const ncclResult_t res = step_submit(p, stream, l, s);
+  step_show(p, s, false); // before the FIFOs move on: who sees that sees this
+  if (res == ncclSuccess) {
+    step_advance(s);
   }
-  TT_TRY(launch_post(&k));
-  TT_TRY(launch_arrive(&k));
-  step_advance(s);
-  return ncclSuccess;
+  return res;
 }

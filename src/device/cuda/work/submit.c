@@ -10,7 +10,8 @@ typedef struct submit_batch {
 } submit_batch;
 
 // Where a lane's next step stands in the order that all ranks keep (coll/level.h). Without it, ranks whose streams wait
-// for each other could do so in a circle.
+// for each other could do so in a circle. Lanes that must come after others of their plan (tt_lane.after) have a higher
+// turn than those.
 typedef struct step_place {
   uint64_t turn; // the lane's, and behind it the pass
   uint16_t level;
@@ -28,23 +29,12 @@ static bool place_is_before(step_place a, step_place b)
   return a.turn != b.turn ? a.turn < b.turn : a.level < b.level;
 }
 
-// Must the lane wait for others of its plan?
-static bool lane_is_early(const tt_plan *plan, const tt_lane *l)
-{
-  for (int i = l->after; i > l->after - l->nafter; i--) {
-    if (i >= 0 && !plan->lanes[i].done) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // The first place at which a lane of the plan stands, if it is before *first. Returns whether there is any.
 static bool plan_first(const tt_plan *plan, step_place *first)
 {
   bool any = false;
   for (const tt_lane *l = plan->turns; l != NULL; l = l->next) {
-    if (!l->done && !lane_is_early(plan, l)) {
+    if (!l->done) {
       const step_place at = step_place_of(l);
       *first = place_is_before(at, *first) ? at : *first;
       any = true;
@@ -74,9 +64,7 @@ static ncclResult_t plan_submit(const tt_gpu_work *w, step_place at)
 {
   for (tt_lane **to = &w->plan->turns; *to != NULL;) {
     tt_lane *l = *to;
-    if (!lane_is_early(w->plan, l)) {
-      TT_TRY(lane_submit(w, l, at));
-    }
+    TT_TRY(lane_submit(w, l, at));
     if (!l->done) {
       to = &l->next;
     } else if (l->follower != NULL) {
@@ -191,7 +179,7 @@ static ncclResult_t for_each(const submit_batch *b, ncclResult_t (*what)(const t
 {
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < b->n && res == ncclSuccess; i++) {
-    TT_TRY(tt_gpu_enter(b->works[i].port->device));
+    TT_TRY(tt_gpu_reenter(b->works[i].port->device, b->works[i].port->epoch));
     res = what(&b->works[i]);
     tt_gpu_leave();
   }
@@ -218,7 +206,7 @@ static ncclResult_t gpu_batch_steps(const submit_batch *b)
       if (!plan_first(b->works[i].plan, &its) || place_is_before(at, its)) {
         continue;
       }
-      TT_TRY(tt_gpu_enter(b->works[i].port->device));
+      TT_TRY(tt_gpu_reenter(b->works[i].port->device, b->works[i].port->epoch));
       ncclResult_t res = plan_submit(&b->works[i], at);
       tt_gpu_leave();
       TT_TRY(res);

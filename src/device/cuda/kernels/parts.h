@@ -1,0 +1,221 @@
+// parts.h: what all kernels have in common: the parts of a step before and behind its data.
+#pragma once
+#include "kernels.h"
+#include "gpu.h"
+
+#define AT(base, type, number, member) ((base) + (uint64_t)(number) * sizeof(type) + __builtin_offsetof(type, member))
+
+// ---- Resolve ----
+
+// The bits of a scalar of `bytes` bytes.
+TT_INLINE uint64_t scalar_at(uint64_t at, uint32_t bytes)
+{
+  switch (bytes) {
+  case 1: return gpu_load1(at);
+  case 2: return gpu_load2(at);
+  case 4: return gpu_load4(at);
+  default: return gpu_load8(at);
+  }
+}
+
+// Where this rank has `bytes` bytes at `address` of the peer's process, in its allocation `handle`; 0: nowhere.
+TT_INLINE uint64_t map_find(uint64_t maps, uint32_t handle, uint64_t address, uint64_t bytes)
+{
+  if (maps == 0) {
+    return address;
+  }
+  for (uint64_t m = maps; gpu_load4(AT(m, tt_cuda_map, 0, handle)) != 0; m += sizeof(tt_cuda_map)) {
+    const uint64_t offset = address - gpu_load8(AT(m, tt_cuda_map, 0, remote)),
+                   size = gpu_load8(AT(m, tt_cuda_map, 0, bytes));
+    if (gpu_load4(AT(m, tt_cuda_map, 0, handle)) == handle && offset <= size && bytes <= size - offset) {
+      return gpu_load8(AT(m, tt_cuda_map, 0, here)) + offset;
+    }
+  }
+  return 0;
+}
+
+// Has the header arrived, of the same call? The stream has waited for it before this launch, so that all of it is here;
+// if not, the stream was released to stop.
+TT_INLINE uint32_t header_fault(tt_cuda_call call, uint64_t slot, uint32_t seq)
+{
+  if (gpu_look(AT(slot, tt_cuda_slot, 0, seq)) != seq) {
+    return TT_CUDA_NOT_THERE;
+  }
+  const uint64_t sig = gpu_load8(AT(slot, tt_cuda_slot, 0, sig)), count = gpu_load8(AT(slot, tt_cuda_slot, 0, count));
+  const bool same = sig == call.sig && ((count ^ call.count) & ~TT_CUDA_DECIDED) == 0;
+  return same ? TT_CUDA_FINE : TT_CUDA_MISMATCH;
+}
+
+// The peer's token has arrived: finds the operand in its buffer.
+TT_INLINE uint64_t peer_operand(uint64_t ref, uint64_t slot, uint32_t where)
+{
+  const bool out = where == TT_CUDA_PEER_OUT;
+  const uint64_t base = gpu_load8(out ? AT(slot, tt_cuda_slot, 0, out) : AT(slot, tt_cuda_slot, 0, in));
+  const uint32_t handle = gpu_load4(out ? AT(slot, tt_cuda_slot, 0, out_mem) : AT(slot, tt_cuda_slot, 0, in_mem));
+  return map_find(gpu_load8(AT(ref, tt_cuda_ref, 0, maps)), handle, base + gpu_load8(AT(ref, tt_cuda_ref, 0, at)),
+                  gpu_load8(AT(ref, tt_cuda_ref, 0, bytes)));
+}
+
+// Tells the peers whose memory the step uses that it is about to. A peer that had ended before is seen to have
+// (resolve_one), and one that ends later sees this.
+TT_INLINE void resolve_uses(tt_cuda_resolve r)
+{
+  bool any = false;
+  for (uint32_t i = gpu_thread(); i < r.nrefs; i += gpu_threads()) {
+    const uint64_t line = gpu_load8(AT(r.refs, tt_cuda_ref, i, line));
+    if (line != 0) {
+      gpu_mark(AT(line, tt_cuda_line, 0, uses), 1);
+      any = true;
+    }
+  }
+  if (any) {
+    gpu_fence();
+  }
+}
+
+// Finds one operand, and writes it. Returns what is wrong with it.
+TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
+{
+  const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, i, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
+  const uint32_t where = gpu_load1(AT(ref, tt_cuda_ref, 0, where)), scaled = gpu_load1(AT(ref, tt_cuda_ref, 0, scaled));
+  const uint64_t line = gpu_load8(AT(ref, tt_cuda_ref, 0, line));
+  uint32_t fault = TT_CUDA_FINE;
+  if (line != 0 && gpu_look(AT(line, tt_cuda_line, 0, ended)) != 0) {
+    fault = TT_CUDA_ENDED;
+  } else if (slot != 0) {
+    fault = header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  }
+  uint64_t at = gpu_load8(AT(ref, tt_cuda_ref, 0, at)), scalar = 0;
+  if (fault == TT_CUDA_FINE && where != TT_CUDA_AT) {
+    at = peer_operand(ref, slot, where);
+    fault = at == 0 ? TT_CUDA_UNMAPPED : TT_CUDA_FINE;
+    scalar = gpu_load8(AT(slot, tt_cuda_slot, 0, scalar));
+  } else if (where == TT_CUDA_AT && scaled != 0) {
+    scalar = scalar_at(gpu_load8(AT(ref, tt_cuda_ref, 0, scalar)), r.resolve.scalar_bytes);
+  }
+  gpu_store8(AT(r.operands, tt_cuda_operand, i, at), at);
+  gpu_store8(AT(r.operands, tt_cuda_operand, i, scalar), scalar);
+  gpu_store4(AT(r.operands, tt_cuda_operand, i, scaled), scaled);
+  gpu_store4(AT(r.operands, tt_cuda_operand, i, fault), fault);
+  return fault;
+}
+
+// Reports the first fault among the operands, if the port has none yet.
+TT_INLINE void fault_report(tt_cuda_step r)
+{
+  uint32_t i = 0, code = TT_CUDA_FINE;
+  while (i < r.resolve.nrefs && code == TT_CUDA_FINE) {
+    code = gpu_load4(AT(r.operands, tt_cuda_operand, i++, fault));
+  }
+  const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, i - 1, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
+  const bool out = gpu_load1(AT(ref, tt_cuda_ref, 0, where)) == TT_CUDA_PEER_OUT;
+  uint64_t sig = gpu_load8(AT(slot, tt_cuda_slot, 0, sig)), count = gpu_load8(AT(slot, tt_cuda_slot, 0, count));
+  if (code == TT_CUDA_UNMAPPED) {
+    sig = gpu_load4(out ? AT(slot, tt_cuda_slot, 0, out_mem) : AT(slot, tt_cuda_slot, 0, in_mem));
+    count = gpu_load8(out ? AT(slot, tt_cuda_slot, 0, out) : AT(slot, tt_cuda_slot, 0, in));
+  }
+  gpu_store4(AT(r.port.fault, tt_cuda_fault, 0, peer), gpu_load4(AT(ref, tt_cuda_ref, 0, peer)));
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, sig), sig);
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, count), count);
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, own_sig), r.call.sig);
+  gpu_store8(AT(r.port.fault, tt_cuda_fault, 0, own_count), r.call.count);
+  gpu_release(AT(r.port.fault, tt_cuda_fault, 0, code), code);
+}
+
+// Must the launch do nothing? One thread asks.
+TT_INLINE bool step_halted(tt_cuda_step s)
+{
+  if (gpu_look(s.port.stop) != 0) {
+    return true;
+  }
+  const bool resolved = s.resolve.nrefs == 0 && s.port.go != 0;
+  return resolved ? gpu_look(s.port.go) == 0 : gpu_look(s.port.fault) != 0;
+}
+
+// The first part. May the step go on? All threads of the CTA ask, and get the same answer.
+TT_INLINE bool step_begin(tt_cuda_step s)
+{
+  bool wrong = gpu_any(gpu_thread() == 0 && step_halted(s));
+  if (s.resolve.nrefs == 0) {
+    return !wrong;
+  }
+  const bool halted = wrong;
+  if (!halted) {
+    resolve_uses(s.resolve);
+  }
+  for (uint32_t i = gpu_thread(); i < s.resolve.nrefs && !halted; i += gpu_threads()) {
+    wrong |= resolve_one(s, i) != TT_CUDA_FINE;
+  }
+  wrong = gpu_any(wrong);
+  if (gpu_thread() == 0) {
+    if (wrong && !halted) {
+      fault_report(s);
+    }
+    gpu_store4(s.port.go, !wrong);
+  }
+  return !wrong;
+}
+
+// ---- Arrive and post ----
+
+// Writes what every header has, or a word alone, and hands it over: whoever sees the number sees all that was written
+// before.
+TT_INLINE void post_one(tt_cuda_call call, tt_cuda_posts p, uint32_t i)
+{
+  const uint64_t at = gpu_load8(AT(p.posts, tt_cuda_post, i, at));
+  const uint32_t seq = gpu_load4(AT(p.posts, tt_cuda_post, i, seq));
+  const uint64_t clear = gpu_load8(AT(p.posts, tt_cuda_post, i, clear));
+  if (clear != 0) {
+    gpu_store4(clear, 0);
+  }
+  if (gpu_load4(AT(p.posts, tt_cuda_post, i, word)) == 0) {
+    gpu_store4(AT(at, tt_cuda_slot, 0, bytes), gpu_load4(AT(p.posts, tt_cuda_post, i, bytes)));
+    gpu_store8(AT(at, tt_cuda_slot, 0, sig), call.sig);
+    gpu_store8(AT(at, tt_cuda_slot, 0, count), call.count);
+  }
+  gpu_release(at, seq); // `seq` is a header's first word
+}
+
+TT_INLINE void token_write(uint64_t slot, tt_cuda_arrive a, uint64_t scalar)
+{
+  gpu_store8(AT(slot, tt_cuda_slot, 0, in), a.in);
+  gpu_store8(AT(slot, tt_cuda_slot, 0, out), a.out);
+  gpu_store4(AT(slot, tt_cuda_slot, 0, in_mem), a.in_mem);
+  gpu_store4(AT(slot, tt_cuda_slot, 0, out_mem), a.out_mem);
+  gpu_store8(AT(slot, tt_cuda_slot, 0, scalar), scalar);
+  gpu_store4(AT(slot, tt_cuda_slot, 0, freed), a.freed);
+  gpu_store4(AT(slot, tt_cuda_slot, 0, along), 0);
+}
+
+// The last part. The data that the CTA has made is there before a peer hears of it. If the step did not go on, what it
+// gives up all the same.
+TT_INLINE void step_end(tt_cuda_step s, bool went_on)
+{
+  const tt_cuda_arrive a = s.arrive;
+  const uint32_t ntokens = went_on ? a.to.nposts : 0;
+  if (s.post.nposts + ntokens == 0) {
+    return;
+  }
+  gpu_any(false);
+  for (uint32_t i = gpu_thread(); i < s.post.nposts; i += gpu_threads()) {
+    if (went_on || gpu_load4(AT(s.post.posts, tt_cuda_post, i, halted)) != 0) {
+      post_one(s.call, s.post, i);
+    }
+  }
+  const uint64_t scalar = a.scalar_at == 0 || ntokens == 0 ? a.scalar : scalar_at(a.scalar_at, a.scalar_bytes);
+  for (uint32_t i = gpu_thread(); i < ntokens; i += gpu_threads()) {
+    token_write(gpu_load8(AT(a.to.posts, tt_cuda_post, i, at)), a, scalar);
+    post_one(s.call, a.to, i);
+  }
+}
+
+// A kernel of which only MAKE, what makes the data, differs from others.
+#define TT_STEP(NAME, MAKE)               \
+  TT_KERNEL NAME(const tt_cuda_step s)    \
+  {                                       \
+    const bool goes_on = step_begin(s);   \
+    if (goes_on && s.combine.count > 0) { \
+      MAKE(s);                            \
+    }                                     \
+    step_end(s, goes_on);                 \
+  }

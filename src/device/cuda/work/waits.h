@@ -1,0 +1,25 @@
+// waits.h: what the streams of a port wait for, in the order of submission: so it is known at which wait they stand.
+//
+// The thread that submits adds waits; the one that looks after the port (rank.c) reads them, and drops those that are
+// over. Waits of captured operations are not kept.
+#pragma once
+#include "device/cuda/work/port_priv.h"
+
+// A wait for a word.
+typedef struct gpu_wait {
+  const _Atomic uint32_t *word;
+  uint32_t value;      // that the word reaches, or passes
+  uint32_t number;     // of the work that it belongs to (tt_gpu_port_submitted)
+  uint64_t sig, count; // of the call
+  uint32_t peer, how;  // as in tt_wait
+} gpu_wait;
+
+// Adds one. Without memory for it nothing is known of it. The thread that submits.
+void tt_gpu_waits_add(tt_gpu_port *p, const gpu_wait *wait);
+
+// The first wait that is not over: the streams stand there, or will. Drops those before. False: none is known. One
+// thread.
+bool tt_gpu_waits_first(tt_gpu_port *p, gpu_wait *out);
+
+// Frees all, when the port is closed.
+void tt_gpu_waits_free(tt_gpu_port *p);
