@@ -8,7 +8,7 @@
 #if defined TT_TSAN || defined TT_ASAN
 enum { MODE_STEP = 5, SAMPLE = 32, REPLAYS = 30, EAGER_EVERY = 10 };
 #else
-enum { MODE_STEP = 1, SAMPLE = 1, REPLAYS = 500, EAGER_EVERY = 50 };
+enum { MODE_STEP = 1, SAMPLE = 1, REPLAYS = 1000, EAGER_EVERY = 50 };
 #endif
 enum { ROUNDS = 4, SPOILS = 20, SPOILED = 4096 }; // bytes
 
@@ -220,7 +220,10 @@ static void test_many_replays(void **state)
   (void)state;
   trial t;
   gpu_open(2, 2, UINT32_MAX - 2); // numbers of the eager ones wrap
-  begin_captured(&t, TT_ALGO_DIRECT, any_way());
+  begin_direct(&t);
+  t.chunk = 64; // in one pass
+  use_algorithm(&t, TT_ALGO_DIRECT);
+  assert_int_equal(capture(any_way(), w.n), ncclSuccess);
   for (int i = 0; i < replays; i++) {
     replay(any_way());
     if (i % EAGER_EVERY == 0) {
@@ -283,7 +286,7 @@ static trial thread_trial;
 
 static void *replay_rank(void *arg)
 {
-  const tt_gpu_work *work = arg;
+  tt_gpu_work *work = arg;
   const int r = rank_of(work);
   CUgraph graph;
   CUgraphExec exec;
@@ -387,6 +390,53 @@ static void test_stop(void **state)
   stop_replays(TT_ALGO_DIRECT);
 }
 
+// Looks until a replay of the port waits for that rank, twice in the same place. Returns where.
+static uint64_t await_wait(int rank, uint32_t peer)
+{
+  tt_wait wait = {.peer = UINT32_MAX};
+  uint64_t mark = 0, before = 0;
+  for (int tries = 0, same = 0; same < 2; tries++) {
+    assert_true(tries < 100000);
+    const bool waits = tt_gpu_port_waits(gpu_ports[rank], &wait, &mark);
+    same = waits && mark == before ? same + 1 : 0;
+    before = waits ? mark : 0;
+    tt_sleep_ns(TT_NS_PER_MS / 10);
+  }
+  assert_int_equal(wait.peer, peer);
+  assert_int_equal(wait.how & TT_WAIT_REPLAY, TT_WAIT_REPLAY);
+  return mark;
+}
+
+// Rank 1 launches its graph late each time: rank 0 stands in the same place of another replay, which is told apart.
+static void test_waits(void **state)
+{
+  (void)state;
+  trial t;
+  uint64_t mark = 0, before = 0;
+  tt_wait wait;
+  if (!apart) {
+    skip();
+  }
+  gpu_open(2, 2, 0);
+  begin_captured(&t, TT_ALGO_DIRECT, ALONE);
+  for (int i = 0; i < 5; i++) {
+    assert_false(tt_gpu_port_waits(gpu_ports[0], &wait, &mark));
+    for (int r = 0; r < 2; r++) {
+      enter(r);
+      ok(cu->GraphLaunch(execs[r], handles[r][0]));
+      tt_gpu_leave();
+      mark = r == 0 ? await_wait(0, 1) : mark;
+    }
+    assert_true(mark != before);
+    before = mark;
+    synchronize();
+    check_sum(&t);
+  }
+  destroy_graphs();
+  drop_schedules();
+  gpu_close();
+}
+
 // Rank 1 has captured another count, of as many messages. Every rank finds out in a replay, and names the other side.
 static void test_mismatch(void **state)
 {
@@ -448,6 +498,43 @@ static void test_other_messages(void **state)
     check_ports(&t);
     check_sum(&t);
   }
+  destroy_graphs();
+  drop_schedules();
+  gpu_close();
+}
+
+// The program's kernel before the call lets the next one begin early: the call comes after its end.
+static void test_programmatic(void **state)
+{
+  (void)state;
+  trial t;
+  const CUgraphEdgeData early = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                 .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+  const CUgraphEdgeData *edges;
+  const CUgraphNode *before;
+  CUgraphNode node;
+  CUstreamCaptureStatus status;
+  size_t count = 0;
+  gpu_open(2, 2, 0);
+  begin_direct(&t);
+  assert_int_equal(make_plans(0), 2);
+  graph_begin(0);
+  join(handles[0][0], handles[1][0], 0);
+  enter(0);
+  ok(cu->MemsetD32Async((CUdeviceptr)(uintptr_t)sides[0].out, 1, 1, handles[0][0])); // in place of a kernel
+  ok(cu->StreamGetCaptureInfo(handles[0][0], &status, NULL, NULL, &before, &edges, &count));
+  assert_int_equal(count, 1);
+  node = before[0];
+  ok(cu->StreamUpdateCaptureDependencies(handles[0][0], &node, &early, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+  tt_gpu_leave();
+  assert_int_equal(tt_gpu_capture(works, 2), ncclSuccess);
+  join(handles[1][0], handles[0][0], 1);
+  ngraphs = 0;
+  graph_end(0);
+  replay(ONE);
+  synchronize();
+  check_ports(&t);
+  check_sum(&t);
   destroy_graphs();
   drop_schedules();
   gpu_close();
@@ -580,11 +667,11 @@ static void test_outlives(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_two_ranks),    cmocka_unit_test(test_three_ranks), cmocka_unit_test(test_eight_ranks),
-      cmocka_unit_test(test_many_replays), cmocka_unit_test(test_two_execs),   cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_stop),         cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_other_messages),
-      cmocka_unit_test(test_used_memory),  cmocka_unit_test(test_refused),     cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_outlives),
+      cmocka_unit_test(test_two_ranks),      cmocka_unit_test(test_three_ranks),  cmocka_unit_test(test_eight_ranks),
+      cmocka_unit_test(test_many_replays),   cmocka_unit_test(test_two_execs),    cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_stop),           cmocka_unit_test(test_waits),        cmocka_unit_test(test_mismatch),
+      cmocka_unit_test(test_other_messages), cmocka_unit_test(test_programmatic), cmocka_unit_test(test_used_memory),
+      cmocka_unit_test(test_refused),        cmocka_unit_test(test_memory),       cmocka_unit_test(test_outlives),
   };
   apart = strstr(modes, "queues=32") != NULL || strstr(modes, "devices=8") != NULL;
   bounded = strstr(modes, "launches=") != NULL;

@@ -595,15 +595,17 @@ static void test_destroy(void **state)
 
 // ---- Processes ----
 
-// The FIFOs of captured operations are one process's.
-static void refuse_capture(int rank)
+// No kernel takes the part of the network, or of a host.
+static void refuse_capture(int rank, const char *why)
 {
   CUgraph graph;
   ON(rank, cu->StreamBeginCapture(streams[rank], CU_STREAM_CAPTURE_MODE_RELAXED));
-  REFUSED(call(ALL_REDUCE, rank, 10), ncclInvalidUsage, "captured", "one process");
+  REFUSED(call(ALL_REDUCE, rank, 10), ncclInvalidUsage, "is captured", why);
   ON(rank, cu->StreamEndCapture(streams[rank], &graph));
   ON(rank, cu->GraphDestroy(graph));
 }
+
+static bool hosts; // some ranks are on the host
 
 static void process_body(int rank, void *arg)
 {
@@ -615,8 +617,8 @@ static void process_body(int rank, void *arg)
   last = rank + 1;
   open_rank(rank);
   comms[rank] = join_processes(0, n, rank);
-  if (n > 1) {
-    refuse_capture(rank);
+  if (hosts || over_network()) {
+    refuse_capture(rank, hosts ? "rank 1 is not on a GPU" : "is reached over the network");
   }
   all_functions();
   many();
@@ -647,6 +649,7 @@ static void death_body(int rank, void *arg)
 // Odd ranks are on the host, in the same communicator.
 static void mixed_body(int rank, void *arg)
 {
+  hosts = true;
   if (rank % 2 == 0) {
     process_body(rank, arg);
     return;

@@ -76,6 +76,7 @@ gpus 1
 good "three ranks in one group on one GPU" "Rank  2 [^#]*$first" "$perf" -g 3 "${one[@]}"
 good "threads on one GPU" "Rank  3 [^#]*$first" "$perf" -t 4 "${one[@]}"
 good "processes with two ranks each on one GPU" "Rank  3 [^#]*$first" "$perf" -P 2 -g 2 "${one[@]}"
+good "graphs of processes on one GPU" "Rank  2 [^#]*$first" "$perf" -P 3 -G 2 "${one[@]}"
 good "the NULL stream, in a group" "Rank  1 [^#]*$first" "$perf" -g 2 -y 1 "${one[@]}"
 bad "the NULL stream of several threads" 5 "ranks 0 and 1 would wait for each other" "$perf" -t 2 -y 1 "${one[@]}"
 
@@ -93,7 +94,9 @@ for options in "-N 2" "-z 1" "-z 2" "-z 3 -I 1" "-I 1" "-m 3" "-u 1" "-x 1" "-V 
 done
 good "memory of the fullest GPU" "Initialization [^|]*\| User-Allocated 6\.[01][0-9] MB" "$perf" -g 2 -b 3M -e 3M -n 1 -w 0 -c 0 -M 1
 good "windows of processes" "$second" "$perf" -P 2 -R 2 "${one[@]}"
-good "graphs" "" "$perf" -g 2 -G 2 "${one[@]}"
+good "graphs" "$second" "$perf" -g 2 -G 2 "${one[@]}"
+good "graphs of processes" "$second" "$perf" -P 2 -G 3 "${small[@]}"
+good "graphs of processes with two ranks each" "Rank  3 .*device  1" "$perf" -P 2 -g 2 -G 2 "${one[@]}"
 CUDASIM=memory=64,$CUDASIM good "memory of the GPU is the limit" "Reducing maxBytes to [12][0-9]{7} due" "$perf" -g 2 -b 1K -e 1G -i 1G -n 1 -w 0 -c 0
 CUDASIM=devices=0 good "a driver without a GPU" "host memory" "$perf" -g 2 "${one[@]}"
 # Of some calls the library needs no success. Nobody waits for ever, and nothing is wrong.
@@ -110,6 +113,7 @@ for kind in openmpi mpich; do
   more=()
   [ $kind = mpich ] || more=(--oversubscribe)
   good "mpirun of $kind" "$second" mpirun.$kind "${more[@]}" -np 2 "$perf" "${one[@]}"
+  good "graphs, mpirun of $kind" "$second" mpirun.$kind "${more[@]}" -np 2 "$build/bin/sendrecv_perf" -G 2 "${one[@]}"
 done
 
 if grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt"; then # else the sanitizer's library must come first

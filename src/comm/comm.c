@@ -351,6 +351,11 @@ ncclResult_t tt_comm_exchange(const struct ncclComm *comm, const void *mine, siz
   return res;
 }
 
+static bool replays(const struct ncclComm *c)
+{
+  return c->port.row->replays != NULL && c->port.row->replays(&c->port);
+}
+
 static bool quiet(void *arg)
 {
   const struct ncclComm *c = arg;
@@ -358,7 +363,7 @@ static bool quiet(void *arg)
     return true;
   }
   bool sent = c->port.mover == NULL || c->port.mover->idle(c->port.mover_self);
-  return tt_comm_outstanding(c) == 0 && sent; // what others still need must have left this process
+  return tt_comm_outstanding(c) == 0 && sent && !replays(c); // what others still need must have left this process
 }
 
 void tt_comm_drop_plans(struct ncclComm *comm)
@@ -367,7 +372,7 @@ void tt_comm_drop_plans(struct ncclComm *comm)
     comm->port.row->progress();
     sched_yield();
   }
-  if (tt_comm_outstanding(comm) != 0) { // another thread may be in one
+  if (tt_comm_outstanding(comm) != 0 || replays(comm)) { // another thread may be in one
     comm->port.row->settle();
   }
 }

@@ -199,9 +199,12 @@ typedef struct tt_device_ops {
   void (*forget_windows)(tt_rma_peer *peer);
   // Moves what can be moved, of all ports. True when anything did.
   bool (*progress)(void);
-  // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans that had begun
-  // touch the user's buffers no more.
+  // The port is stopped: afterwards no thread is in a plan that it found before this call, and plans and graphs that
+  // had begun touch the user's buffers no more.
   void (*settle)(void);
+  // Does work run, or wait to, that the program has launched as part of a graph, and not by calls of the port's? NULL:
+  // there is none. Any thread.
+  bool (*replays)(const tt_port *port);
   // Waits until ready(arg), moving what can be moved. `wake` makes these threads look again.
   void (*await)(bool (*ready)(void *arg), void *arg);
   void (*wake)(void);

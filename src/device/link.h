@@ -84,17 +84,18 @@ typedef struct tt_wait {
 enum { TT_WAIT_FIELDS = sizeof(tt_wait) / sizeof(uint64_t) };
 
 enum {
-  TT_WAIT_RECEIVES = 1, // for a message, else for room for one
-  TT_WAIT_ALONE = 2,    // all lanes of the plan wait for that peer
-  TT_WAIT_BEHIND = 4,   // none of these: the plan stands in its stream behind other work
-  TT_WAIT_SURE = 8,     // with `after`: this wait cannot end before that one has
-  TT_WAIT_EMPTY = 16,   // in a copy alone: all messages that the rank had made for this one are here
-  TT_WAIT_SIGNAL = 32,  // in a one-sided operation: RECEIVES: for a signal
-  TT_WAIT_SHUT = 64,    // in a copy alone: until the wait ends the rank takes no message of this one from the network
-  TT_WAIT_LEAST = 128,  // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
-  TT_WAIT_ROUND = 256,  // with LEAST: and the waits lead into a circle
-  TT_WAIT_AT = 512,     // the rank says where: tt_wait_at
-  TT_WAIT_TOKEN = 1024, // with AT: RECEIVES: for a token; else until the peer has given one back
+  TT_WAIT_RECEIVES = 1,  // for a message, else for room for one
+  TT_WAIT_ALONE = 2,     // all lanes of the plan wait for that peer
+  TT_WAIT_BEHIND = 4,    // none of these: the plan stands in its stream behind other work
+  TT_WAIT_SURE = 8,      // with `after`: this wait cannot end before that one has
+  TT_WAIT_EMPTY = 16,    // in a copy alone: all messages that the rank had made for this one are here
+  TT_WAIT_SIGNAL = 32,   // in a one-sided operation: RECEIVES: for a signal
+  TT_WAIT_SHUT = 64,     // in a copy alone: until the wait ends the rank takes no message of this one from the network
+  TT_WAIT_LEAST = 128,   // the cause is not known, but the least of the ranks that the waits lead to, as far as that is
+  TT_WAIT_ROUND = 256,   // with LEAST: and the waits lead into a circle
+  TT_WAIT_AT = 512,      // the rank says where: tt_wait_at
+  TT_WAIT_TOKEN = 1024,  // with AT: RECEIVES: for a token; else until the peer has given one back
+  TT_WAIT_REPLAY = 2048, // in a launch of a graph, of an operation that was captured
 };
 
 // In `how`, with TT_WAIT_AT: the channel and the step of its schedule, as far as there is room for them.
@@ -350,6 +351,7 @@ typedef struct tt_mail {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t answered; // how many have been answered; behind the answer (release)
   uint32_t answer;
   _Atomic uint32_t served; // 1: answers come, 2: no more
+  uint32_t reply[12];      // goes with the answer
 } tt_mail;
 _Static_assert(sizeof(tt_mail) == 192, "shared memory layout");
 

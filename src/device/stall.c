@@ -173,18 +173,21 @@ static void stall_add_place(stall_text *t, uint32_t how)
   }
 }
 
-// "rank 0 waits in operation 3 AllReduce … for rank 1", "rank 0 waits to receive 8 bytes from rank 1".
+// "rank 0 waits in operation 3 AllReduce … for rank 1", "rank 0 waits to receive 8 bytes from rank 1"; "… waits, in a
+// launch of a graph, …".
 static void stall_add_wait(stall_text *t, int rank, const tt_wait *w)
 {
   char call[TT_CALL_TEXT];
   bool receives = w->how & TT_WAIT_RECEIVES;
+  const char *where = w->how & TT_WAIT_REPLAY ? ", in a launch of a graph," : "";
   if (w->how & TT_WAIT_SIGNAL) {
     stall_add(t, "rank %d waits in %s", rank, tt_call_describe(call, w->sig, w->count, (int)w->peer));
   } else if (w->sig >> 32 != 0) {
-    stall_add(t, "rank %d waits in %s for rank %u", rank, tt_call_describe(call, w->sig, w->count, -1), w->peer);
+    stall_add(t, "rank %d waits%s in %s for rank %u", rank, where, tt_call_describe(call, w->sig, w->count, -1),
+              w->peer);
     stall_add_place(t, w->how);
   } else {
-    stall_add(t, "rank %d waits to %s %llu bytes %s rank %u", rank, receives ? "receive" : "send",
+    stall_add(t, "rank %d waits%s to %s %llu bytes %s rank %u", rank, where, receives ? "receive" : "send",
               (unsigned long long)TT_SIG_COUNT(w->count), receives ? "from" : "to", w->peer);
   }
 }
@@ -268,6 +271,12 @@ static const char *stall_add_rank(stall_text *t, const tt_port *port, int rank, 
     stall_add(t, w.hash != 0 ? "%s of communicator %#llx, in the same stream" : "other work in the same stream",
               tt_call_describe(call, w.sig, w.count, -1), (unsigned long long)w.hash);
     return "behind";
+  }
+  if (wait->how & TT_WAIT_REPLAY) { // what a page shows of the call is its capture
+    stall_add(t, "has not launched a graph with it as often, or does not go on");
+    stall_add_process(t, port, rank);
+    stall_add_elsewhere(t, port, rank, now);
+    return "late";
   }
   if (number != 0 && tt_page_shown(page, number, &shown, &count)) {
     stall_add(t, "has begun it, but does not go on");

@@ -374,25 +374,37 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
   SIM_CALL("cuStreamIsCapturing", is_capturing(stream, status));
 }
 
-// The handles stay valid until the thread's next question.
-static const CUgraphNode *handles_of(const struct sim_stream *stream)
+// What the stream's next node depends on. Valid until the thread's next question.
+struct answer {
+  CUgraphNode *nodes;
+  CUgraphEdgeData *edges;
+  bool plain; // all edges
+};
+
+static bool answer_for(const struct sim_stream *stream, struct answer *out)
 {
-  static __thread CUgraphNode *handles;
-  CUgraphNode *more = realloc(handles, (stream->nafter + 1) * sizeof *more);
-  if (more == NULL) {
-    return NULL;
+  static __thread struct answer last;
+  CUgraphNode *nodes = realloc(last.nodes, (stream->nafter + 1) * sizeof *nodes);
+  CUgraphEdgeData *edges = realloc(last.edges, (stream->nafter + 1) * sizeof *edges);
+  static const CUgraphEdgeData plain;
+  if (nodes == NULL || edges == NULL) {
+    return false;
   }
-  handles = more;
+  last = (struct answer){.nodes = nodes, .edges = edges, .plain = true};
   for (size_t i = 0; i < stream->nafter; i++) {
-    handles[i] = stream->after[i]->handle;
+    nodes[i] = stream->after[i]->handle;
+    edges[i] = stream->after[i]->edge;
+    last.plain = last.plain && memcmp(&edges[i], &plain, sizeof plain) == 0;
   }
-  return handles;
+  *out = last;
+  return true;
 }
 
 static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                             const CUgraphNode **dependencies, size_t *count)
+                             const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
 {
   CUresult error;
+  struct answer answer;
   const struct sim_stream *stream = asked_stream(handle, &error);
   if (stream == NULL) {
     return error;
@@ -401,6 +413,12 @@ static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuu
   if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     return CUDA_SUCCESS;
   }
+  if (!answer_for(stream, &answer)) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (!answer.plain && dependencies != NULL && edges == NULL) {
+    return sim_misuse(CUDA_ERROR_LOSSY_QUERY, "nodes may begin before others are complete, and that is not asked for");
+  }
   if (id != NULL) {
     *id = stream->capture->id;
   }
@@ -408,7 +426,10 @@ static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuu
     *graph = stream->capture->graph->handle;
   }
   if (dependencies != NULL) {
-    *dependencies = handles_of(stream);
+    *dependencies = answer.nodes;
+  }
+  if (edges != NULL) {
+    *edges = answer.edges;
   }
   if (count != NULL) {
     *count = stream->nafter;
@@ -417,12 +438,13 @@ static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuu
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                                const CUgraphNode **dependencies, size_t *count)
+                                const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
 {
-  SIM_CALL("cuStreamGetCaptureInfo", capture_info(stream, status, id, graph, dependencies, count));
+  SIM_CALL("cuStreamGetCaptureInfo", capture_info(stream, status, id, graph, dependencies, edges, count));
 }
 
-static CUresult update(CUstream handle, const CUgraphNode *dependencies, size_t count, unsigned flags)
+static CUresult update(CUstream handle, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count,
+                       unsigned flags)
 {
   CUresult error;
   struct sim_stream *stream = sim_stream_of(handle, &error);
@@ -446,11 +468,13 @@ static CUresult update(CUstream handle, const CUgraphNode *dependencies, size_t 
     if (!add_after(stream, &node, 1)) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    node->edge = edges != NULL ? edges[i] : (CUgraphEdgeData){.type = 0};
   }
   return CUDA_SUCCESS;
 }
 
-CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, size_t count, unsigned flags)
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies, const CUgraphEdgeData *edges,
+                                           size_t count, unsigned flags)
 {
-  SIM_CALL("cuStreamUpdateCaptureDependencies", update(stream, dependencies, count, flags));
+  SIM_CALL("cuStreamUpdateCaptureDependencies", update(stream, dependencies, edges, count, flags));
 }

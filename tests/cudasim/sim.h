@@ -17,7 +17,8 @@
 #include "ptx/ptx.h"
 
 // The symbols of two names, as hostcuda_cu_names.h has them for others.
-#define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2
+#define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3
+#define cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
 #define cuGraphAddKernelNode cuGraphAddKernelNode_v2
 
 // For tests that want to stop the devices at some moment. From now on the scheduler does so many steps, and stands
@@ -492,7 +493,8 @@ struct sim_node {
   struct sim_work work;
   struct sim_node **after;
   size_t nafter;
-  size_t index; // in the graph
+  size_t index;         // in the graph
+  CUgraphEdgeData edge; // what the captured stream's next node comes after; all wait for its end
 };
 
 struct sim_user_object {

@@ -174,15 +174,6 @@ ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later)
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later)
-{
-  TT_TRY(tt_gpu_reenter(earlier->device, earlier->epoch));
-  ncclResult_t res = tt_gpu_stream_mark(earlier);
-  tt_gpu_leave();
-  TT_TRY(res);
-  return tt_gpu_stream_order(earlier, later);
-}
-
 ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
@@ -209,6 +200,42 @@ ncclResult_t tt_gpu_stream_captured(cudaStream_t handle, int device, bool *captu
 bool tt_gpu_stream_is_captured(const tt_gpu_stream *s)
 {
   return s->captured;
+}
+
+ncclResult_t tt_gpu_stream_capture(const tt_gpu_stream *s, uint64_t *number)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUstreamCaptureStatus status;
+  cuuint64_t id = 0;
+  if (s->captured) {
+    TT_TRY(tt_gpu_reenter(s->device, s->epoch));
+    const CUresult error = cu->StreamGetCaptureInfo(s->handle, &status, &id, NULL, NULL, NULL, NULL);
+    tt_gpu_leave();
+    TT_TRY(stream_capture_result(error, s->device, s->handle));
+  }
+  *number = id;
+  return ncclSuccess;
+}
+
+// An event of its own: the stream's mark is asked about later, which an event in a capture cannot be.
+static ncclResult_t join_captured(const tt_gpu_stream *earlier, const tt_gpu_stream *later)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUevent event = NULL;
+  TT_CUDA(cu, cu->EventCreate(&event, CU_EVENT_DISABLE_TIMING), "GPU %d: cannot create an event", later->device);
+  CUresult error = cu->EventRecord(event, earlier->handle);
+  error = error == CUDA_SUCCESS ? cu->StreamWaitEvent(later->handle, event, 0) : error;
+  cu->EventDestroy(event);
+  return stream_capture_result(error, later->device, later->handle);
+}
+
+ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later)
+{
+  const bool captured = earlier->captured;
+  TT_TRY(tt_gpu_reenter(earlier->device, earlier->epoch));
+  ncclResult_t res = captured ? join_captured(earlier, later) : tt_gpu_stream_mark(earlier);
+  tt_gpu_leave();
+  return res == ncclSuccess && !captured ? tt_gpu_stream_order(earlier, later) : res;
 }
 
 ncclResult_t tt_gpu_record_event(cudaEvent_t event, cudaStream_t stream, int device)

@@ -26,7 +26,8 @@ ncclResult_t tt_gpu_stream_mark(tt_gpu_stream *s);
 // that submits to `later`. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_stream_order(tt_gpu_stream *earlier, tt_gpu_stream *later);
 
-// The same with all work that `earlier` has by now, the program's too. Errors: ncclUnhandledCudaError.
+// The same with all work that `earlier` has by now, the program's too. Both are captured, in one capture, or neither
+// is. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_stream_join(tt_gpu_stream *earlier, tt_gpu_stream *later);
 
 // *idle: has all work before the last mark ended? Errors: ncclUnhandledCudaError, also when such work has failed.
@@ -37,6 +38,10 @@ ncclResult_t tt_gpu_stream_query(tt_gpu_stream *s, bool *idle);
 ncclResult_t tt_gpu_stream_captured(cudaStream_t handle, int device, bool *captured);
 // Was it, when tt_gpu_stream_get was called last? The thread that has called that.
 bool tt_gpu_stream_is_captured(const tt_gpu_stream *s);
+
+// The number of the capture that the stream is in, which no other capture of the process has; 0: none. Errors: as
+// tt_gpu_stream_is_captured.
+ncclResult_t tt_gpu_stream_capture(const tt_gpu_stream *s, uint64_t *number);
 
 // Records the program's event on the stream. Errors: as tt_gpu_stream_get; ncclInvalidUsage (breaks a rule of
 // captures).

@@ -21,6 +21,17 @@ enum {
   CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1,
 };
 
+// How a node comes after another one; zeroed: when that is complete.
+typedef struct CUgraphEdgeData_st {
+  unsigned char from_port, to_port, type;
+  unsigned char reserved[5];
+} CUgraphEdgeData;
+
+enum {
+  CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC = 1, // from_port: when its CTAs have said that the next kernel may begin
+  CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC = 1,
+};
+
 // The second version's: `kern` and `ctx` are NULL here.
 typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
   CUfunction func;

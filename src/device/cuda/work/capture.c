@@ -1,12 +1,10 @@
-// capture.c: see capture.h. How the steps of a plan become nodes is in record.c.
+// capture.c: see capture.h. How the steps of a plan become nodes is in record.c, what graphs have in replays.c.
 #include "device/cuda/work/capture.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/pool.h"
-#include "os/proc.h"
 
 enum { TRAFFIC_ROOM = 64, LIST_UNIT = 16 };
 
@@ -71,6 +69,8 @@ static ncclResult_t traffic_get(gpu_recording *rec, const tt_port *port, const t
   *out = &c->traffic[c->ntraffic++];
   **out = (gpu_traffic){.call = call,
                         .of = r->fifo,
+                        .sig = call->sig,
+                        .sig_count = call->sig_count,
                         .peer = r->peer,
                         .kind = (uint8_t)(r->fifo - (sends ? link->send : link->recv)),
                         .sends = sends};
@@ -137,7 +137,7 @@ static ncclResult_t attach_one(const tt_gpu_port *p, gpu_traffic *t)
                             .kind = t->kind,
                             .number = *number};
   const gpu_fifo_shape shape = {.slots = slots, .bytes = t->bytes, .messages = t->messages};
-  TT_TRY(tt_gpu_fifo_attach(&key, &shape, t->sends, &t->end));
+  TT_TRY(tt_gpu_fifo_attach(p, &key, &shape, t->sends, &t->end));
   ++*number;
   return ncclSuccess;
 }
@@ -159,7 +159,10 @@ static ncclResult_t capture_memory(const tt_gpu_port *p, gpu_recording *rec)
   rec->steps.token_seq = token_seq;
   TT_TRY(tt_gpu_pool_take(p->device, tt_gpu_room_bytes(p), &c->memory));
   tt_gpu_room_set(p, c->memory, token_seq, &rec->steps);
-  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, rec->list_bytes, &c->lists));
+  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, TT_CACHE_LINE + rec->list_bytes, &c->lists));
+  c->place = c->lists;
+  atomic_store(c->place, 0);
+  rec->list_used = TT_CACHE_LINE;
   if (rec->scratch_bytes > 0) {
     TT_TRY(tt_gpu_pool_take(p->device, rec->scratch_bytes, &c->scratch));
   }
@@ -181,7 +184,7 @@ static ncclResult_t stream_is_captured(CUstream stream)
 // ---- One plan ----
 
 // The context is current. What this makes, recording_close and, until the graph has it, capture_free take.
-static ncclResult_t recording_fill(const tt_gpu_work *w)
+static ncclResult_t recording_fill(tt_gpu_work *w)
 {
   gpu_recording *rec = w->port->recording;
   tt_gpu_captures_reap(w->port);
@@ -190,12 +193,14 @@ static ncclResult_t recording_fill(const tt_gpu_work *w)
   TT_TRY(TT_NEW(rec->capture, 1, "no memory for a captured plan"));
   rec->capture->device = w->port->device;
   rec->capture->epoch = w->port->epoch;
+  rec->capture->stage = w->stage;
+  w->stage = NULL;
   TT_TRY(survey_plan(rec, w->port));
   TT_TRY(capture_memory(w->port, rec));
   return attach_all(w->port, rec);
 }
 
-static ncclResult_t recording_open(const tt_gpu_work *w)
+static ncclResult_t recording_open(tt_gpu_work *w)
 {
   gpu_recording *rec = NULL;
   TT_TRY(TT_NEW(rec, 1, "no memory for a captured plan"));
@@ -208,11 +213,11 @@ static ncclResult_t recording_open(const tt_gpu_work *w)
   return res;
 }
 
-static void capture_free(gpu_capture *c)
+void tt_gpu_capture_free(gpu_capture *c, bool never)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   for (uint32_t i = 0; i < c->ntraffic; i++) {
-    tt_gpu_fifo_detach(&c->traffic[i].end);
+    tt_gpu_fifo_detach(&c->traffic[i].end, never);
   }
   if (c->over != NULL && c->epoch == tt_gpu_epoch(c->device)) {
     cu->EventDestroy(c->over);
@@ -220,6 +225,8 @@ static void capture_free(gpu_capture *c)
   tt_gpu_pool_give(TT_GPU_PINNED, c->lists);
   tt_gpu_pool_give(c->device, c->memory);
   tt_gpu_pool_give(c->device, c->scratch);
+  tt_gpu_pool_give(c->device, c->stage);
+  tt_free(c->waits);
   tt_free(c->traffic);
   tt_free(c);
 }
@@ -231,7 +238,7 @@ static void capture_drop(const tt_gpu_port *p, gpu_capture *c)
     const gpu_traffic *t = &c->traffic[i];
     p->captured[t->peer][t->kind][t->sends] -= t->end.shared != NULL;
   }
-  capture_free(c);
+  tt_gpu_capture_free(c, true);
 }
 
 static bool is_in_graph(const tt_gpu_port *p, const gpu_capture *c)
@@ -254,6 +261,7 @@ static void recording_close(tt_gpu_port *p)
   if (rec->capture != NULL && !is_in_graph(p, rec->capture)) {
     capture_drop(p, rec->capture);
   }
+  tt_free(rec->waits);
   tt_free(rec->steps.token_seq);
   tt_free(rec->index);
   tt_free(rec);
@@ -279,10 +287,9 @@ static ncclResult_t record_all(const tt_gpu_work *works, int n)
   return for_each_port(works, n, tt_gpu_record_end);
 }
 
-ncclResult_t tt_gpu_capture(const tt_gpu_work *works, int n)
+ncclResult_t tt_gpu_capture(tt_gpu_work *works, int n)
 {
   ncclResult_t res = ncclSuccess;
-  tt_gpu_closed_reap();
   for (int i = 0; i < n && res == ncclSuccess; i++) {
     res = recording_open(&works[i]);
   }
@@ -299,164 +306,4 @@ ncclResult_t tt_gpu_capture(const tt_gpu_work *works, int n)
     }
   }
   return res;
-}
-
-// ---- Afterwards ----
-
-// The lists of plans in graphs, under the lock where another thread may look: tt_gpu_captures_release. Those of closed
-// ports have no owner.
-static pthread_mutex_t captures_lock = PTHREAD_MUTEX_INITIALIZER;
-static tt_gpu_port *closed_ports;
-
-void tt_gpu_captures_add(tt_gpu_port *p, gpu_capture *c)
-{
-  pthread_mutex_lock(&captures_lock);
-  c->next = p->captures;
-  p->captures = c;
-  pthread_mutex_unlock(&captures_lock);
-}
-
-// Takes those that the driver has released off the port's list.
-static gpu_capture *captures_released(tt_gpu_port *p)
-{
-  gpu_capture *gone = NULL;
-  pthread_mutex_lock(&captures_lock);
-  for (gpu_capture **at = &p->captures; *at != NULL;) {
-    gpu_capture *c = *at;
-    if (atomic_load_explicit(&c->released, memory_order_acquire)) {
-      *at = c->next;
-      c->next = gone;
-      gone = c;
-    } else {
-      at = &c->next;
-    }
-  }
-  pthread_mutex_unlock(&captures_lock);
-  return gone;
-}
-
-void tt_gpu_captures_reap(tt_gpu_port *p)
-{
-  for (gpu_capture *c = captures_released(p), *next; c != NULL; c = next) {
-    next = c->next;
-    capture_free(c);
-  }
-}
-
-int tt_gpu_port_captures(tt_gpu_port *p)
-{
-  int n = 0;
-  if (tt_gpu_enter(p->device) == ncclSuccess) {
-    tt_gpu_captures_reap(p);
-    tt_gpu_leave();
-  }
-  pthread_mutex_lock(&captures_lock);
-  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
-    n++;
-  }
-  pthread_mutex_unlock(&captures_lock);
-  return n;
-}
-
-bool tt_gpu_port_in_graphs(const tt_gpu_port *p)
-{
-  bool any = false;
-  pthread_mutex_lock(&captures_lock);
-  for (const gpu_capture *c = p->captures; c != NULL && !any; c = c->next) {
-    any = !atomic_load_explicit(&c->released, memory_order_acquire);
-  }
-  pthread_mutex_unlock(&captures_lock);
-  return any;
-}
-
-ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  CUresult error = CUDA_SUCCESS;
-  TT_TRY(tt_gpu_reenter(p->device, p->epoch));
-  pthread_mutex_lock(&captures_lock);
-  for (const gpu_capture *c = p->captures; c != NULL && error == CUDA_SUCCESS; c = c->next) {
-    error = cu->EventQuery(c->over);
-  }
-  pthread_mutex_unlock(&captures_lock);
-  tt_gpu_leave();
-  if (error != CUDA_ERROR_NOT_READY) {
-    TT_CUDA(cu, error, "GPU %d: a captured plan has failed", p->device);
-  }
-  *any = error == CUDA_ERROR_NOT_READY;
-  return ncclSuccess;
-}
-
-void tt_gpu_captures_release(const tt_gpu_port *p)
-{
-  pthread_mutex_lock(&captures_lock);
-  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
-    for (uint32_t i = 0; i < c->ntraffic; i++) {
-      tt_gpu_fifo_release(&c->traffic[i].end);
-    }
-  }
-  pthread_mutex_unlock(&captures_lock);
-}
-
-void tt_gpu_captures_tokens(const tt_gpu_port *p, void (*fn)(tt_fifo_line *line, int peer, bool sends, void *arg),
-                            void *arg)
-{
-  pthread_mutex_lock(&captures_lock);
-  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
-    for (uint32_t i = 0; i < c->ntraffic; i++) {
-      const gpu_traffic *t = &c->traffic[i];
-      if (t->kind == TT_TOK) {
-        fn(tt_fifo_line_of(&t->end.fifo), t->peer, t->sends, arg);
-      }
-    }
-  }
-  pthread_mutex_unlock(&captures_lock);
-}
-
-// ---- Ports that are closed, with graphs of the program that it has not destroyed ----
-
-static void closed_push(tt_gpu_port *p)
-{
-  pthread_mutex_lock(&captures_lock);
-  p->next = closed_ports;
-  closed_ports = p;
-  pthread_mutex_unlock(&captures_lock);
-}
-
-void tt_gpu_closed_add(tt_gpu_port *p)
-{
-  for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
-    for (uint32_t i = 0; i < c->ntraffic; i++) {
-      tt_gpu_fifo_retire(&c->traffic[i].end);
-    }
-  }
-  closed_push(p);
-}
-
-void tt_gpu_closed_reap(void)
-{
-  pthread_mutex_lock(&captures_lock);
-  tt_gpu_port *p = closed_ports, *next; // this thread's now
-  closed_ports = NULL;
-  pthread_mutex_unlock(&captures_lock);
-  for (; p != NULL; p = next) {
-    next = p->next;
-    if (tt_gpu_port_captures(p) > 0) {
-      closed_push(p);
-    } else {
-      tt_gpu_port_free(p);
-    }
-  }
-}
-
-// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
-static void captures_in_child(void)
-{
-  closed_ports = NULL;
-  pthread_mutex_init(&captures_lock, NULL);
-}
-
-__attribute__((constructor)) static void captures_at_start(void)
-{
-  tt_proc_on_fork(captures_in_child);
 }

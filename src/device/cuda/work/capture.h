@@ -19,7 +19,7 @@
 // recorded: ncclInvalidUsage (a stream is not captured, or its capture is invalid; the operation is a function of the
 // program's; the peer has captured another operation). Others: ncclUnhandledCudaError, ncclSystemError; all n ports are
 // stopped if something has been recorded.
-ncclResult_t tt_gpu_capture(const tt_gpu_work *works, int n);
+ncclResult_t tt_gpu_capture(tt_gpu_work *works, int n);
 
 // How many plans of the port are in graphs that the program has not yet destroyed. The driver tells of the end of a
 // graph in a thread of its own, a little later.
@@ -28,5 +28,9 @@ int tt_gpu_port_captures(tt_gpu_port *p);
 // Is any of them left? A graph whose end the driver has told of has none. Calls no function of the driver. Any thread.
 bool tt_gpu_port_in_graphs(const tt_gpu_port *p);
 
-// *any: does a replay run, or wait to? Errors: ncclUnhandledCudaError: such work has failed.
+// *any: does a replay run, or wait to? Any thread. Errors: ncclUnhandledCudaError: such work has failed.
 ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any);
+
+// What a replay of the port waits for: for which rank, in which call. *mark: another value when the replay has moved
+// since the last look. False: none waits. Calls no function of the driver. One thread at a time.
+bool tt_gpu_port_waits(tt_gpu_port *p, tt_wait *wait, uint64_t *mark);

@@ -6,14 +6,23 @@
 
 // What one call sends or receives over one FIFO of a link, and the FIFO that it has instead.
 typedef struct gpu_traffic {
-  gpu_fifo_end end;    // first member
-  const tt_call *call; // while it is recorded; not looked at afterwards
-  tt_fifo *of;         // the link's, the same
+  gpu_fifo_end end;        // first member
+  const tt_call *call;     // while it is recorded; not looked at afterwards
+  uint64_t sig, sig_count; // the call's
+  tt_fifo *of;             // the link's, the same
   uint32_t messages, bytes;
   int peer;
   uint8_t kind;
   bool sends;
 } gpu_traffic;
+
+// A word that the stream waits for, until it is that value or more.
+typedef struct gpu_replay_wait {
+  const _Atomic uint32_t *word;
+  uint32_t value;
+  int32_t traffic; // of the capture
+  bool last;       // of those that the stream waits for at once
+} gpu_replay_wait;
 
 // What a graph has of a plan.
 typedef struct gpu_capture {
@@ -24,8 +33,13 @@ typedef struct gpu_capture {
   CUevent over;             // behind the plan in each replay: the next one waits for it
   gpu_traffic *traffic;
   uint32_t ntraffic;
-  void *lists;            // pinned
-  void *memory, *scratch; // of the device
+  uint64_t number;         // no other capture of the process has it
+  _Atomic uint32_t *place; // pinned: where the stream stands: 1 + the first of its waits; 0: in none
+  gpu_replay_wait *waits;  // of a replay, in their order; NULL: they are still being recorded
+  uint32_t nwaits;
+  uint32_t moved;                 // looks that found the stream in other waits, or once more in the same ones
+  void *lists;                    // pinned
+  void *memory, *scratch, *stage; // of the device; `stage`: in place of the program's buffers, or NULL
 } gpu_capture;
 
 // A plan while it is captured.
@@ -40,6 +54,8 @@ typedef struct gpu_recording {
   uintptr_t scratch; // the plan's,
   size_t scratch_bytes;
   gpu_room steps; // what they use of the device
+  gpu_replay_wait *waits;
+  int nwaits, waits_room;
 } gpu_recording;
 
 // What the call sends or receives over that FIFO of a link; NULL: nothing. Pure.
@@ -47,6 +63,11 @@ gpu_traffic *tt_gpu_traffic_find(const gpu_recording *rec, const tt_call *call, 
 
 // The lane has resolved the step: makes its FIFOs the operation's own.
 void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s);
+
+// The next wait of the plan's stream, for a word of that FIFO. Errors: ncclSystemError.
+ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, uint32_t value, const tt_fifo *f);
+// The stream waits for those that were given since the last time, all at once.
+void tt_gpu_record_waits_end(gpu_recording *rec);
 
 // The first and the last of a plan that is recorded. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w);
@@ -64,6 +85,13 @@ bool tt_gpu_plan_keeps_tokens(const tt_plan *plan);
 // Copies the plan's input to its scratch, if it has one to copy. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_plan_stage(const tt_gpu_work *w);
 
+// Copies buffers of the program to those in their place, or the output back. Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_work_copy(const tt_gpu_work *w, bool back);
+
+// Gives back what the capture has. `never`: nothing of it has been recorded.
+void tt_gpu_capture_free(gpu_capture *c, bool never);
+// All of the plan has been recorded: threads that look may know its waits, which become the capture's.
+void tt_gpu_capture_show(gpu_capture *c, gpu_replay_wait *waits, uint32_t n);
 // The port has one more plan in a graph.
 void tt_gpu_captures_add(tt_gpu_port *p, struct gpu_capture *c);
 // Takes the memory of graphs that have gone.

@@ -8,12 +8,14 @@
 //                   sets the head to 0 as it sends that one
 // So a replay may begin before the peer's last one is over, and needs no end of its own.
 //
-// Both ranks find it by its key: they count the operations that are captured on each FIFO of their link. Any thread.
+// Both ranks find it by its key: they count the operations that are captured on each FIFO of their link. In one process
+// its memory is the pool's. Between processes the lower rank has the table and makes the memory (shared.h); the other
+// one asks it by mail (ipc.h). It stays until both sides have come and gone, or a communicator of one has ended. Any
+// thread.
 #pragma once
-#include "device/cuda/gpu.h"
-#include "device/fifo.h"
+#include "device/cuda/work/port_priv.h"
 
-typedef struct gpu_fifo gpu_fifo; // what both ends share
+typedef struct gpu_fifo gpu_fifo; // what both ends share, as this process sees it
 
 typedef struct gpu_fifo_key {
   uint64_t hash;   // the communicator's
@@ -37,14 +39,28 @@ typedef struct gpu_fifo_end {
   gpu_fifo *shared; // NULL: not attached
 } gpu_fifo_end;
 
-// Makes the end one of the FIFO of that key. Errors: ncclInvalidUsage (the other side reckons otherwise: the ranks have
-// captured different operations; or this side is there already), ncclUnhandledCudaError, ncclSystemError.
-ncclResult_t tt_gpu_fifo_attach(const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends, gpu_fifo_end *end);
-// The end's kernels and waits are over. The last one gives the memory back. An end that is not attached is allowed.
-void tt_gpu_fifo_detach(gpu_fifo_end *end);
+// What a rank of another process learns of a FIFO that this one has.
+typedef struct gpu_fifo_offer {
+  gpu_part part;
+  gpu_fifo_shape shape; // as the first one reckoned
+} gpu_fifo_offer;
 
-// The end's communicator is closed: no other operation finds this FIFO by its key.
-void tt_gpu_fifo_retire(const gpu_fifo_end *end);
+// Makes the end one of the FIFO of that key, of the port's rank. A context of the process is current. Errors:
+// ncclInvalidUsage (the other side reckons otherwise: the ranks have captured different operations; or this side is
+// there already), ncclUnhandledCudaError, ncclSystemError, those of tt_gpu_ipc_attach.
+ncclResult_t tt_gpu_fifo_attach(const tt_gpu_port *p, const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends,
+                                gpu_fifo_end *end);
+// The end's kernels and waits are over; `never`: none was recorded, and the side may come once more. An end that is not
+// attached is allowed.
+void tt_gpu_fifo_detach(gpu_fifo_end *end, bool never);
+
+// The same as tt_gpu_fifo_attach for a rank of another process. Errors: ncclInvalidUsage (out->shape differs),
+// ncclSystemError.
+ncclResult_t tt_gpu_fifo_offer(const tt_gpu_port *p, const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends,
+                               gpu_fifo_offer *out);
+
+// The port is closed: its rank captures nothing more, and what it has captured no other communicator finds.
+void tt_gpu_fifos_retire(const tt_gpu_port *p);
 
 // The end's port is stopped: its streams wait for nothing here, in this replay and in all later ones, unless the peer
 // still writes.

@@ -20,6 +20,7 @@ static _Thread_local struct {
 // Makes sure that the plan's peers reach its buffers, and keeps it for the end of the group, if there is one.
 static ncclResult_t hold_prepare(tt_gpu_work *w)
 {
+  w->captured = tt_gpu_stream_is_captured(w->stream);
   TT_TRY(tt_gpu_stage(w));
   if (held.on && !tt_grow(&held.works, held.n, 1, &held.room, sizeof *held.works)) {
     return tt_fail(ncclSystemError, "rank %d: no memory for a group of operations", w->plan->port->rank);

@@ -12,6 +12,7 @@
 #include "device/lane.h"
 #include "os/clock.h"
 #include "os/proc.h"
+#include "os/random.h"
 #include "os/thread.h"
 
 enum {
@@ -23,16 +24,37 @@ enum {
 };
 #define NO_HANDLE UINT32_MAX // of a place in a list that is free again
 
-typedef enum { MAIL_OPEN = 1, MAIL_FORGET } mail_what;
+typedef enum { MAIL_OPEN = 1, MAIL_FORGET, MAIL_FIFO } mail_what;
 enum { MAIL_SERVES = 1, MAIL_LEFT };
+enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS }; // answers
+
+// A captured operation's FIFO. What is new goes to the mailbox, under the key.
+typedef struct ipc_fifo {
+  tt_fdkey key;
+  char mailbox[TT_FDBOX_NAME];
+  gpu_fifo_shape shape;
+  uint32_t kind, number;
+  uint32_t sends; // the asking rank
+} ipc_fifo;
 
 // What is asked. Part of shared memory: fixed layout.
 typedef struct ipc_request {
   uint64_t base;         // the allocation's address in the asking process,
   uint32_t handle, what; // mail_what
-  tt_gpu_share share;
+  union {
+    tt_gpu_share share;
+    ipc_fifo fifo;
+  };
 } ipc_request;
 _Static_assert(sizeof(ipc_request) <= sizeof(((tt_mail *)NULL)->body), "fits into a mail");
+
+// What comes back of a FIFO. Part of shared memory: fixed layout.
+typedef struct ipc_place {
+  gpu_fifo_shape shape; // as the first one reckoned
+  uint32_t chunk;       // its memory
+  uint64_t offset;
+} ipc_place;
+_Static_assert(sizeof(ipc_place) == 24 && sizeof(ipc_place) <= sizeof(((tt_mail *)NULL)->reply), "fits into a mail");
 
 // An allocation of this process, and what has become of it, by peer.
 typedef enum { IPC_UNKNOWN, IPC_OPEN, IPC_REFUSED } ipc_state;
@@ -159,6 +181,28 @@ static void mail_forget(tt_gpu_port *p, int peer, uint32_t handle)
   pthread_mutex_unlock(&stale_lock);
 }
 
+// The peer has come to a FIFO of the table of this process. What this rank's other threads do is not waited for.
+static uint32_t mail_fifo(const tt_gpu_port *p, int peer, const ipc_fifo *r, uint32_t *reply)
+{
+  const bool sends = r->sends != 0;
+  const int rank = p->port->rank;
+  const gpu_fifo_key key = {.hash = p->port->hash,
+                            .from = sends ? peer : rank,
+                            .to = sends ? rank : peer,
+                            .kind = (int)r->kind,
+                            .number = r->number};
+  gpu_fifo_offer offer;
+  ncclResult_t res = tt_gpu_fifo_offer(p, &key, &r->shape, sends, &offer);
+  ipc_place place = {.shape = offer.shape};
+  if (res == ncclSuccess) {
+    place.chunk = offer.part.chunk->number;
+    place.offset = offer.part.offset;
+    res = tt_gpu_shared_push(offer.part.chunk, r->mailbox, &r->key);
+  }
+  memcpy(reply, &place, sizeof place);
+  return res == ncclSuccess ? MAIL_YES : res == ncclInvalidUsage ? MAIL_DIFFERS : MAIL_NO;
+}
+
 // Answers what the peer has asked, if it has.
 static bool mail_answer(tt_gpu_port *p, int peer)
 {
@@ -169,11 +213,11 @@ static bool mail_answer(tt_gpu_port *p, int peer)
     return false;
   }
   memcpy(&r, m->body, sizeof r);
-  m->answer = 1;
-  if (m->what == MAIL_OPEN) {
-    m->answer = mail_open(p, peer, &r);
-  } else {
-    mail_forget(p, peer, r.handle);
+  m->answer = MAIL_YES;
+  switch (r.what) {
+  case MAIL_OPEN: m->answer = mail_open(p, peer, &r) ? MAIL_YES : MAIL_NO; break;
+  case MAIL_FIFO: m->answer = mail_fifo(p, peer, &r.fifo, m->reply); break;
+  default: mail_forget(p, peer, r.handle); break;
   }
   atomic_store_explicit(&m->answered, asked, memory_order_release);
   return true;
@@ -201,7 +245,6 @@ static void *ipc_run(void *arg)
 {
   tt_gpu_port *p = arg;
   tt_bell *bell = &p->port->page->bell;
-  mail_serve(p, MAIL_SERVES);
   while (!atomic_load(&p->ipc->closing)) {
     const uint32_t ticket = tt_bell_announce(bell);
     if (!mail_answer_all(p) && !atomic_load(&p->ipc->closing)) {
@@ -293,6 +336,41 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
   const tt_mappable m = tt_gpu_find(p->ipc->trial, TRIAL_BYTES);
   return m.handle != 0 && ipc_describe(&m, &r) == ncclSuccess && mail_request(p, peer, &r, end_ns, &answer, &state) &&
          answer != 0;
+}
+
+static ncclResult_t fifo_request(const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends, ipc_request *out)
+{
+  *out = (ipc_request){.what = MAIL_FIFO};
+  out->fifo = (ipc_fifo){.shape = *shape, .kind = (uint32_t)key->kind, .number = key->number, .sends = (uint32_t)sends};
+  tt_random(&out->fifo.key, sizeof out->fifo.key);
+  return tt_fdbox_open(out->fifo.mailbox);
+}
+
+ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const gpu_fifo_shape *shape,
+                               bool sends, gpu_fifo_offer *out)
+{
+  ipc_request r;
+  ipc_place place;
+  uint32_t answer = MAIL_NO;
+  TT_TRY(fifo_request(key, shape, sends, &r));
+  TT_TRY(mail_require(p, peer, &r, &answer));
+  memcpy(&place, ipc_peer(p, peer)->to->reply, sizeof place);
+  *out = (gpu_fifo_offer){.shape = place.shape, .part.offset = place.offset};
+  if (answer == MAIL_DIFFERS) {
+    return ncclInvalidUsage;
+  }
+  const ncclResult_t res = answer == MAIL_YES
+                               ? tt_gpu_shared_find(&p->shared[peer], place.chunk, &r.fifo.key, &out->part.chunk)
+                               : ncclSystemError;
+  return res == ncclSuccess
+             ? ncclSuccess
+             : tt_fail(ncclSystemError, "rank %d: rank %d has no memory for an operation that both capture",
+                       p->port->rank, peer);
+}
+
+bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
+{
+  return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) != 0;
 }
 
 // ---- What peers have opened ----
@@ -390,6 +468,7 @@ static ncclResult_t ipc_start(tt_gpu_port *p)
   TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, bytes, &maps));
   p->ipc->maps = maps;
   memset(maps, 0, bytes);
+  mail_serve(p, MAIL_SERVES); // before peers can ask whether it does
   return tt_thread_start(&p->ipc->thread, "tutti ipc", ipc_run, p);
 }
 
@@ -405,6 +484,7 @@ ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p)
   TT_TRY(TT_NEW(p->ipc, 1, "rank %d: no memory for its peers' memory", p->port->rank));
   const ncclResult_t res = ipc_start(p);
   if (res != ncclSuccess) {
+    tt_gpu_ipc_stop(p);
     tt_gpu_ipc_close(p);
   }
   return res;
@@ -412,12 +492,21 @@ ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p)
 
 static void maps_close(const tt_gpu_port *p)
 {
-  for (int i = 0; i < p->port->nranks; i++) {
+  for (int i = 0; i < p->nranks; i++) {
     for (const tt_cuda_map *m = maps_of(p, i); m->handle != 0; m++) {
       if (m->handle != NO_HANDLE) {
         tt_gpu_close(p->device, p->epoch, (void *)(uintptr_t)m->here);
       }
     }
+  }
+}
+
+void tt_gpu_ipc_stop(tt_gpu_port *p)
+{
+  if (p->ipc != NULL) {
+    atomic_store(&p->ipc->closing, true);
+    tt_bell_wake(&p->port->page->bell);
+    tt_thread_join(&p->ipc->thread);
   }
 }
 
@@ -427,9 +516,6 @@ void tt_gpu_ipc_close(tt_gpu_port *p)
   if (ipc == NULL) {
     return;
   }
-  atomic_store(&ipc->closing, true);
-  tt_bell_wake(&p->port->page->bell);
-  tt_thread_join(&ipc->thread);
   if (ipc->maps != NULL) {
     maps_close(p);
   }

@@ -8,12 +8,14 @@
 // What a peer has opened stays open until the owner has seen that it was freed. The peer closes it when nothing of its
 // process is in flight, because the driver waits for all work then.
 #pragma once
-#include "device/cuda/work/port.h"
+#include "device/cuda/work/fifos.h"
 
 // Opens what the port needs for ranks of other processes of this machine, if there are any. Errors: ncclSystemError,
 // ncclUnhandledCudaError.
 ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p);
-// Ends that, and closes what was open; the port is idle. Accepts a port without.
+// Ends that: the thread answers no more. Accepts a port without.
+void tt_gpu_ipc_stop(tt_gpu_port *p);
+// Closes what was open. Nothing of the port runs any more, nor a replay of its graphs. Accepts a port without.
 void tt_gpu_ipc_close(tt_gpu_port *p);
 
 // Is the peer in another process of this machine?
@@ -32,6 +34,15 @@ ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memor
 // Where this process has `bytes` bytes at `address` of the peer's, in its allocation `handle`; NULL: nowhere. Any
 // thread.
 char *tt_gpu_ipc_address(const tt_gpu_port *p, int peer, uint32_t handle, uint64_t address, uint64_t bytes);
+
+// This rank's side comes to a captured operation's FIFO that the peer's process makes (fifos.h): waits for the answer.
+// The thread that captures. Errors: ncclInvalidUsage, without a line: out->shape is another one; ncclSystemError; the
+// port has been stopped, now if the peer has gone.
+ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const gpu_fifo_shape *shape,
+                               bool sends, gpu_fifo_offer *out);
+
+// Does the rank of another process answer requests: is it on a GPU of this machine? Communicators that are complete.
+bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer);
 
 // Is anything open that was freed? Any thread.
 bool tt_gpu_ipc_stale(void);

@@ -3,7 +3,9 @@
 
 #include "device/cuda/work/capture.h"
 #include "device/cuda/work/capture_priv.h"
+#include "device/cuda/work/fifos.h"
 #include "device/cuda/work/functions.h"
+#include "device/cuda/work/ipc.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma.h"
@@ -90,6 +92,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   void *flags = NULL;
   TT_TRY(TT_NEW(p->refs, gpu_port_refs(p), "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(p->captured, p->nranks, "GPU %d: no memory for a port", p->device));
+  TT_TRY(TT_NEW(p->shared, p->nranks, "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(p->submits, p->nranks, "GPU %d: no memory for a port", p->device));
   TT_TRY(TT_NEW(token_seq, p->nranks, "GPU %d: no memory for a port", p->device));
   p->own.token_seq = token_seq;
@@ -135,8 +138,23 @@ ncclResult_t tt_gpu_port_open(tt_port *port, int device, tt_gpu_port **out)
   return ncclSuccess;
 }
 
+// Of all peers.
+static void port_close_shared(tt_gpu_port *p)
+{
+  const bool entered = p->shared != NULL && tt_gpu_enter(p->device) == ncclSuccess;
+  for (int i = 0; p->shared != NULL && i < p->nranks; i++) {
+    tt_gpu_shared_close(&p->shared[i], entered && tt_gpu_epoch(p->device) == p->epoch);
+  }
+  if (entered) {
+    tt_gpu_leave();
+  }
+  tt_free(p->shared);
+}
+
 void tt_gpu_port_free(tt_gpu_port *p)
 {
+  tt_gpu_ipc_close(p);
+  port_close_shared(p);
   tt_gpu_pool_give(TT_GPU_PINNED, p->flags);
   tt_gpu_pool_give(p->device, p->memory);
   tt_free(p);
@@ -166,6 +184,7 @@ void tt_gpu_port_close(tt_gpu_port *p)
     atomic_store(&p->flags->stop, 1);
     tt_gpu_captures_release(p);
   }
+  tt_gpu_fifos_retire(p);
   port_close_own(p);
   p->port = NULL;
   if (graphs) {

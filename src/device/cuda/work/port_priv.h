@@ -2,6 +2,7 @@
 #pragma once
 #include "device/cuda/stream.h"
 #include "device/cuda/work/port.h"
+#include "device/cuda/work/shared.h"
 #include "device/program.h"
 
 // Pinned words of the host.
@@ -48,6 +49,7 @@ struct tt_gpu_port {
   bool keeps;                      // tokens are kept for later steps of the plan
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer
+  gpu_shared *shared;              // by peer: memory of captured operations, with ranks of other processes
   struct gpu_capture *captures;    // plans in graphs that are not known to have gone
   struct gpu_recording *recording; // the plan that is being captured; NULL: none is
   tt_gpu_port *next;               // closed ports with graphs

@@ -35,6 +35,7 @@ struct tt_gpu_rank {
   uint64_t due_ns;       // then its peers are looked at
   bool broken;           // work of its device has failed: nothing of it will be done
   bool graphs;           // plans of it are in graphs
+  tt_stall replay;       // of their replays
   bool linked;           // its links are there
   _Atomic uint64_t submits_ns; // a thread submits since then; 0: none does. Relaxed
 };
@@ -100,9 +101,35 @@ static void rank_fault(const tt_gpu_rank *r)
   tt_port_stop_for(r->port, res, culprit);
 }
 
+// Looks whether a replay waits for a peer, and whether something is wrong with that. True: it waits, which is shown.
+static bool rank_check_replays(tt_gpu_rank *r)
+{
+  tt_wait w;
+  tt_culprit culprit = 0;
+  const uint64_t seen_ns = tt_now_ns();
+  tt_stalled k = {.port = r->port, .stall = &r->replay, .wait = &w};
+  const bool waits = r->graphs && tt_gpu_port_waits(r->gpu, &w, &k.mark);
+  const tt_link *link = waits ? __atomic_load_n(&r->port->links[w.peer], __ATOMIC_ACQUIRE) : NULL;
+  if (link == NULL) {
+    tt_stall_over(r->port, &r->replay, true);
+    return false;
+  }
+  const uint32_t state = tt_link_state(link);
+  ncclResult_t res = tt_stall_look_at(&k, seen_ns);
+  // What the peer had sent before it stopped counts: it is looked at once more.
+  if (res == ncclSuccess && state >= TT_RANK_FAILED && tt_gpu_port_waits(r->gpu, &w, &k.mark) &&
+      (int)w.peer == link->peer) {
+    res = tt_port_accuse(r->port, link->peer, link->page, state, &culprit);
+  }
+  if (res != ncclSuccess) {
+    tt_port_stop_for(r->port, res, culprit);
+  }
+  return true;
+}
+
 // No plan of the rank is in flight, but graphs with some may be launched at any time. Replays of a stopped port do
 // nothing; its words are released again and again, for peers may write them until they have stopped, too.
-static void rank_look_at_graphs(tt_gpu_rank *r)
+static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
 {
   if (r->graphs && !tt_gpu_port_in_graphs(r->gpu)) {
     r->graphs = false;
@@ -114,6 +141,11 @@ static void rank_look_at_graphs(tt_gpu_rank *r)
   rank_fault(r);
   if (tt_port_status(r->port) != ncclSuccess) {
     tt_gpu_port_stop(r->gpu);
+  } else if (now >= r->due_ns) {
+    r->due_ns = now + TT_MIN(tt_peer_check_ns(), 10 * TT_NS_PER_MS);
+    if (rank_check_replays(r) && r->replay.waited_ns >= tt_peer_check_ns()) {
+      tt_port_watch(r->port); // also those that others wait for
+    }
   }
 }
 
@@ -277,8 +309,8 @@ static void rank_check(tt_gpu_rank *r)
   if (tt_gpu_waits_first(r->gpu, &at)) {
     w = (tt_wait){.peer = at.peer, .how = at.how, .sig = at.sig, .count = at.count};
   }
-  if (w.peer == UINT32_MAX) { // it runs, or stands behind other work of its stream
-    tt_stall_end(p, true);
+  if (rank_check_replays(r) || w.peer == UINT32_MAX) { // it runs, or stands behind other work of its stream
+    tt_stall_end(p, w.peer == UINT32_MAX);
     return;
   }
   const tt_stalled k = {.port = r->port, .stall = &p->stall, .mark = mark, .wait = &w, .error_ms = p->stall_error_ms};
@@ -306,7 +338,7 @@ static void rank_ring(const tt_gpu_rank *r)
 static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
 {
   if (r->first == NULL) { // the rank may be being created, or taken down
-    rank_look_at_graphs(r);
+    rank_look_at_graphs(r, now);
     return false;
   }
   // The network sends what kernels have put into slots, and brings what streams wait for.
@@ -379,13 +411,27 @@ bool tt_gpu_progress(void)
   return any;
 }
 
-// Has a port that is stopped plans in flight?
+static bool rank_replays(const tt_gpu_rank *r)
+{
+  bool any = false;
+  return r->graphs && tt_gpu_port_replays(r->gpu, &any) == ncclSuccess && any;
+}
+
+bool tt_gpu_rank_replays(const tt_port *port)
+{
+  pthread_mutex_lock(&lock);
+  const bool any = port->gpu != NULL && rank_replays(port->gpu);
+  pthread_mutex_unlock(&lock);
+  return any;
+}
+
+// Has a port that is stopped plans in flight, or replays?
 static bool any_unsettled(void)
 {
   bool any = false;
   pthread_mutex_lock(&lock);
   for (const tt_gpu_rank *r = ranks; r != NULL; r = r->next) {
-    any |= (r->first != NULL || tt_gpu_rma_flies(r->gpu)) && tt_port_status(r->port) != ncclSuccess;
+    any |= (r->first != NULL || tt_gpu_rma_flies(r->gpu) || rank_replays(r)) && tt_port_status(r->port) != ncclSuccess;
   }
   pthread_mutex_unlock(&lock);
   return any;
@@ -569,7 +615,7 @@ void tt_gpu_rank_close(tt_port *port)
   ranks_wake();
   pthread_mutex_unlock(&lock);
   tt_gpu_stage_close(r->gpu);
-  tt_gpu_ipc_close(r->gpu);
+  tt_gpu_ipc_stop(r->gpu);
   tt_gpu_port_close(r->gpu);
   tt_free(r);
   port->gpu = NULL;
@@ -590,33 +636,14 @@ bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
   return false; // this process does not see the device
 }
 
-// The port is stopped. Replays that have been launched end soon: then the program has its buffers back.
-static void rank_await_replays(const tt_gpu_rank *r)
-{
-  const uint64_t end_ns = tt_now_ns() + SETTLE_MS * TT_NS_PER_MS;
-  bool any = true;
-  do {
-    tt_gpu_port_stop(r->gpu);
-    any = tt_gpu_port_replays(r->gpu, &any) == ncclSuccess && any && tt_now_ns() < end_ns;
-    tt_sleep_ns(any ? NAP_LEAST_NS : 0);
-  } while (any);
-}
-
 void tt_gpu_rank_unlink(const tt_port *port)
 {
-  tt_gpu_rank *r = port->gpu;
-  if (r == NULL) {
-    return;
+  if (port->gpu != NULL) {
+    pthread_mutex_lock(&lock);
+    port->gpu->linked = false;
+    tt_stall_over(port->gpu->port, &port->gpu->replay, false);
+    pthread_mutex_unlock(&lock);
   }
-  pthread_mutex_lock(&lock);
-  const bool replays = r->graphs && r->linked && tt_port_status(port) != ncclSuccess;
-  pthread_mutex_unlock(&lock);
-  if (replays) {
-    rank_await_replays(r);
-  }
-  pthread_mutex_lock(&lock);
-  r->linked = false;
-  pthread_mutex_unlock(&lock);
 }
 
 // ---- Submission ----
@@ -675,18 +702,17 @@ static void rank_fail(const tt_gpu_work *works, int n, ncclResult_t res)
 // Are the streams captured? All or none.
 static ncclResult_t works_captured(const tt_gpu_work *works, int n, bool *captured)
 {
-  for (int i = 0; i < n; i++) {
-    const bool its = tt_gpu_stream_is_captured(works[i].stream);
-    if (i > 0 && its != *captured) {
+  *captured = works->captured;
+  for (int i = 1; i < n; i++) {
+    if (works[i].captured != *captured) {
       return tt_fail(ncclInvalidUsage, "of a group of calls some are on captured streams, and some are not");
     }
-    *captured = its;
   }
   return ncclSuccess;
 }
 
 // Graphs keep nothing of the plans. They go back when those before them are done, which is the order that owners know.
-static ncclResult_t ranks_capture(const tt_gpu_work *works, int n, ncclResult_t res)
+static ncclResult_t ranks_capture(tt_gpu_work *works, int n, ncclResult_t res)
 {
   res = res == ncclSuccess ? tt_gpu_capture(works, n) : res;
   for (int i = 0; i < n; i++) {
@@ -694,16 +720,17 @@ static ncclResult_t ranks_capture(const tt_gpu_work *works, int n, ncclResult_t 
     if (res != ncclSuccess) {
       tt_port_stop(r->port, res);
     }
-    rank_fly(&works[i], tt_gpu_port_submitted(r->gpu));
+    tt_gpu_stage_drop(&works[i]);
     pthread_mutex_lock(&lock);
-    in_graphs += !r->graphs;
+    in_graphs += !r->graphs; // before the plan, whose end may put the thread to sleep
     r->graphs = true;
     pthread_mutex_unlock(&lock);
+    rank_fly(&works[i], tt_gpu_port_submitted(r->gpu));
   }
   return res;
 }
 
-ncclResult_t tt_gpu_ranks_submit(const tt_gpu_work *works, int n)
+ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
 {
   bool captured = false;
   const ncclResult_t mixed = works_captured(works, n, &captured);

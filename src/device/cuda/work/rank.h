@@ -26,7 +26,7 @@ ncclResult_t tt_gpu_rank_look(const tt_port *port);
 
 // Submits the plans, as tt_gpu_submit, or records them if their streams are captured; from now on they are seen to. On
 // an error their ports are stopped.
-ncclResult_t tt_gpu_ranks_submit(const tt_gpu_work *works, int n);
+ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n);
 
 // A batch of one-sided operations (rma.h) is in flight from now on, until a look finds that it is over.
 void tt_gpu_ranks_fly(void);
@@ -44,6 +44,7 @@ ncclResult_t tt_gpu_order(tt_gpu_stream *earlier, tt_gpu_stream *later);
 void tt_gpu_hold(void);
 ncclResult_t tt_gpu_unhold(void);
 bool tt_gpu_progress(void);
+bool tt_gpu_rank_replays(const tt_port *port);
 void tt_gpu_settle(void);
 void tt_gpu_await(bool (*ready)(void *arg), void *arg);
 bool tt_gpu_poll(bool (*ready)(void *arg), void *arg);

@@ -19,14 +19,32 @@ CUdeviceptr tt_gpu_record_place(const gpu_recording *rec, const volatile void *p
   return offset < rec->scratch_bytes ? gpu_address(rec->capture->scratch) + offset : gpu_address(ptr);
 }
 
+ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, uint32_t value, const tt_fifo *f)
+{
+  const gpu_traffic *t = (const gpu_traffic *)(const void *)f;
+  if (!tt_grow(&rec->waits, rec->nwaits, 1, &rec->waits_room, sizeof *rec->waits)) {
+    return tt_fail(ncclSystemError, "no memory for a captured plan");
+  }
+  rec->waits[rec->nwaits++] = (gpu_replay_wait){
+      .word = (const _Atomic uint32_t *)word, .value = value, .traffic = (int32_t)(t - rec->capture->traffic)};
+  return ncclSuccess;
+}
+
+void tt_gpu_record_waits_end(gpu_recording *rec)
+{
+  rec->waits[rec->nwaits - 1].last = true;
+}
+
 // ---- Where the next node stands ----
 
-// What the stream's next node comes after. Valid until the thread's next question.
+// What the stream's next node comes after. Valid until the thread's next question. Some of that may be kernels which
+// let the next one begin before they are complete: nodes that are added by hand come after their ends.
 static ncclResult_t record_look(CUstream stream, CUgraph *graph, const CUgraphNode **after, size_t *n)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUstreamCaptureStatus status;
-  TT_CUDA(cu, cu->StreamGetCaptureInfo(stream, &status, NULL, graph, after, n),
+  const CUgraphEdgeData *edges; // with NULL in its place the driver refuses such captures
+  TT_CUDA(cu, cu->StreamGetCaptureInfo(stream, &status, NULL, graph, after, &edges, n),
           "cannot ask where the capture of stream %p stands", (void *)stream);
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     return tt_fail(ncclInvalidUsage, "the capture of stream %p has become invalid", (void *)stream);
@@ -37,7 +55,7 @@ static ncclResult_t record_look(CUstream stream, CUgraph *graph, const CUgraphNo
 static ncclResult_t record_move(CUstream stream, CUgraphNode *after, size_t n)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  TT_CUDA(cu, cu->StreamUpdateCaptureDependencies(stream, after, n, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
+  TT_CUDA(cu, cu->StreamUpdateCaptureDependencies(stream, after, NULL, n, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
           "cannot set what comes next in the capture of stream %p", (void *)stream);
   return ncclSuccess;
 }
@@ -93,10 +111,16 @@ ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w)
   TT_TRY(record_look(rec->stream, &graph, &after, &n));
   TT_TRY(capture_give(w->port, graph));
   TT_TRY(record_event(rec, true));
-  return tt_gpu_plan_stage(w);
+  TT_TRY(tt_gpu_plan_stage(w));
+  return tt_gpu_work_copy(w, false);
 }
 
 ncclResult_t tt_gpu_record_end(const tt_gpu_work *w)
 {
-  return record_event(w->port->recording, false);
+  gpu_recording *rec = w->port->recording;
+  TT_TRY(tt_gpu_work_copy(w, true));
+  TT_TRY(record_event(rec, false));
+  tt_gpu_capture_show(rec->capture, rec->waits, (uint32_t)rec->nwaits);
+  rec->waits = NULL;
+  return ncclSuccess;
 }

@@ -1,6 +1,7 @@
 // row.c: the CUDA device's row of the table of devices (device.h).
 #include "base/log.h"
 #include "device/cuda/memory.h"
+#include "device/cuda/work/ipc.h"
 #include "device/cuda/work/pins.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
@@ -131,34 +132,46 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
 
 // ---- Streams ----
 
-// The FIFOs of captured operations are this process's own.
+// The FIFOs of captured operations lie in memory of both ranks, and only kernels take part in a replay.
+static ncclResult_t row_may_capture(const tt_port *port, const char *what)
+{
+  const tt_gpu_port *p = tt_gpu_rank_port(port);
+  for (int i = 0; port->neighbors != NULL && i < port->nranks; i++) {
+    const bool near = i == port->rank || port->neighbors[i].page != NULL;
+    if (!near || (tt_gpu_ipc_has(p, i) && !tt_gpu_ipc_serves(p, i))) {
+      return tt_fail(ncclInvalidUsage,
+                     "%s on rank %d: the stream is captured, but rank %d %s: captures need all ranks of the "
+                     "communicator on GPUs of one machine, with shared memory (NCCL_SHM_DISABLE, NCCL_HOSTID)",
+                     what, port->rank, i, near ? "is not on a GPU" : "is reached over the network");
+    }
+  }
+  return ncclSuccess;
+}
+
 static ncclResult_t gpu_row_get(cudaStream_t handle, const tt_port *port, const char *what, tt_stream **out)
 {
   tt_gpu_stream *s;
   TT_TRY(tt_gpu_rank_look(port));
   TT_TRY(tt_gpu_stream_get(handle, port->device, what, &s));
-  if (tt_gpu_stream_is_captured(s) && (port->life >= 0 || port->mover != NULL)) {
-    return tt_fail(ncclInvalidUsage,
-                   "%s: the stream is captured, which GPUs support only where all ranks of the communicator are in one "
-                   "process",
-                   what);
+  if (tt_gpu_stream_is_captured(s)) {
+    TT_TRY(row_may_capture(port, what));
   }
   *out = (tt_stream *)(void *)s;
   return ncclSuccess;
 }
 
-static ncclResult_t order_uncaptured(const tt_gpu_stream *s)
-{
-  return tt_gpu_stream_is_captured(s)
-             ? tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which one is captured")
-             : ncclSuccess;
-}
-
+// Both of one capture, or of none: else the driver would end a capture.
 static ncclResult_t gpu_row_order(tt_stream *earlier, tt_stream *later)
 {
-  TT_TRY(order_uncaptured((tt_gpu_stream *)(void *)earlier));
-  TT_TRY(order_uncaptured((tt_gpu_stream *)(void *)later));
-  return tt_gpu_order((tt_gpu_stream *)(void *)earlier, (tt_gpu_stream *)(void *)later);
+  tt_gpu_stream *before = (tt_gpu_stream *)(void *)earlier, *behind = (tt_gpu_stream *)(void *)later;
+  uint64_t captures[2];
+  TT_TRY(tt_gpu_stream_capture(before, &captures[0]));
+  TT_TRY(tt_gpu_stream_capture(behind, &captures[1]));
+  if (captures[0] != captures[1]) {
+    return tt_fail(ncclInvalidUsage, "messages of one group on several streams, of which %s",
+                   captures[0] == 0 || captures[1] == 0 ? "one is captured and one is not" : "two are in two captures");
+  }
+  return tt_gpu_order(before, behind);
 }
 
 // The driver captures what is submitted.
@@ -251,6 +264,7 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .disconnect = gpu_row_disconnect,
                                       .progress = tt_gpu_progress,
                                       .settle = tt_gpu_settle,
+                                      .replays = tt_gpu_rank_replays,
                                       .await = tt_gpu_await,
                                       .wake = gpu_row_wake,
                                       .poll = tt_gpu_poll,

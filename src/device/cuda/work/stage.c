@@ -38,6 +38,7 @@ typedef struct stage_call {
 // A plan that is being prepared.
 typedef struct stage_work {
   tt_gpu_port *port;
+  void **own; // where the plan's own memory is to be; NULL: it has the port's
   tt_plan *plan;
   stage_call *calls;   // of the plan
   tt_gpu_copy *copies; // room for two of each call; `stage` is an offset yet
@@ -198,7 +199,12 @@ static ncclResult_t stage_move(const stage_work *k)
 {
   bool shared;
   char *base = NULL;
-  TT_TRY(stage_memory_get(k->port, k->bytes, &base));
+  if (k->own != NULL) {
+    TT_TRY(tt_gpu_pool_take(k->port->device, k->bytes, k->own));
+    base = *k->own;
+  } else {
+    TT_TRY(stage_memory_get(k->port, k->bytes, &base));
+  }
   const tt_mappable m = tt_gpu_find(base, k->bytes);
   TT_TRY(memory_share(k, k->port->stage->any, &m, &shared));
   if (!shared) {
@@ -236,7 +242,7 @@ static ncclResult_t stage_plan(stage_work *k)
 ncclResult_t tt_gpu_stage(tt_gpu_work *w)
 {
   const int n = w->plan->ncalls;
-  stage_work k = {.port = w->port, .plan = w->plan};
+  stage_work k = {.port = w->port, .own = w->captured ? &w->stage : NULL, .plan = w->plan};
   if (w->port->ipc == NULL || n == 0) {
     return ncclSuccess;
   }
@@ -253,6 +259,7 @@ ncclResult_t tt_gpu_stage(tt_gpu_work *w)
 void tt_gpu_stage_drop(const tt_gpu_work *w)
 {
   tt_free((void *)(uintptr_t)w->copies);
+  tt_gpu_pool_give(w->port->device, w->stage);
 }
 
 void tt_gpu_stage_close(tt_gpu_port *p)

@@ -29,7 +29,7 @@ typedef struct step_waits {
   CUstream stream;
   gpu_wait wait; // what is added next, but for the word
   unsigned n;
-  CUstreamBatchMemOpParams of[WAITS];
+  CUstreamBatchMemOpParams of[WAITS + 2]; // where it stands, before and behind the waits of a captured one
 } step_waits;
 
 // The lists of a step, as they are made.
@@ -52,9 +52,21 @@ typedef struct step_work {
 
 // ---- Waiting ----
 
+static CUstreamBatchMemOpParams place_write(const gpu_recording *rec, uint32_t value)
+{
+  return (CUstreamBatchMemOpParams){.writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                                                   .address = gpu_address(rec->capture->place),
+                                                   .value = value,
+                                                   .flags = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}};
+}
+
 static ncclResult_t waits_flush(step_waits *w)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
+  if (w->n > 0 && w->port->recording != NULL) {
+    tt_gpu_record_waits_end(w->port->recording);
+    w->of[w->n++] = place_write(w->port->recording, 0);
+  }
   if (w->n > 0) {
     TT_CUDA(cu, cu->StreamBatchMemOp(w->stream, w->n, w->of, 0), "cannot make stream %p wait for words",
             (void *)w->stream);
@@ -63,15 +75,22 @@ static ncclResult_t waits_flush(step_waits *w)
   return ncclSuccess;
 }
 
-static ncclResult_t waits_add(step_waits *w, const volatile void *word, uint32_t value)
+// For a word of that FIFO.
+static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile void *word, uint32_t value)
 {
-  if (w->n == WAITS) {
+  if (w->n >= WAITS) {
     TT_TRY(waits_flush(w));
   }
-  if (w->port->recording == NULL) {
+  gpu_recording *rec = w->port->recording;
+  if (rec == NULL) {
     w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
     w->wait.value = value;
     tt_gpu_waits_add(w->port, &w->wait);
+  } else {
+    if (w->n == 0) {
+      w->of[w->n++] = place_write(rec, 1 + (uint32_t)rec->nwaits);
+    }
+    TT_TRY(tt_gpu_record_wait(rec, word, value, f));
   }
   w->of[w->n++] = (CUstreamBatchMemOpParams){.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                                                            .address = gpu_address(word),
@@ -85,12 +104,12 @@ static ncclResult_t waits_add(step_waits *w, const volatile void *word, uint32_t
 static ncclResult_t wait_room(const tt_gpu_port *p, step_waits *w, tt_fifo *f)
 {
   if (p->recording == NULL) {
-    return tt_fifo_room(f) ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
+    return tt_fifo_room(f) ? ncclSuccess : waits_add(w, f, f->head, f->next - f->mask);
   }
   if (f->next == 0) {
-    return waits_add(w, f->head, ((const gpu_fifo_end *)f)->messages);
+    return waits_add(w, f, f->head, ((const gpu_fifo_end *)f)->messages);
   }
-  return f->next <= f->mask ? ncclSuccess : waits_add(w, f->head, f->next - f->mask);
+  return f->next <= f->mask ? ncclSuccess : waits_add(w, f, f->head, f->next - f->mask);
 }
 
 // The FIFO by which tokens go to the peer, or come from it. NULL: none do in this captured operation.
@@ -110,7 +129,7 @@ static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
 {
   const tt_fifo *f = tokens_of(k, peer, true);
   const bool none = k->port->recording != NULL && (f == NULL || f->next == 0);
-  return none ? ncclSuccess : waits_add(w, f->head, f->next);
+  return none ? ncclSuccess : waits_add(w, f, f->head, f->next);
 }
 
 // Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
@@ -131,7 +150,7 @@ static ncclResult_t step_wait(const step_work *k)
     if (r->kind == TT_DRAIN) {
       TT_TRY(wait_drain(k, &w, r->peer));
     } else if (r->fifo != NULL && i < s->nsrc) {
-      TT_TRY(waits_add(&w, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
+      TT_TRY(waits_add(&w, r->fifo, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
     } else if (r->fifo != NULL) {
       TT_TRY(wait_room(k->port, &w, r->fifo));
     }

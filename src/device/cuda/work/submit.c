@@ -118,7 +118,7 @@ ncclResult_t tt_gpu_plan_suits(const tt_plan *plan)
   return ncclSuccess;
 }
 
-static ncclResult_t work_copy(const tt_gpu_work *w, bool back)
+ncclResult_t tt_gpu_work_copy(const tt_gpu_work *w, bool back)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   const CUstream stream = tt_gpu_stream_handle(w->stream);
@@ -159,13 +159,13 @@ static ncclResult_t work_begin(const tt_gpu_work *w)
   }
   __atomic_store_n(&p->last, w->stream, __ATOMIC_RELEASE); // tt_gpu_port_query reads it
   TT_TRY(tt_gpu_plan_stage(w));
-  return work_copy(w, false);
+  return tt_gpu_work_copy(w, false);
 }
 
 static ncclResult_t work_end(const tt_gpu_work *w)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  const ncclResult_t res = work_copy(w, true);
+  const ncclResult_t res = tt_gpu_work_copy(w, true);
   TT_CUDA(cu,
           cu->StreamWriteValue32(tt_gpu_stream_handle(w->stream), gpu_address(&w->port->flags->done),
                                  w->port->submitted, 0),

@@ -19,6 +19,8 @@ typedef struct tt_gpu_work {
   tt_plan *plan;
   const tt_gpu_copy *copies; // of its port's stage, which stay until it is submitted
   int ncopies;
+  bool captured; // the stream is
+  void *stage;   // memory of the device for them, of a plan that is to be captured: its graph's from then on; else NULL
 } tt_gpu_work;
 
 // Submits the plans of n ranks of this process and of one communicator that run together, at most one of each rank;
