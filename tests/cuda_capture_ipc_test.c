@@ -433,6 +433,7 @@ static void deserted_body(int process, void *arg)
   join(process, 2, 1);
   open_all(ALL_REDUCE, COUNT, &plain, m);
   const CUgraphExec exec = capture(ALL_REDUCE, m, COUNT);
+  meet(2); // else rank 0 might still capture when rank 1 has gone
   if (process == 1) {
     OK(ncclCommDestroy(comms[first]));
   } else {
