@@ -354,7 +354,7 @@ static char *far_window(char *arena)
 static tt_cuda_put far_put(void)
 {
   begin(all_modes, THREADS);
-  case_fill(&rig, ncclInt8);
+  memset(far_window(rig.arena), 0x5a, PUT_BYTES);
   memcpy(rig.copy, rig.arena, CASE_ARENA);
   rig.fault = (tt_cuda_fault){.code = 0};
   rig.operands[0] = (tt_cuda_operand){.at = case_at(rig.arena + 5)};
@@ -391,6 +391,7 @@ static bool watch_put(void)
 static void test_put(void **state)
 {
   (void)state;
+  case_fill(&rig, ncclInt8);
   for (int i = 0; i < 40; i++) {
     const tt_cuda_put put = far_put();
     memcpy(far_window(rig.copy), rig.copy + 5, PUT_BYTES);
@@ -419,6 +420,7 @@ static void test_shut(void **state)
 {
   (void)state;
   bool before = false, behind = false, shut = true;
+  case_fill(&rig, ncclInt8);
   for (int i = 0; shut; i++) { // until the kernel ends first
     tt_cuda_put put = far_put();
     put.count = 20; // how it begins and ends matters
@@ -442,6 +444,7 @@ static void test_shut(void **state)
 static void test_take(void **state)
 {
   (void)state;
+  case_fill(&rig, ncclInt8);
   for (int i = 0; i < 40; i++) {
     tt_cuda_take take = {.port = far_put().port, .list = case_at(far.list)};
     for (size_t k = 0; k < 2; k++) {
