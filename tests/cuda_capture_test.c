@@ -345,6 +345,9 @@ static void end_stopped(const trial *t, way how)
     assert_int_equal(settle(i), ncclSuccess);
   }
   synchronize();
+  for (int i = 0; i < w.n; i++) { // until then kernels that had begun could overwrite released words
+    tt_gpu_port_stop(gpu_ports[i]);
+  }
   replay(how);
   replay(how);
   synchronize();

@@ -170,6 +170,18 @@ static ncclResult_t check_peer(int r, function f, ncclResult_t res, long moment)
   return res;
 }
 
+static void all_call(function f)
+{
+  OK(ncclGroupStart());
+  for (int r = 0; r < RANKS; r++) {
+    OK(call(f, r));
+  }
+  OK(ncclGroupEnd());
+  for (int r = 0; r < RANKS; r++) {
+    ON(r, cu->StreamSynchronize(streams[r]));
+  }
+}
+
 // In processes that read each other's buffers, and in others that also write into them.
 static void in_both_ways(int n, void (*fn)(int rank, void *arg), void *arg)
 {
@@ -227,6 +239,51 @@ static void late_body(int process, void *arg)
     OK(ncclCommAbort(comms[2]));
   }
   CHECK(errors > 0, "no rank has noticed anything");
+}
+
+// Another communicator ends while calls wait for one that comes later: its memory is unpinned when nothing waits.
+static void other_body(int process, void *arg)
+{
+  (void)process;
+  (void)arg;
+  ncclComm_t ended[RANKS];
+  open_driver();
+  for (int r = 0; r < RANKS; r++) {
+    open_buffers(r);
+  }
+  open_ranks();
+  all_call(ALL_REDUCE);
+  memcpy(ended, comms, sizeof ended);
+  for (int round = 0; round < 3; round++) {
+    open_ranks();
+    for (int r = 0; r < RANKS; r++) {
+      fill(r);
+    }
+    OK(ncclGroupStart());
+    OK(call(ALL_GATHER, 0));
+    OK(call(ALL_GATHER, 1));
+    OK(ncclGroupEnd());
+    for (int r = 0; r < RANKS; r++) {
+      OK(round == 0 ? ncclCommDestroy(ended[r]) : ncclCommAbort(ended[r]));
+    }
+    OK(call(ALL_GATHER, 2));
+    for (int r = 0; r < RANKS; r++) {
+      CHECK(check_peer(r, ALL_GATHER, ncclSuccess, -1) == ncclSuccess, "rank %d has failed", r);
+    }
+    memcpy(ended, comms, sizeof ended);
+  }
+  for (int r = 0; r < RANKS; r++) {
+    OK(ncclCommDestroy(ended[r]));
+  }
+}
+
+static void test_other(void **state)
+{
+  (void)state;
+  if (few_queues || blocking) {
+    skip(); // rank 2 comes behind rank 1, which waits for it
+  }
+  in_both_ways(1, other_body, NULL);
 }
 
 static void test_late(void **state)
@@ -381,6 +438,7 @@ static void test_moments(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_other),
       cmocka_unit_test(test_late),
       cmocka_unit_test(test_late_processes),
       cmocka_unit_test(test_moments),

@@ -228,14 +228,12 @@ static void death_body(int rank, void *arg)
   (void)arg;
   open_process(rank, 3);
   open_windows();
-  barrier();
+  if (rank != 1) {
+    wait_for(rank, 1, 1 - rank / 2, 0, 0); // rank 2's is for rank 0, which is not dead, but ends
+  }
+  meet(3);
   if (rank == 1) {
     raise(SIGKILL);
-  }
-  if (rank == 0) {
-    wait_for(0, 1, 1, 0, 0);
-  } else {
-    wait_for(2, 1, 0, 0, 0); // which is not dead, but ends
   }
   await_error(rank, ncclRemoteError, (const char *const[]){"rank 1", NULL});
   abort_comms();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # netns_gpus.sh BUILD: ranks on GPUs of two hosts, several ranks for each host and GPU, over sockets: every value is checked. Hosts are network
 # namespaces (netns/lib.sh): needs root. GPUs are those of the driver for tests (cudasim/), each host's its own.
-# shellcheck disable=SC2154 # variables of the sourced files
+# shellcheck disable=SC2034,SC2154 # variables of the sourced files
 set -u
 build=$(cd "${1:?usage: netns_gpus.sh BUILD}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)/netns

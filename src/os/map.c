@@ -106,6 +106,26 @@ bool tt_map_shows(const void *addr, size_t size, int fd)
   return fstat(fd, &s.st) == 0 && all_mappings(addr, size, shows_there, &s);
 }
 
+typedef struct shown_page {
+  uintptr_t addr;
+  uint64_t *identity;
+} shown_page;
+
+static bool note_identity(const mapping *m, const void *arg)
+{
+  const shown_page *s = arg;
+  const uint64_t object[] = {m->inode, m->major, m->minor, m->at + (s->addr - m->from)};
+  *s->identity = tt_hash(object, sizeof object, 1);
+  return true;
+}
+
+uint64_t tt_map_identity(const void *addr)
+{
+  uint64_t identity = 0;
+  const shown_page s = {.addr = (uintptr_t)addr, .identity = &identity};
+  return all_mappings(addr, 1, note_identity, &s) ? identity : 0;
+}
+
 static ncclResult_t cannot_replace(size_t size, const char *call)
 {
   return tt_fail(ncclSystemError, "cannot replace %zu bytes in place: %s: %s (see vm.max_map_count)", size, call,

@@ -3,6 +3,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "nccl.h"
 
@@ -15,6 +16,10 @@ ncclResult_t tt_map_private(size_t size, void **addr);
 bool tt_map_is_ordinary(const void *addr, size_t size);
 // Do these pages show the object behind `fd` from its beginning on, shared? As above.
 bool tt_map_shows(const void *addr, size_t size, int fd);
+
+// A number of the object that the page at `addr` shows, and of the page in it: another one, most likely, where other
+// pages have come to that address. 0: it cannot be had. Reads /proc. Any thread.
+uint64_t tt_map_identity(const void *addr);
 
 // Moves the mapping [from, from + size) into the place of [to, to + size), at once: no thread finds nothing there.
 // Errors: ncclSystemError.

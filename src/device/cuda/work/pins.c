@@ -3,13 +3,18 @@
 
 #include <pthread.h>
 
-#include "device/cuda/driver.h"
+#include "device/cuda/gpu.h"
+#include "os/map.h"
 #include "os/proc.h"
 
+// `uses` 0: to be unpinned.
 typedef struct gpu_pin {
   struct gpu_pin *next;
   char *base;
   int uses;
+  int device; // in whose context it was pinned, in this epoch (gpu.h)
+  uint32_t epoch;
+  uint64_t shows; // with `uses` 0: tt_map_identity of the page at `base`
 } gpu_pin;
 
 static pthread_mutex_t pins_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -24,45 +29,97 @@ static gpu_pin **find_pin(const char *base)
   return at;
 }
 
-static ncclResult_t pin_register(char *base, size_t bytes, gpu_pin **at)
+static void pin_remove(gpu_pin **at)
+{
+  gpu_pin *p = *at;
+  if (tt_gpu_reenter(p->device, p->epoch) == ncclSuccess) {
+    tt_cuda_get(NULL)->MemHostUnregister(p->base);
+    tt_gpu_leave();
+  }
+  *at = p->next;
+  tt_free(p);
+}
+
+// Those that nobody uses.
+static void pins_remove(void)
+{
+  for (gpu_pin **at = &pins; *at != NULL;) {
+    if ((*at)->uses == 0) {
+      pin_remove(at);
+    } else {
+      at = &(*at)->next;
+    }
+  }
+}
+
+static ncclResult_t pin_register(int device, char *base, size_t bytes)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   gpu_pin *p;
   TT_TRY(TT_NEW(p, 1, "no memory to pin %zu bytes", bytes));
-  const CUresult error = cu->MemHostRegister(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  CUresult error = cu->MemHostRegister(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  if (error == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) { // pages that came in the place of others
+    pins_remove();
+    error = cu->MemHostRegister(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+  }
   if (error != CUDA_SUCCESS) {
     tt_free(p);
   }
   TT_CUDA(cu, error, "cannot pin %zu bytes of buffers between two ranks (is there a limit on locked memory?)", bytes);
-  p->base = base;
-  *at = p;
+  *p = (gpu_pin){.next = pins, .base = base, .uses = 1, .device = device, .epoch = tt_gpu_epoch(device)};
+  pins = p;
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_pin(char *base, size_t bytes)
+// Is it still pinned, and are these the same pages?
+static bool pin_is_good(const gpu_pin *p)
 {
+  return p->shows != 0 && p->shows == tt_map_identity(p->base) && p->epoch == tt_gpu_epoch(p->device);
+}
+
+ncclResult_t tt_gpu_pin(int device, char *base, size_t bytes)
+{
+  ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&pins_lock);
   gpu_pin **at = find_pin(base);
-  ncclResult_t res = *at == NULL ? pin_register(base, bytes, at) : ncclSuccess;
-  if (res == ncclSuccess) {
+  if (*at != NULL && (*at)->uses == 0 && !pin_is_good(*at)) {
+    pin_remove(at);
+    at = find_pin(base);
+  }
+  if (*at != NULL) {
     (*at)->uses++;
+  } else {
+    res = pin_register(device, base, bytes);
   }
   pthread_mutex_unlock(&pins_lock);
   return res;
 }
 
-void tt_gpu_unpin(char *base, bool there)
+void tt_gpu_unpin(char *base)
 {
-  const tt_cuda *cu = tt_cuda_get(NULL);
   pthread_mutex_lock(&pins_lock);
-  gpu_pin **at = find_pin(base), *p = *at;
+  gpu_pin *p = *find_pin(base);
   if (p != NULL && --p->uses == 0) {
-    if (there) {
-      cu->MemHostUnregister(base);
-    }
-    *at = p->next;
-    tt_free(p);
+    p->shows = tt_map_identity(base);
   }
+  pthread_mutex_unlock(&pins_lock);
+}
+
+bool tt_gpu_pins_stale(void)
+{
+  bool stale = false;
+  pthread_mutex_lock(&pins_lock);
+  for (const gpu_pin *p = pins; p != NULL; p = p->next) {
+    stale |= p->uses == 0;
+  }
+  pthread_mutex_unlock(&pins_lock);
+  return stale;
+}
+
+void tt_gpu_pins_close_stale(void)
+{
+  pthread_mutex_lock(&pins_lock);
+  pins_remove();
   pthread_mutex_unlock(&pins_lock);
 }
 

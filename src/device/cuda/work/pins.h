@@ -5,9 +5,14 @@
 
 #include "nccl.h"
 
-// Pins so many bytes from `base` on, whole pages, or counts one more use of what begins there. A context of the process
-// is current. Any thread. Errors: ncclUnhandledCudaError, ncclSystemError.
-ncclResult_t tt_gpu_pin(char *base, size_t bytes);
-// One use less; the last one unpins, for which the driver waits for all work of the context. Not `there`: the device
-// has been reset since, and nothing is pinned any more; no context need be current.
-void tt_gpu_unpin(char *base, bool there);
+// Pins so many bytes from `base` on, whole pages, or counts one more use of what begins there. The device's context is
+// current. Any thread. Errors: ncclUnhandledCudaError, ncclSystemError.
+ncclResult_t tt_gpu_pin(int device, char *base, size_t bytes);
+// One use less. What nobody uses stays pinned until tt_gpu_pins_close_stale, also if its pages go: to unpin it, the
+// driver waits for all work of the process, and that may wait for what the calling thread submits next. Any thread.
+void tt_gpu_unpin(char *base);
+
+// Is anything pinned that nobody uses? Any thread.
+bool tt_gpu_pins_stale(void);
+// Unpins it. Nothing of the process is in flight, and nobody submits (rank.c).
+void tt_gpu_pins_close_stale(void);

@@ -9,6 +9,7 @@
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/owner.h"
+#include "device/cuda/work/pins.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma.h"
 #include "device/cuda/work/stage.h"
@@ -755,11 +756,11 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
   return res;
 }
 
-// The driver waits for all work of the process when memory is closed, and that could wait for what another thread is
-// about to submit. So nobody submits meanwhile.
+// The driver waits for all work of the process when memory is closed or unpinned, and that could wait for what another
+// thread is about to submit. So nobody submits meanwhile.
 void tt_gpu_ranks_close_stale(void)
 {
-  if (!tt_gpu_ipc_stale()) {
+  if (!tt_gpu_ipc_stale() && !tt_gpu_pins_stale()) {
     return;
   }
   tt_gpu_progress();
@@ -769,6 +770,7 @@ void tt_gpu_ranks_close_stale(void)
   pthread_mutex_unlock(&lock);
   if (may) {
     tt_gpu_ipc_close_stale();
+    tt_gpu_pins_close_stale();
     pthread_mutex_lock(&lock);
     closes = false;
     pthread_cond_broadcast(&closed);

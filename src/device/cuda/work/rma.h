@@ -38,7 +38,11 @@ ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f);
 
 // ---- The row's members of these names (device.h) ----
 
+// show_window.
 ncclResult_t tt_gpu_window_show(tt_port *port, tt_window_note *note);
+// place_put.
 void tt_gpu_place_put(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes);
+// window_address.
 char *tt_gpu_window_address(tt_rma_peer *peer, uint64_t number, const tt_window_note *note);
+// forget_windows.
 void tt_gpu_window_forget(tt_rma_peer *peer);

@@ -7,9 +7,8 @@
 typedef struct tt_gpu_rma_peer {
   struct tt_gpu_rma_peer *next; // of the process
   tt_gpu_port *port;
-  int rank;       // the peer
-  uint32_t epoch; // of the device (gpu.h)
-  char **pins;    // pages
+  int rank;    // the peer
+  char **pins; // pages
   int npins, room;
   // The launching thread's, which others read: signals that have been queued so far, [context * signals + signal].
   _Atomic uint64_t queued[TT_SIGNALS];

@@ -82,7 +82,6 @@ static void *gpu_row_scratch_alloc(int device, size_t bytes)
 // A link's part of the device: what has been pinned.
 typedef struct row_link {
   int device;
-  uint32_t epoch;
   char *windows[2];
 } row_link;
 
@@ -92,13 +91,10 @@ static void gpu_row_disconnect(tt_link *link)
   if (l == NULL) {
     return;
   }
-  const bool there = tt_gpu_reenter(l->device, l->epoch) == ncclSuccess;
   for (int i = 0; i < 2 && l->windows[i] != NULL; i++) {
-    tt_gpu_unpin(l->windows[i], there);
+    tt_gpu_unpin(l->windows[i]);
   }
-  if (there) {
-    tt_gpu_leave();
-  }
+  tt_gpu_ranks_close_stale();
   tt_free(l);
   link->handover = NULL;
 }
@@ -106,7 +102,7 @@ static void gpu_row_disconnect(tt_link *link)
 static ncclResult_t gpu_row_pin_windows(row_link *l, const tt_link_env *env)
 {
   for (int i = 0; i < 2; i++) {
-    TT_TRY(tt_gpu_pin(env->windows[i], env->window_bytes));
+    TT_TRY(tt_gpu_pin(l->device, env->windows[i], env->window_bytes));
     l->windows[i] = env->windows[i];
   }
   return ncclSuccess;
@@ -120,7 +116,6 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
   link->handover = (struct tt_handover *)(void *)l;
   ncclResult_t res = tt_gpu_enter(port->device);
   if (res == ncclSuccess) {
-    l->epoch = tt_gpu_epoch(l->device);
     res = gpu_row_pin_windows(l, env);
     tt_gpu_leave();
   }

@@ -28,20 +28,17 @@ static ncclResult_t peer_pin(tt_gpu_rma_peer *g, const volatile void *at)
   if (!tt_grow(&g->pins, g->npins, 1, &g->room, sizeof *g->pins)) {
     return tt_fail(ncclSystemError, "no memory for one-sided operations");
   }
-  TT_TRY(tt_gpu_pin(page, PAGE));
+  TT_TRY(tt_gpu_pin(g->port->device, page, PAGE));
   g->pins[g->npins++] = page;
   return ncclSuccess;
 }
 
 static void gpu_peer_free(tt_gpu_rma_peer *g)
 {
-  const bool there = g->npins > 0 && tt_gpu_reenter(g->port->device, g->epoch) == ncclSuccess;
   for (int i = 0; i < g->npins; i++) {
-    tt_gpu_unpin(g->pins[i], there);
+    tt_gpu_unpin(g->pins[i]);
   }
-  if (there) {
-    tt_gpu_leave();
-  }
+  tt_gpu_ranks_close_stale();
   tt_gpu_pool_give(TT_GPU_PINNED, (void *)g->over);
   tt_free(g->pins);
   tt_free(g);
@@ -55,7 +52,6 @@ static ncclResult_t gpu_peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu
   TT_TRY(TT_NEW(g, 1, "rank %d: no memory for one-sided operations", peer->port->rank));
   g->port = p;
   g->rank = peer->rank;
-  g->epoch = tt_gpu_epoch(p->device);
   ncclResult_t res = tt_gpu_pool_take(TT_GPU_PINNED, bytes, &over);
   if (res == ncclSuccess) {
     memset(over, 0, bytes);
