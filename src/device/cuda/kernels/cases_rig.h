@@ -509,6 +509,11 @@ static inline bool step_faults(case_rig *rig, case_step *s)
   s->lines[1].ended = 1;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_ENDED, 2, 77, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
   step_make(rig, s);
+  s->lines[0].ended = 1; // because of the other one, perhaps
+  s->slots[1].sig = 76;
+  CASE_CHECK(
+      step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
+  step_make(rig, s);
   s->slots[2].in_mem = 9;
   CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 3, 9, s->slots[2].in, 77, STEP_COUNT}));
   step_make(rig, s);

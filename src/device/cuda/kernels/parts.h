@@ -79,11 +79,10 @@ TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
   const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, i, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
   const uint32_t where = gpu_load1(AT(ref, tt_cuda_ref, 0, where)), scaled = gpu_load1(AT(ref, tt_cuda_ref, 0, scaled));
   const uint64_t line = gpu_load8(AT(ref, tt_cuda_ref, 0, line));
-  uint32_t fault = TT_CUDA_FINE;
-  if (line != 0 && gpu_look(AT(line, tt_cuda_line, 0, ended)) != 0) {
+  uint32_t fault =
+      slot == 0 ? (uint32_t)TT_CUDA_FINE : header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
+  if (fault != TT_CUDA_MISMATCH && line != 0 && gpu_look(AT(line, tt_cuda_line, 0, ended)) != 0) {
     fault = TT_CUDA_ENDED;
-  } else if (slot != 0) {
-    fault = header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
   }
   uint64_t at = gpu_load8(AT(ref, tt_cuda_ref, 0, at)), scalar = 0;
   if (fault == TT_CUDA_FINE && where != TT_CUDA_AT) {
@@ -100,14 +99,19 @@ TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
   return fault;
 }
 
-// Reports the first fault among the operands, if the port has none yet.
+// Reports the first fault among the operands, if the port has none yet: a peer that has stopped is none if there is
+// another one, which may be why it has.
 TT_INLINE void fault_report(tt_cuda_step r)
 {
-  uint32_t i = 0, code = TT_CUDA_FINE;
-  while (i < r.resolve.nrefs && code == TT_CUDA_FINE) {
-    code = gpu_load4(AT(r.operands, tt_cuda_operand, i++, fault));
+  uint32_t first = 0, code = TT_CUDA_FINE;
+  for (uint32_t i = 0; i < r.resolve.nrefs && (code == TT_CUDA_FINE || code == TT_CUDA_ENDED); i++) {
+    const uint32_t its = gpu_load4(AT(r.operands, tt_cuda_operand, i, fault));
+    if (its != TT_CUDA_FINE && its != code) {
+      first = i;
+      code = its;
+    }
   }
-  const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, i - 1, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
+  const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, first, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
   const bool out = gpu_load1(AT(ref, tt_cuda_ref, 0, where)) == TT_CUDA_PEER_OUT;
   uint64_t sig = gpu_load8(AT(slot, tt_cuda_slot, 0, sig)), count = gpu_load8(AT(slot, tt_cuda_slot, 0, count));
   if (code == TT_CUDA_UNMAPPED) {
