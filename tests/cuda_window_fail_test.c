@@ -228,13 +228,14 @@ static void death_body(int rank, void *arg)
   (void)arg;
   open_process(rank, 3);
   open_windows();
-  if (rank != 1) {
-    wait_for(rank, 1, 1 - rank / 2, 0, 0); // rank 2's is for rank 0, which is not dead, but ends
-  }
-  meet(3);
+  barrier();
   if (rank == 1) {
     raise(SIGKILL);
   }
+  // Rank 2 waits for rank 0, which is not dead, but ends. The death may be known before the call.
+  ncclWaitSignalDesc_t d = {.opCnt = 1, .peer = 1 - rank / 2};
+  const ncclResult_t res = ncclWaitSignal(1, &d, sides[rank].comm, stream_of(rank));
+  CHECK(res == ncclSuccess || res == ncclRemoteError, "ncclWaitSignal gave %d", (int)res);
   await_error(rank, ncclRemoteError, (const char *const[]){"rank 1", NULL});
   abort_comms();
   tt_gpu_leave();
