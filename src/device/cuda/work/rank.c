@@ -214,7 +214,9 @@ static bool rank_lacks(const tt_gpu_port *gpu, const tt_link *link, bool blocked
     const bool token = k == TT_TOK; // they are waited for until the peer has read what they offer
     const uint32_t room = token ? 0 : out->mask, sent = next_of(out),
                    more = blocked && !token && tt_gpu_port_submits(gpu, link->peer, TT_NFIFOS + k);
-    if (out->slots != NULL && sent + more - atomic_load_explicit(out->head, memory_order_acquire) > room) {
+    // The head may be ahead: the peer has taken what a thread has submitted just now.
+    if (out->slots != NULL &&
+        (int32_t)(sent + more - room - atomic_load_explicit(out->head, memory_order_acquire)) > 0) {
       return true;
     }
   }
