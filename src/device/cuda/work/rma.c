@@ -146,8 +146,9 @@ static void queue_op(const gpu_batch *g, int i)
 
 // ---- The order of several ----
 
-// Can an operation be queued? A wait ALONE: the signals that it needs have not been queued, which a rank of this
-// process has to send; ELSEWHERE: another process sends them. A put or signal that has not its turn: NOT_YET.
+// Can an operation be queued? A wait ELSEWHERE: another process sends the signals that it needs; ALONE: a rank of this
+// process has to send them, and has not queued them; its thread may do so at any moment. A put or signal that has not
+// its turn: NOT_YET.
 typedef enum { OP_READY, OP_ELSEWHERE, OP_ALONE, OP_NOT_YET } op_state;
 
 static op_state op_state_of(const gpu_batch *g, const tt_rma_op *op)
@@ -162,8 +163,8 @@ static op_state op_state_of(const gpu_batch *g, const tt_rma_op *op)
   return queued == UINT64_MAX ? OP_ELSEWHERE : queued >= op->number ? OP_READY : OP_ALONE;
 }
 
-// Queues what is READY of the batch: in order, but for operations of other contexts; or one operation alone of that
-// other state. Returns whether anything was.
+// Queues what is READY of the batch: in order, but for operations of other contexts; or one operation alone that is up
+// to that other state. Returns whether anything was.
 static bool batch_queue(const gpu_batch *g, op_state state)
 {
   tt_rma_batch *b = g->batch;
@@ -171,7 +172,7 @@ static bool batch_queue(const gpu_batch *g, op_state state)
   bool moved = false;
   for (int i = 0; i < b->n && !(moved && state != OP_READY); i++) {
     tt_rma_op *op = &b->ops[i];
-    if (!op->passed && (blocked & op->contexts) == 0 && op_state_of(g, op) == state) {
+    if (!op->passed && (blocked & op->contexts) == 0 && op_state_of(g, op) <= state) {
       queue_op(g, i);
       moved = true;
     }
