@@ -587,9 +587,8 @@ static void test_destroy(void **state)
   for (int r = 0; r < 2; r++) {
     OK(ncclCommDestroy(comms[r]));
     comms[r] = NULL;
-    ON(r, cu->StreamQuery(streams[r]));
   }
-  check(reduced, 5000, 5000);
+  check(reduced, 5000, 5000); // the streams may have to note yet that they are at their ends
   close_comms();
 }
 
