@@ -70,7 +70,8 @@ static void forget_lobbies(void)
 __attribute__((constructor)) static void watch_lobby_forks(void)
 {
   tt_proc_hold_at_fork(&lobbies_lock);
-  tt_proc_on_fork(forget_lobbies);
+  static tt_fork_hook hook = {.fn = forget_lobbies};
+  tt_proc_on_fork(&hook);
 }
 
 int tt_lobby_count(void)

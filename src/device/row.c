@@ -55,5 +55,6 @@ static void row_in_child(void)
 
 __attribute__((constructor)) static void row_at_start(void)
 {
-  tt_proc_on_fork(row_in_child);
+  static tt_fork_hook hook = {.fn = row_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -317,7 +317,8 @@ static void forget_box(void)
 static void start_box(void)
 {
   init_news();
-  tt_proc_on_fork(forget_box);
+  static tt_fork_hook hook = {.fn = forget_box};
+  tt_proc_on_fork(&hook);
 }
 
 // Address of a mailbox in the abstract name space; its length is returned.

@@ -32,12 +32,8 @@ uint32_t tt_proc_generation;
 static tt_proc_id self; // written under `once` and in a forked child, which has one thread
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-typedef struct fork_hook {
-  void (*fn)(void);
-  struct fork_hook *next; // written once, by the thread that finds it NULL: a fork finds the list whole at any moment
-} fork_hook;
-
-static fork_hook *hooks; // as fork_hook.next
+// This and each `next` are written once, by the thread that finds them NULL: a fork finds the list whole at any moment.
+static tt_fork_hook *hooks;
 
 // Locks that are held across a fork, in the order in which they are taken. All under `fork_lock`, which is itself held
 // first and given back last.
@@ -211,7 +207,7 @@ static void after_fork_in_child(void)
   tt_log_forked();
   __atomic_fetch_add(&tt_proc_generation, 1, __ATOMIC_RELAXED);
   identify_proc();
-  for (const fork_hook *h = hooks; h != NULL; h = h->next) {
+  for (const tt_fork_hook *h = hooks; h != NULL; h = h->next) {
     h->fn();
   }
 }
@@ -228,17 +224,12 @@ tt_proc_id tt_proc_self(void)
   return self;
 }
 
-void tt_proc_on_fork(void (*fn)(void))
+void tt_proc_on_fork(tt_fork_hook *hook)
 {
   pthread_once(&once, start_proc);
-  fork_hook *h = calloc(1, sizeof *h), *none = NULL;
-  if (h == NULL) {
-    tt_warn("out of memory for a fork hook: a forked child of this process must not use the library");
-    return;
-  }
-  h->fn = fn;
-  for (fork_hook **at = &hooks; !__atomic_compare_exchange_n(at, &none, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-       none = NULL) {
+  tt_fork_hook *none = NULL;
+  for (tt_fork_hook **at = &hooks;
+       !__atomic_compare_exchange_n(at, &none, hook, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE); none = NULL) {
     at = &none->next;
   }
 }

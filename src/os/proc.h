@@ -23,8 +23,14 @@ tt_proc_id tt_proc_self(void);
 // thread.
 extern TT_HIDDEN uint32_t tt_proc_generation;
 
-// Calls `fn` in the child after each later fork, in the order of the calls. Once per function. Any thread.
-void tt_proc_on_fork(void (*fn)(void));
+// What a module does in a forked child. Its own, for as long as the library is loaded.
+typedef struct tt_fork_hook {
+  void (*fn)(void);
+  struct tt_fork_hook *next; // of proc.c
+} tt_fork_hook;
+
+// Calls the hook's `fn` in the child after each later fork, in the order of the calls. Once per hook. Any thread.
+void tt_proc_on_fork(tt_fork_hook *hook);
 
 // From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and
 // what it guards whole. For locks of the process that are held for a short while, with no user's code inside, and no

@@ -419,8 +419,10 @@ int main(int argc, char **argv)
     const hashes h = {tt_proc_host_hash(), tt_proc_machine_hash()};
     return write(atoi(argv[2]), &h, sizeof h) == sizeof h ? 0 : 1;
   }
+  static tt_fork_hook hooks[MANY];
   for (int i = 0; i < MANY; i++) {
-    tt_proc_on_fork(count_hook);
+    hooks[i].fn = count_hook;
+    tt_proc_on_fork(&hooks[i]);
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_self),      cmocka_unit_test(test_alive),

@@ -89,7 +89,8 @@ static void proxy_in_child(void)
 
 static void hook(void)
 {
-  tt_proc_on_fork(proxy_in_child);
+  static tt_fork_hook hook = {.fn = proxy_in_child};
+  tt_proc_on_fork(&hook);
 }
 
 // ---- life

@@ -281,7 +281,8 @@ static void server_need(const tt_addr *best)
   }
   if (!ras.hooked) {
     ras.hooked = true;
-    tt_proc_on_fork(ras_in_child);
+    static tt_fork_hook hook = {.fn = ras_in_child};
+    tt_proc_on_fork(&hook);
   }
   ras.server = server_start(best);
 }

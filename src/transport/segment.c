@@ -368,5 +368,6 @@ static void segment_in_child(void)
 __attribute__((constructor)) static void segment_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
-  tt_proc_on_fork(segment_in_child);
+  static tt_fork_hook hook = {.fn = segment_in_child};
+  tt_proc_on_fork(&hook);
 }

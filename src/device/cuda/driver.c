@@ -162,7 +162,8 @@ static void driver_in_child(void)
 
 __attribute__((constructor)) static void driver_at_start(void)
 {
-  tt_proc_on_fork(driver_in_child);
+  static tt_fork_hook hook = {.fn = driver_in_child};
+  tt_proc_on_fork(&hook);
 }
 
 const tt_cuda *tt_cuda_get(const char **why)

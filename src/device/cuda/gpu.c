@@ -231,5 +231,6 @@ static void gpus_in_child(void)
 
 __attribute__((constructor)) static void gpus_at_start(void)
 {
-  tt_proc_on_fork(gpus_in_child);
+  static tt_fork_hook hook = {.fn = gpus_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -307,5 +307,6 @@ static void blocks_in_child(void)
 
 __attribute__((constructor)) static void blocks_at_start(void)
 {
-  tt_proc_on_fork(blocks_in_child);
+  static tt_fork_hook hook = {.fn = blocks_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -259,5 +259,6 @@ static void gpu_streams_in_child(void)
 
 __attribute__((constructor)) static void gpu_streams_at_start(void)
 {
-  tt_proc_on_fork(gpu_streams_in_child);
+  static tt_fork_hook hook = {.fn = gpu_streams_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -57,5 +57,6 @@ static void device_in_child(void)
 
 __attribute__((constructor)) void tt_host_start(void)
 {
-  tt_proc_on_fork(device_in_child);
+  static tt_fork_hook hook = {.fn = device_in_child};
+  tt_proc_on_fork(&hook);
 }

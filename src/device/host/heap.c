@@ -211,5 +211,6 @@ static void heap_in_child(void)
 __attribute__((constructor(202))) static void heap_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
-  tt_proc_on_fork(heap_in_child);
+  static tt_fork_hook hook = {.fn = heap_in_child};
+  tt_proc_on_fork(&hook);
 }

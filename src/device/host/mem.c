@@ -406,5 +406,6 @@ static void mem_in_child(void)
 __attribute__((constructor)) static void mem_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
-  tt_proc_on_fork(mem_in_child);
+  static tt_fork_hook hook = {.fn = mem_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -175,5 +175,6 @@ static void moved_in_child(void)
 __attribute__((constructor(201))) static void moved_at_start(void)
 {
   tt_proc_hold_at_fork(&lock);
-  tt_proc_on_fork(moved_in_child);
+  static tt_fork_hook hook = {.fn = moved_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -29,7 +29,8 @@ static void forget_libraries(void)
 
 static void hook_fork(void)
 {
-  tt_proc_on_fork(forget_libraries);
+  static tt_fork_hook hook = {.fn = forget_libraries};
+  tt_proc_on_fork(&hook);
 }
 
 void tt_pnet_lock(void)

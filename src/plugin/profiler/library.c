@@ -113,7 +113,8 @@ ncclResult_t tt_profiler_libraries_use(const tt_plugin_fallback *net, tt_profile
   pthread_mutex_lock(&lock);
   if (!libraries.hooked) {
     libraries.hooked = true;
-    tt_proc_on_fork(forked);
+    static tt_fork_hook hook = {.fn = forked};
+    tt_proc_on_fork(&hook);
   }
   if (libraries.users++ == 0) {
     res = profiler_open_all(net);

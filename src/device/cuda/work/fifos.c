@@ -438,5 +438,6 @@ static void fifos_in_child(void)
 
 __attribute__((constructor)) static void fifos_at_start(void)
 {
-  tt_proc_on_fork(fifos_in_child);
+  static tt_fork_hook hook = {.fn = fifos_in_child};
+  tt_proc_on_fork(&hook);
 }

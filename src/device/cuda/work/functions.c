@@ -72,5 +72,6 @@ static void functions_in_child(void)
 
 __attribute__((constructor)) static void functions_at_start(void)
 {
-  tt_proc_on_fork(functions_in_child);
+  static tt_fork_hook hook = {.fn = functions_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -538,5 +538,6 @@ static void ipc_in_child(void)
 
 __attribute__((constructor)) static void ipc_at_start(void)
 {
-  tt_proc_on_fork(ipc_in_child);
+  static tt_fork_hook hook = {.fn = ipc_in_child};
+  tt_proc_on_fork(&hook);
 }

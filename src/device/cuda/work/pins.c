@@ -132,5 +132,6 @@ static void pins_in_child(void)
 
 __attribute__((constructor)) static void pins_at_start(void)
 {
-  tt_proc_on_fork(pins_in_child);
+  static tt_fork_hook hook = {.fn = pins_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -795,5 +795,6 @@ static void ranks_in_child(void)
 
 __attribute__((constructor)) static void ranks_at_start(void)
 {
-  tt_proc_on_fork(ranks_in_child);
+  static tt_fork_hook hook = {.fn = ranks_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -213,5 +213,6 @@ static void captures_in_child(void)
 
 __attribute__((constructor)) static void captures_at_start(void)
 {
-  tt_proc_on_fork(captures_in_child);
+  static tt_fork_hook hook = {.fn = captures_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -368,5 +368,6 @@ static void rma_in_child(void)
 
 __attribute__((constructor)) static void rma_at_start(void)
 {
-  tt_proc_on_fork(rma_in_child);
+  static tt_fork_hook hook = {.fn = rma_in_child};
+  tt_proc_on_fork(&hook);
 }

@@ -207,5 +207,6 @@ static void gpu_windows_in_child(void)
 
 __attribute__((constructor)) static void gpu_windows_at_start(void)
 {
-  tt_proc_on_fork(gpu_windows_in_child);
+  static tt_fork_hook hook = {.fn = gpu_windows_in_child};
+  tt_proc_on_fork(&hook);
 }
