@@ -396,11 +396,56 @@ static void test_left(void **state)
   assert_int_equal(run_processes(&job), 0);
 }
 
+// In this process launches return at once.
+static void be_quick(void)
+{
+  char modes[256];
+  snprintf(modes, sizeof modes, "%s", getenv("CUDASIM"));
+  char *blocking = strstr(modes, "blocking=");
+  CHECK(blocking != NULL, "no mode blocking in %s", modes);
+  memset(blocking, ',', strcspn(blocking, ","));
+  setenv("CUDASIM", modes, 1);
+}
+
+// Rank 1 has taken all that rank 0 has sent, and has left, before rank 0's submission has returned: the mode lets it
+// return late. That is no reason to say that rank 1 has gone.
+static void taken_body(int rank, void *arg)
+{
+  ncclResult_t res = ncclSuccess;
+  CUdeviceptr at = 0;
+  (void)arg;
+  CHECK(rank < 2, "two ranks");
+  if (rank == 1) {
+    be_quick();
+  }
+  open_driver();
+  OK(tt_gpu_enter(0));
+  comms[rank] = join_processes(0, 2, rank);
+  CHECK(cu->StreamCreateWithPriority(&streams[rank], CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS, "no stream");
+  CHECK(cu->MemAlloc(&at, sizeof(float)) == CUDA_SUCCESS, "no memory");
+  float *value = (float *)(uintptr_t)at;
+  *value = (float)rank;
+  OK(ncclBroadcast(value, value, 1, ncclFloat, 0, comms[rank], (cudaStream_t)streams[rank]));
+  CHECK(cu->StreamSynchronize(streams[rank]) == CUDA_SUCCESS, "rank %d: its stream", rank);
+  OK(ncclCommGetAsyncError(comms[rank], &res));
+  CHECK(res == ncclSuccess && *value == 0, "rank %d: %d: %s; it has %g", rank, (int)res, ncclGetLastError(comms[rank]),
+        (double)*value);
+  OK(ncclCommDestroy(comms[rank]));
+  tt_gpu_leave();
+}
+
+static void test_taken(void **state)
+{
+  (void)state;
+  const run job = {.n = 2, .seconds = 60, .fn = taken_body, .env = ENV("NCCL_ALGO=broadcast:Ring", "NCCL_PROTO=LL")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest ends[] = {cmocka_unit_test(test_killed), cmocka_unit_test(test_aborted),
                                     cmocka_unit_test(test_aborted_in_one_process)};
-  const struct CMUnitTest left[] = {cmocka_unit_test(test_left)};
+  const struct CMUnitTest left[] = {cmocka_unit_test(test_left), cmocka_unit_test(test_taken)};
   (void)number;
   set_modes(modes, "kill-test");
   return strstr(modes, "blocking") != NULL ? cmocka_run_group_tests_name(modes, left, NULL, NULL)
@@ -409,7 +454,7 @@ static int in_mode(const char *modes, unsigned number)
 
 int main(int argc, char **argv)
 {
-  static const char *const modes[] = {"queues=1", "devices=2,order=random,slices,seed=4", "queues=1,blocking"};
+  static const char *const modes[] = {"queues=1", "devices=2,order=random,slices,seed=4", "queues=1,blocking=100"};
   use_driver();
   setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
   if (argc > 1) {

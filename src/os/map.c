@@ -122,7 +122,8 @@ static bool note_identity(const mapping *m, const void *arg)
 uint64_t tt_map_identity(const void *addr)
 {
   uint64_t identity = 0;
-  const shown_page s = {.addr = (uintptr_t)addr, .identity = &identity};
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const shown_page s = {.addr = (uintptr_t)addr / page * page, .identity = &identity};
   return all_mappings(addr, 1, note_identity, &s) ? identity : 0;
 }
 

@@ -35,7 +35,7 @@ static const struct mode {
     {"stale", FLAG, offsetof(struct sim_modes, stale), 0, 0},
     {"launches", SPECIAL, 0, 1, INT_MAX},
     {"slices", SPECIAL, 0, 1, LONG_MAX / 1000},
-    {"blocking", FLAG, offsetof(struct sim_modes, blocking), 0, 0},
+    {"blocking", SPECIAL, 0, 0, 60000},
     {"fail", SPECIAL, 0, 1, LONG_MAX},
     {"count", FLAG, offsetof(struct sim_modes, count), 0, 0},
     {"deadlock", SPECIAL, 0, 0, LONG_MAX},
@@ -120,12 +120,17 @@ static bool set_special(struct sim_modes *modes, const struct mode *mode, const 
   }
   if (strcmp(name, "slices") == 0 && *value == '\0') {
     value = "200";
+  } else if (strcmp(name, "blocking") == 0 && *value == '\0') {
+    value = "0";
   }
   if (!read_number(value, &rest, mode->least, mode->most, &number) || *rest != '\0') {
     return false;
   }
   if (strcmp(name, "slices") == 0) {
     modes->slice = (uint64_t)number * 1000;
+  } else if (strcmp(name, "blocking") == 0) {
+    modes->blocking = true;
+    modes->lag_ms = number;
   } else if (strcmp(name, "memory") == 0) {
     modes->memory = (uint64_t)number << 20;
   } else if (strcmp(name, "deadlock") == 0) {

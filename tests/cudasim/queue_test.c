@@ -1,6 +1,8 @@
 // queue_test.c: hardware queues, their room, deadlocks and their reports.
 #include "rig.h"
 
+#include <time.h>
+
 // Stream `first` waits for a word that stream `second` writes, and was handed its work before.
 static void wait_before_write(void)
 {
@@ -230,6 +232,18 @@ static void blocking_sticks(void)
   GIVES(CUDA_ERROR_LAUNCH_TIMEOUT, rig_launch(rig_kernel("put"), 1, 1, sum, 1, stream));
 }
 
+// It returns later than that.
+static void lagging(void)
+{
+  CUdeviceptr sum = (rig_context(0), rig_memory(4));
+  CUstream stream = rig_stream();
+  struct timespec begin, end;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  OK(rig_launch(rig_kernel("put"), 1, 1, sum, 1, stream));
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  CHECK((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 >= 99);
+}
+
 static void test_blocking(void **state)
 {
   (void)state;
@@ -237,6 +251,7 @@ static void test_blocking(void **state)
   rig_quiet("", 1, blocking);
   unsetenv("CUDA_LAUNCH_BLOCKING");
   rig_quiet("blocking", 1, blocking);
+  rig_quiet("blocking=100", 1, lagging);
   rig_says("blocking,deadlock=1000", 1, blocking_sticks, "a thread in cuLaunchKernel waits for the kernel");
 }
 

@@ -58,7 +58,8 @@ struct sim_modes {
   int launches;       // room of a queue; 0: no bound
   bool launches_all;  // a full one also holds up all other threads that submit
   uint64_t slice;     // instructions that a process has a device for, while others want it; 0: no slices
-  bool blocking;      // each launch of a kernel waits for its end
+  bool blocking;      // each launch of a kernel waits for its end,
+  long lag_ms;        // and returns so much later
   long fail;          // the call that fails; 0: none
   int fail_code;
   bool count;       // say at the end how many calls there were

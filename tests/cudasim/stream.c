@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "sim.h"
 
@@ -118,6 +119,17 @@ static bool op_is_done(void *arg)
   return true;
 }
 
+// The launch of the kernel has ended with it; the caller hears of it later.
+static void lag(void)
+{
+  struct timespec time = {sim.modes.lag_ms / 1000, sim.modes.lag_ms % 1000 * 1000000};
+  if (sim.modes.lag_ms > 0) {
+    pthread_mutex_unlock(&sim.lock);
+    nanosleep(&time, NULL);
+    pthread_mutex_lock(&sim.lock);
+  }
+}
+
 static CUresult submit_op(struct sim_stream *stream, struct sim_op *op)
 {
   struct sim_op stays = {.stream = stream, .number = op->number};
@@ -125,6 +137,7 @@ static CUresult submit_op(struct sim_stream *stream, struct sim_op *op)
   sim_sched_add(op);
   if (sim.modes.blocking && kernel) {
     sim_await(op_is_done, &stays, "the kernel that it has launched (mode blocking)");
+    lag();
   }
   return stream->context->failed;
 }

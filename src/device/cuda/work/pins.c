@@ -14,7 +14,8 @@ typedef struct gpu_pin {
   int uses;
   int device; // in whose context it was pinned, in this epoch (gpu.h)
   uint32_t epoch;
-  uint64_t shows; // with `uses` 0: tt_map_identity of the page at `base`
+  bool noted; // with `uses` 0: its pages may go: `shows` is tt_map_identity of the one at `base`
+  uint64_t shows;
 } gpu_pin;
 
 static pthread_mutex_t pins_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -74,7 +75,8 @@ static ncclResult_t pin_register(int device, char *base, size_t bytes)
 // Is it still pinned, and are these the same pages?
 static bool pin_is_good(const gpu_pin *p)
 {
-  return p->shows != 0 && p->shows == tt_map_identity(p->base) && p->epoch == tt_gpu_epoch(p->device);
+  const bool same = !p->noted || (p->shows != 0 && p->shows == tt_map_identity(p->base));
+  return same && p->epoch == tt_gpu_epoch(p->device);
 }
 
 ncclResult_t tt_gpu_pin(int device, char *base, size_t bytes)
@@ -88,6 +90,7 @@ ncclResult_t tt_gpu_pin(int device, char *base, size_t bytes)
   }
   if (*at != NULL) {
     (*at)->uses++;
+    (*at)->noted = false;
   } else {
     res = pin_register(device, base, bytes);
   }
@@ -99,8 +102,8 @@ void tt_gpu_unpin(char *base)
 {
   pthread_mutex_lock(&pins_lock);
   gpu_pin *p = *find_pin(base);
-  if (p != NULL && --p->uses == 0) {
-    p->shows = tt_map_identity(base);
+  if (p != NULL) {
+    p->uses--;
   }
   pthread_mutex_unlock(&pins_lock);
 }
@@ -114,6 +117,18 @@ bool tt_gpu_pins_stale(void)
   }
   pthread_mutex_unlock(&pins_lock);
   return stale;
+}
+
+void tt_gpu_pins_keep_stale(void)
+{
+  pthread_mutex_lock(&pins_lock);
+  for (gpu_pin *p = pins; p != NULL; p = p->next) {
+    if (p->uses == 0 && !p->noted) {
+      p->noted = true;
+      p->shows = tt_map_identity(p->base);
+    }
+  }
+  pthread_mutex_unlock(&pins_lock);
 }
 
 void tt_gpu_pins_close_stale(void)

@@ -8,11 +8,14 @@
 // Pins so many bytes from `base` on, whole pages, or counts one more use of what begins there. The device's context is
 // current. Any thread. Errors: ncclUnhandledCudaError, ncclSystemError.
 ncclResult_t tt_gpu_pin(int device, char *base, size_t bytes);
-// One use less. What nobody uses stays pinned until tt_gpu_pins_close_stale, also if its pages go: to unpin it, the
-// driver waits for all work of the process, and that may wait for what the calling thread submits next. Any thread.
+// One use less. What nobody uses stays pinned: to unpin it, the driver waits for all work of the process, and that may
+// wait for what the calling thread submits next. tt_gpu_ranks_close_stale is called next, before the pages may go. Any
+// thread.
 void tt_gpu_unpin(char *base);
 
-// Is anything pinned that nobody uses? Any thread.
+// For rank.c, any thread. Is anything pinned that nobody uses?
 bool tt_gpu_pins_stale(void);
-// Unpins it. Nothing of the process is in flight, and nobody submits (rank.c).
+// Unpins it. Nothing of the process is in flight, and nobody submits.
 void tt_gpu_pins_close_stale(void);
+// It stays pinned, and its pages may go: notes which they are.
+void tt_gpu_pins_keep_stale(void);

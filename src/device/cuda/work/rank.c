@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "device/cuda/work/capture.h"
-#include "device/cuda/work/fifos.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pins.h"
@@ -191,50 +190,6 @@ static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
   return any;
 }
 
-static uint32_t next_of(const tt_fifo *f)
-{
-  return __atomic_load_n(&f->next, __ATOMIC_ACQUIRE); // a thread may be submitting
-}
-
-// A message that a stream waits for has not arrived, or the peer has not taken one for whose slot a stream may wait.
-// `blocked`: a thread may stand in the submission of a step, and wait for one more than what counts.
-static bool rank_lacks(const tt_gpu_port *gpu, const tt_link *link, bool blocked)
-{
-  for (int k = 0; k < TT_NFIFOS; k++) {
-    const tt_fifo *in = &link->recv[k];
-    const uint32_t next = next_of(in) + (blocked && tt_gpu_port_submits(gpu, link->peer, k));
-    const tt_slot *last =
-        in->slots == NULL ? NULL : (tt_slot *)(in->slots + (size_t)((next - 1) & in->mask) * in->stride);
-    if (last != NULL && (int32_t)(atomic_load_explicit(&last->seq, memory_order_acquire) - next) < 0) {
-      return true;
-    }
-  }
-  for (int k = 0; k < TT_NFIFOS; k++) {
-    const tt_fifo *out = &link->send[k];
-    const bool token = k == TT_TOK; // they are waited for until the peer has read what they offer
-    const uint32_t room = token ? 0 : out->mask, sent = next_of(out),
-                   more = blocked && !token && tt_gpu_port_submits(gpu, link->peer, TT_NFIFOS + k);
-    // The head may be ahead: the peer has taken what a thread has submitted just now.
-    if (out->slots != NULL &&
-        (int32_t)(sent + more - room - atomic_load_explicit(out->head, memory_order_acquire)) > 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Another value when this rank, or the peer, has taken a message of the other.
-static uint64_t rank_mark(const tt_link *link)
-{
-  uint64_t mark = 0;
-  for (int k = 0; k < TT_NFIFOS; k++) {
-    const tt_fifo *in = &link->recv[k], *out = &link->send[k];
-    mark += in->slots != NULL ? atomic_load_explicit(in->head, memory_order_relaxed) : 0;
-    mark += out->slots != NULL ? atomic_load_explicit(out->head, memory_order_relaxed) : 0;
-  }
-  return mark;
-}
-
 // Does the peer show another call than this rank's, under its number?
 static bool rank_differs(const tt_plan *p, const tt_link *link, const tt_call **call, uint64_t *sig, uint64_t *count)
 {
@@ -262,7 +217,7 @@ static bool rank_check_peer(tt_gpu_rank *r, const tt_link *link)
   const uint32_t state = tt_link_state(link);
   const uint64_t submits_ns = atomic_load_explicit(&r->submits_ns, memory_order_relaxed);
   const bool blocked = submits_ns != 0 && tt_now_ns() - TT_MIN(submits_ns, tt_now_ns()) > BLOCKED_MS * TT_NS_PER_MS;
-  if (!rank_lacks(r->gpu, link, blocked)) {
+  if (!tt_gpu_link_lacks(r->gpu, link, blocked)) {
     return true;
   }
   if (link->networked) { // for the next look
@@ -307,7 +262,7 @@ static void rank_check(tt_gpu_rank *r)
     if (link != NULL && i != r->port->rank && !rank_check_peer(r, link)) {
       return;
     }
-    mark += link != NULL ? rank_mark(link) : 0;
+    mark += link != NULL ? tt_gpu_link_mark(link) : 0;
   }
   if (tt_gpu_waits_first(r->gpu, &at)) {
     w = (tt_wait){.peer = at.peer, .how = at.how, .sig = at.sig, .count = at.count};
@@ -777,6 +732,8 @@ void tt_gpu_ranks_close_stale(void)
     closes = false;
     pthread_cond_broadcast(&closed);
     pthread_mutex_unlock(&lock);
+  } else {
+    tt_gpu_pins_keep_stale();
   }
 }
 
@@ -785,9 +742,8 @@ static void ranks_in_child(void)
 {
   ranks = NULL;
   deferred = NULL;
-  runs = sleeps = false;
+  runs = sleeps = closes = false;
   in_flight = in_graphs = 0;
-  closes = false;
   pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&something, NULL);
   pthread_cond_init(&closed, NULL);

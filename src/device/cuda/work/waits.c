@@ -96,3 +96,46 @@ void tt_gpu_waits_free(tt_gpu_port *p)
   tt_free(p->waits);
   p->waits = NULL;
 }
+
+// ---- Links ----
+
+static uint32_t next_of(const tt_fifo *f)
+{
+  return __atomic_load_n(&f->next, __ATOMIC_ACQUIRE); // a thread may be submitting
+}
+
+bool tt_gpu_link_lacks(const tt_gpu_port *p, const tt_link *link, bool blocked)
+{
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *in = &link->recv[k];
+    const uint32_t next = next_of(in) + (blocked && tt_gpu_port_submits(p, link->peer, k));
+    const tt_slot *last =
+        in->slots == NULL ? NULL : (tt_slot *)(in->slots + (size_t)((next - 1) & in->mask) * in->stride);
+    if (last != NULL && (int32_t)(atomic_load_explicit(&last->seq, memory_order_acquire) - next) < 0) {
+      return true;
+    }
+  }
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *out = &link->send[k];
+    const bool token = k == TT_TOK; // they are waited for until the peer has read what they offer
+    const uint32_t room = token ? 0 : out->mask, sent = next_of(out),
+                   more = blocked && !token && tt_gpu_port_submits(p, link->peer, TT_NFIFOS + k);
+    // The head may be ahead: the peer has taken what a thread has submitted just now.
+    if (out->slots != NULL &&
+        (int32_t)(sent + more - room - atomic_load_explicit(out->head, memory_order_acquire)) > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+uint64_t tt_gpu_link_mark(const tt_link *link)
+{
+  uint64_t mark = 0;
+  for (int k = 0; k < TT_NFIFOS; k++) {
+    const tt_fifo *in = &link->recv[k], *out = &link->send[k];
+    mark += in->slots != NULL ? atomic_load_explicit(in->head, memory_order_relaxed) : 0;
+    mark += out->slots != NULL ? atomic_load_explicit(out->head, memory_order_relaxed) : 0;
+  }
+  return mark;
+}

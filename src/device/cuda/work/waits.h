@@ -1,4 +1,5 @@
-// waits.h: what the streams of a port wait for, in the order of submission: so it is known at which wait they stand.
+// waits.h: what the streams of a port wait for, in the order of submission: so it is known at which wait they stand;
+// and what a link lacks.
 //
 // The thread that submits adds waits; the one that looks after the port (rank.c) reads them, and drops those that are
 // over. Waits of captured operations are not kept.
@@ -23,3 +24,10 @@ bool tt_gpu_waits_first(tt_gpu_port *p, gpu_wait *out);
 
 // Frees all, when the port is closed.
 void tt_gpu_waits_free(tt_gpu_port *p);
+
+// A message that a stream waits for has not arrived on the link, or the peer has not taken one for whose slot a stream
+// may wait. `blocked`: a thread may stand in the submission of a step, and wait for one more than what counts. Any
+// thread.
+bool tt_gpu_link_lacks(const tt_gpu_port *p, const tt_link *link, bool blocked);
+// Another value when this rank, or the peer, has taken a message of the other. Any thread.
+uint64_t tt_gpu_link_mark(const tt_link *link);
