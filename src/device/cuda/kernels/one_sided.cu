@@ -28,8 +28,8 @@ TT_INLINE bool put_begins(tt_cuda_put p)
   return false;
 }
 
-// Copies between two operands; the thread's part.
-TT_INLINE void span_copy(uint64_t operands, uint64_t first, uint64_t count)
+// Between two operands.
+TT_INLINE void move(uint64_t operands, uint64_t first, uint64_t count)
 {
   tt_span s;
   s.operands = operands;
@@ -37,14 +37,7 @@ TT_INLINE void span_copy(uint64_t operands, uint64_t first, uint64_t count)
   s.count = count;
   s.nsrc = s.ndst = 1;
   s.kind = 0;
-  const tt_packs packs = span_packs(s, 1);
-  for (uint64_t i = span_index(); i < packs.number; i += span_threads()) {
-    const uint64_t at = span_first(packs, i);
-    const uint32_t present = span_present(s, packs, i);
-    uint32_t w[4];
-    span_load(w, span_operand(s, 0) + at, present, 1);
-    span_write(s, w, at, present, 1);
-  }
+  span_copy(s);
 }
 
 TT_KERNEL put(const tt_cuda_put p)
@@ -56,7 +49,7 @@ TT_KERNEL put(const tt_cuda_put p)
   if (gpu_any(stands)) {
     return;
   }
-  span_copy(p.operands, p.first, p.count);
+  move(p.operands, p.first, p.count);
   gpu_any(false); // all threads of the CTA have written
   if (gpu_thread() == 0) {
     gpu_release_add8(p.writing, ~(uint64_t)0);
@@ -76,7 +69,7 @@ TT_KERNEL take(const tt_cuda_take t)
   const uint32_t n = gpu_load4(t.list + sizeof(uint64_t));
   for (uint32_t i = 0; i < n; i++) {
     const uint64_t payload = list + (uint64_t)i * sizeof(tt_cuda_payload);
-    span_copy(payload, 0, gpu_load8(payload + __builtin_offsetof(tt_cuda_payload, bytes)));
+    move(payload, 0, gpu_load8(payload + __builtin_offsetof(tt_cuda_payload, bytes)));
     gpu_any(false); // the next one may lie over it
   }
 }

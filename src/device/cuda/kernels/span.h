@@ -161,3 +161,16 @@ TT_INLINE void span_write(tt_span s, const uint32_t w[4], uint64_t i, uint32_t p
     span_store(span_operand(s, s.nsrc + k) + i * size, w, present, size);
   }
 }
+
+// From the one source to the destinations; the thread's part.
+TT_INLINE void span_copy(tt_span s)
+{
+  const tt_packs packs = span_packs(s, 1);
+  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+    const uint64_t at = span_first(packs, p);
+    const uint32_t present = span_present(s, packs, p);
+    uint32_t w[4];
+    span_load(w, span_operand(s, 0) + at, present, 1);
+    span_write(s, w, at, present, 1);
+  }
+}
