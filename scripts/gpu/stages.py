@@ -1,14 +1,14 @@
 """The stages of gpu_session, in the order of their worth: commands, limits of time, and what is read from outputs."""
 
-import ctypes
 import functools
 import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from gpu import ask
 
 FINISHED = ("passed", "failed", "timeout", "skipped")
 RANKS = (1, 2, 4, 8)
@@ -187,21 +187,24 @@ def counters(session):
 
 @functools.lru_cache(maxsize=None)
 def find_torch(session):
-    """The Python that has PyTorch with CUDA, or None."""
+    """The Python that has PyTorch with CUDA, or None; and why none could be asked, if that is so."""
+    silent = []
     for python in ("python3", sys.executable):
-        asked = subprocess.run([python, "-c", "import torch, sys; sys.exit(not torch.cuda.is_available())"],
-                               env=session.env, capture_output=True, check=False)
-        if asked.returncode == 0:
-            return python
-    return None
+        answer = ask.ask([python, "-c", "import torch, sys; sys.exit(not torch.cuda.is_available())"], session.env,
+                         session.left() - 1)
+        if answer.code == 0:
+            return python, ""
+        silent += [f"{python}: {answer.why}"] if answer.code is None else []
+    return None, "; ".join(silent)
 
 
 def lacks_torch(session):
-    return None if not session.simulated and find_torch(session) else "no PyTorch with CUDA"
+    python, silent = (None, "") if session.simulated else find_torch(session)
+    return None if python else f"no PyTorch with CUDA ({silent})" if silent else "no PyTorch with CUDA"
 
 
 def torch(session):
-    python, program = find_torch(session), Path(__file__).parent / "torch_ranks.py"
+    python, program = find_torch(session)[0], Path(__file__).parent / "torch_ranks.py"
     ours = {"LD_PRELOAD": str(session.build / "lib/libnccl.so.2")}
     return [Command("torch, Tutti, 2 ranks", [python, program, "2", "Tutti"], probes, ours),
             Command("torch, Tutti, 1 rank", [python, program, "1", "Tutti"], probes, ours),
@@ -258,37 +261,3 @@ def extra(texts):
                           lambda session, c=command: [Command("extra", ["sh", "-c", c], tests_and_probes)],
                           planted=True))
     return made
-
-
-# ---- Which driver ----
-
-
-def ask_driver(library, env):
-    """Version and devices of the driver, asked in a process of its own."""
-    asked = subprocess.run([sys.executable, __file__, library], env=env, capture_output=True, text=True, check=False)
-    if asked.returncode != 0:
-        sys.exit(f"gpu_session: {library}: {asked.stderr.strip() or 'no answer'}")
-    return json.loads(asked.stdout.splitlines()[-1])
-
-
-def describe(library):
-    cu = ctypes.CDLL(library)
-    version, count, value = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    name = ctypes.create_string_buffer(128)
-    if cu.cuInit(0) != 0 or cu.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        sys.exit("no GPU")
-    cu.cuDriverGetVersion(ctypes.byref(version))
-    devices = []
-    for i in range(count.value):
-        cu.cuDeviceGetName(name, len(name), i)
-        facts = {"name": name.value.decode()}
-        for key, number in (("multiprocessors", 16), ("major", 75), ("minor", 76)):
-            cu.cuDeviceGetAttribute(ctypes.byref(value), number, i)
-            facts[key] = value.value
-        devices.append(facts)
-    simulated = any("Simulated" in d["name"] for d in devices)
-    return {"library": Path(library).name, "version": version.value, "simulated": simulated, "devices": devices}
-
-
-if __name__ == "__main__":
-    print(json.dumps(describe(sys.argv[1])))

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# gpu_session_faults.sh BUILD: scripts/gpu_session where something is wrong: drivers and Pythons that do not
+# answer. It runs no program of BUILD: the scripts are copied to a
+# folder, beside a build and drivers that are made up.
+set -u
+cc=${CC:-cc}
+command -v "$cc" >/dev/null 2>&1 || { echo "there is no C compiler"; exit 77; }
+python=$(python3 -c 'import sys; print(sys.executable if sys.version_info >= (3, 8) else "")' 2>/dev/null)
+[ -n "$python" ] || { echo "there is no python3"; exit 77; }
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export PYTHONDONTWRITEBYTECODE=1
+failed=0
+fault() { echo "FAILED: $*"; failed=1; }
+
+tree=$work/above/tree
+build=$tree/build
+mkdir -p "$tree/scripts" "$build/bin" "$build/lib/cudasim" "$work/tmp"
+cp -r scripts/gpu scripts/gpu_session "$tree/scripts"
+echo library >"$build/lib/libnccl.so.2"
+
+# Drivers with one device: one for tests, one that seems real, one that never answers; and a library that is no driver.
+cat >"$work/driver.c" <<'C'
+#include <string.h>
+#include <unistd.h>
+#ifdef NAME
+int cuInit(unsigned flags) { while (flags == HANGS) pause(); return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDriverGetVersion(int *version) { *version = 12080; return 0; }
+int cuDeviceGetName(char *name, int length, int device) { strncpy(name, NAME, length); return device; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute; return device; }
+#endif
+C
+driver() { "$cc" -shared -fPIC -o "$1" "${@:2}" "$work/driver.c" || exit 1; }
+driver "$build/lib/cudasim/libcuda.so.1" '-DNAME="Simulated GPU"' -DHANGS=1
+driver "$work/real.so" '-DNAME="Some GPU"' -DHANGS=1
+driver "$work/hangs.so" '-DNAME="Some GPU"' -DHANGS=0
+driver "$work/none.so"
+
+# session STATUS OPTIONS...: no traceback, and nothing is left behind. path: its PATH, if that is another one.
+path=$PATH
+session() {
+  local want=$1 got=0
+  shift
+  timeout -k 5 120 env "PATH=$path" "TMPDIR=$work/tmp" "PYTHONPATH=$work/modules" "$python" \
+    "$tree/scripts/gpu_session" "$@" >"$work/said" 2>&1 </dev/null || got=$?
+  [ "$got" = "$want" ] || { fault "status $got, not $want: $*"; cat "$work/said"; }
+  ! grep -q Traceback "$work/said" || { fault "a traceback: $*"; cat "$work/said"; }
+  [ -z "$(ls -A "$work/tmp")" ] || { fault "left behind: $(ls -A "$work/tmp"): $*"; rm -rf "$work"/tmp/*; }
+}
+
+# refused OPTION VALUE WHY OPTIONS...: one line has the option, its value, what is wrong with it, and what is expected.
+refused() {
+  local option=$1 value=$2 why=$3 text
+  shift 3
+  session 2 --build "$build" --driver sim "$option" "$value" "$@"
+  [ "$(wc -l <"$work/said")" = 1 ] || { fault "not one line: $option $value"; cat "$work/said"; }
+  for text in "$option" "$value" "$why" 'expected: '; do
+    grep -qF -- "$text" "$work/said" || { fault "$option $value: there is no '$text'"; cat "$work/said"; }
+  done
+}
+
+out=$work/out
+
+# ---- The driver ----
+
+refused --driver "$work/no-driver" "cannot open shared object"
+refused --driver "$work/none.so" "cuInit"
+refused --driver "$work/hangs.so" "no answer in " --budget 1
+
+# ---- PyTorch ----
+
+# No python3 in PATH, one that cannot be started, one that never answers; the other Python has a PyTorch without CUDA.
+mkdir "$work/bare" "$work/text" "$work/stopped" "$work/modules"
+ln -s "$(command -v sh)" "$work/bare/sh"
+echo text >"$work/text/python3"
+# shellcheck disable=SC2016
+printf '#!%s\nkill -STOP $$\n' "$(command -v sh)" >"$work/stopped/python3"
+chmod +x "$work/text/python3" "$work/stopped/python3"
+printf 'class cuda:\n    is_available = staticmethod(lambda: False)\n' >"$work/modules/torch.py"
+for path in "$work/bare" "$work/text:$work/bare"; do
+  rm -rf "$out"
+  session 0 --build "$build" --driver "$work/real.so" --out "$out" --only torch
+  grep -q 'no PyTorch with CUDA (python3: cannot be started' "$out/RESULTS.md" || fault "PyTorch, PATH=$path"
+done
+
+# The limit is the answer's own, or what is left of the session. A stage that had no time to find out is run later.
+export PYTHONPATH=$work/modules
+timeout 120 "$python" - "$tree/scripts" "$work/stopped:$PATH" "$work/hangs.so" <<'PY' || fault "limits of time"
+import importlib.machinery, importlib.util, sys, types
+sys.path.insert(0, sys.argv[1])
+from gpu import ask, stages
+loader = importlib.machinery.SourceFileLoader("gpu_session", sys.argv[1] + "/gpu_session")
+main = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_session", loader))
+loader.exec_module(main)
+
+def session(left):
+    return types.SimpleNamespace(env={"PATH": sys.argv[2]}, simulated=False, left=lambda: left)
+
+class Hashed(types.SimpleNamespace):
+    __hash__ = object.__hash__
+
+def find(left):
+    return stages.find_torch(Hashed(**vars(session(left))))
+
+def driver(left):
+    try:
+        return ask.ask_driver(sys.argv[3], {}, left)
+    except ask.NoAnswer as error:
+        return str(error)
+
+assert ask.LIMIT == 30
+python, why = find(1.25)
+assert python is None and "python3: no answer in 0.25 s" in why, why
+assert driver(0.25) == "no answer in 0.25 s"
+ask.LIMIT = 0.5
+python, why = find(1000)
+assert python is None and "python3: no answer in 0.5 s" in why, why
+assert driver(1000) == "no answer in 0.5 s"
+stage = stages.Stage("a", 20, "", None, lambda s: "no answer")
+assert main.run_stage(session(0.5), stage)["status"] == "cut"
+assert main.run_stage(session(100), stage)["status"] == "skipped"
+PY
+
+echo "gpu_session_faults: failed: $failed"
+exit $failed
