@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpu_session_faults.sh BUILD: scripts/gpu_session where something is wrong: drivers and Pythons that do not
-# answer. It runs no program of BUILD: the scripts are copied to a
+# answer, programs that do not start. It runs no program of BUILD: the scripts are copied to a
 # folder, beside a build and drivers that are made up.
 set -u
 cc=${CC:-cc}
@@ -67,6 +67,36 @@ out=$work/out
 refused --driver "$work/no-driver" "cannot open shared object"
 refused --driver "$work/none.so" "cuInit"
 refused --driver "$work/hangs.so" "no answer in " --budget 1
+
+# ---- Programs that do not start ----
+
+# Of the perf programs one is not there, one may not be run, one is a text. Each is recorded, and the next one begins.
+echo text >"$build/bin/all_gather_perf"
+echo text >"$build/bin/reduce_scatter_perf"
+printf '#!/bin/sh\n' >"$build/bin/alltoall_perf"
+chmod +x "$build/bin/reduce_scatter_perf" "$build/bin/alltoall_perf"
+rm -rf "$out"
+session 1 --build "$build" --driver sim --out "$out" --only smoke,collectives,types,last --extra 'last:20:true'
+"$python" - "$out" <<'PY' || failed=1
+import json, sys
+s = json.load(open(sys.argv[1] + "/RESULTS.json"))["stages"]
+page = open(sys.argv[1] + "/RESULTS.md", encoding="utf-8").read()
+faults = [f"{n}: {r['status']}" for n, r in s.items() if r["status"] != ("passed" if n == "last" else "failed")]
+said = {c["label"]: (c["code"], c.get("tail", "")) for r in s.values() for c in r["commands"]}
+for label, why in (("all_reduce group 2", "No such file"), ("all_gather group 2", "Permission denied"),
+                   ("reduce_scatter group 2", "Exec format error")):
+    code, tail = said[label]
+    if code != "not started" or not tail.startswith("cannot be started: ") or why not in tail:
+        faults.append(f"{label}: {code}: {tail}")
+    if f"{label} was not started" not in page or why not in page:
+        faults.append(f"{label}: not on the page")
+if said["alltoall group 2"] != (0, "") or len(s["collectives"]["commands"]) != 10:
+    faults.append(f"what follows a program that is not started: {said}")
+if list(s) != ["last", "smoke", "collectives", "types"]:
+    faults.append(f"stages: {list(s)}")
+print("\n".join(faults))
+sys.exit(bool(faults))
+PY
 
 # ---- PyTorch ----
 

@@ -94,13 +94,17 @@ def texts(results):
     return out
 
 
+def end(code):
+    words = {None: "was ended at its limit", "not started": "was not started", "not understood": "was not understood"}
+    return words.get(code, f"ended with {code}")
+
+
 def failures(results):
     out = []
     for name, s in results["stages"].items():
         for c in s["commands"]:
             if "tail" in c:
-                end = "was ended at its limit" if c["code"] is None else f"ended with {c['code']}"
-                out += [f"## {name}: {c['label']} {end}", "", f"`{c['command']}`", "", "```",
+                out += [f"## {name}: {c['label']} {end(c['code'])}", "", f"`{c['command']}`", "", "```",
                         c["tail"].rstrip().replace("```", "'''"), "```", ""]
     return out
 
