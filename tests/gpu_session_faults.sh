@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_session_faults.sh BUILD: scripts/gpu_session where something is wrong: drivers and Pythons that do not
-# answer, programs that do not start. It runs no program of BUILD: the scripts are copied to a
+# gpu_session_faults.sh BUILD: scripts/gpu_session where something is wrong: the folder of --pack, drivers and Pythons
+# that do not answer, programs that do not start. It runs no program of BUILD: the scripts are copied to a
 # folder, beside a build and drivers that are made up.
 set -u
 cc=${CC:-cc}
@@ -13,6 +13,7 @@ export PYTHONDONTWRITEBYTECODE=1
 failed=0
 fault() { echo "FAILED: $*"; failed=1; }
 
+# The tree: --pack would empty it, if it did not look.
 tree=$work/above/tree
 build=$tree/build
 mkdir -p "$tree/scripts" "$build/bin" "$build/lib/cudasim" "$work/tmp"
@@ -67,6 +68,29 @@ out=$work/out
 refused --driver "$work/no-driver" "cannot open shared object"
 refused --driver "$work/none.so" "cuInit"
 refused --driver "$work/hangs.so" "no answer in " --budget 1
+
+# ---- --pack ----
+
+mkdir -p "$work/mine" "$work/empty" "$build/inside"
+echo mine >"$work/mine/file"
+ln -s "$build" "$work/link"
+refused --pack "$work/mine" "is not empty"
+refused --pack "$work/mine/file" "a file"
+for to in "$build" "$work/link" "$build/inside" "$build/new" "$tree" "$work/above"; do
+  refused --pack "$to" "is the build, or one of them is inside the other"
+done
+cp -r "$build" "$work/other-build"
+for to in "$tree" "$work/above"; do
+  refused --pack "$to" "the sources are there" --build "$work/other-build"
+done
+[ "$(cat "$work/mine/file")" = mine ] && [ -e "$build/lib/libnccl.so.2" ] && [ -e "$tree/scripts/gpu_session" ] &&
+  [ ! -e "$build/new" ] || fault "--pack has touched a folder that it refuses"
+for to in "$work/new/packed" "$work/empty"; do
+  session 0 --build "$build" --pack "$to"
+  touch "$to/lib/old"
+  session 0 --build "$build" --pack "$to"
+  [ -e "$to/lib/libnccl.so.2" ] && [ ! -e "$to/lib/old" ] || fault "--pack $to, twice"
+done
 
 # ---- Programs that do not start ----
 
