@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpu_session_faults.sh BUILD: scripts/gpu_session where something is wrong: the folder of --pack, drivers and Pythons
-# that do not answer, programs that do not start. It runs no program of BUILD: the scripts are copied to a
+# gpu_session_faults.sh BUILD: scripts/gpu_session where something is wrong: its arguments, the folder of --pack, drivers
+# and Pythons that do not answer, programs that do not start. It runs no program of BUILD: the scripts are copied to a
 # folder, beside a build and drivers that are made up.
 set -u
 cc=${CC:-cc}
@@ -61,7 +61,48 @@ refused() {
   done
 }
 
+# ---- Arguments ----
+
 out=$work/out
+session 0 --build "$build" --driver sim --out "$out" --only one --extra 'one:20:echo "probe one 1 x"'
+cp "$out/RESULTS.json" "$work/good.json"
+head -c 300 "$work/good.json" >"$work/cut.json"
+echo '{"results": [], "config": {}}' >"$work/foreign.json"
+echo '[1, 2]' >"$work/list.json"
+head -c 100 /dev/urandom | tr '\0-\177' '\200-\377' >"$work/binary.json"
+refused --resume "$work/none.json" "No such file" --out "$work/unused"
+for name in cut foreign list binary; do
+  refused --resume "$work/$name.json" "not of gpu_session" --out "$work/unused"
+done
+refused --resume "$work" "directory" --out "$work/unused"
+cp "$work/cut.json" "$out/RESULTS.json"
+refused --out "$out" "RESULTS.json is cut off"
+cmp -s "$work/cut.json" "$out/RESULTS.json" || fault "results that are not understood were written over"
+mkdir -p "$tree/docs/gpu"
+cp "$work/cut.json" "$tree/docs/gpu/RESULTS.json"
+session 2 --build "$build" --driver "$work/real.so" --out "$work/unused"
+grep -qF -- "--resume $tree/docs/gpu/RESULTS.json: RESULTS.json is cut off" "$work/said" || fault "results of docs/gpu"
+rm -r "$tree/docs"
+refused --out "$work/good.json" "exists"
+refused --only smoke,smok "no stage 'smok'"
+refused --only smoke, "no stage ''"
+refused --again smoke,later "no stage 'later'"
+for text in a:b a :1:true a:1: 'a b:1:true' a:1; do
+  refused --extra "$text" "not of that form"
+done
+for seconds in soon 0 -1 nan inf ''; do
+  refused --extra "a:$seconds:true" "is no time"
+  refused --budget "$seconds" "is no time"
+done
+for name in smoke all failed; do
+  refused --extra "$name:1:true" "'$name' is taken"
+done
+refused --extra a:1:true "'a' is taken" --extra a:1:true
+refused --build "$work/no-build" "lib/libnccl.so.2: No such file"
+refused --build "$work/no-build" "lib/libnccl.so.2: No such file" --pack "$work/packed"
+session 2 --unknown
+[ "$(wc -l <"$work/said")" = 1 ] || fault "an unknown option is not said in a line"
+[ ! -e "$work/unused" ] && [ ! -e "$work/packed" ] || fault "something was made for arguments that are wrong"
 
 # ---- The driver ----
 

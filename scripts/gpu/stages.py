@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from gpu import ask
+from gpu import arguments, ask
 
 FINISHED = ("passed", "failed", "timeout", "skipped")
 RANKS = (1, 2, 4, 8)
@@ -253,11 +253,8 @@ def all_stages():
     ]
 
 
-def extra(texts):
-    made = []
-    for text in texts:
-        name, seconds, command = text.split(":", 2)
-        made.append(Stage(name, float(seconds), command,
-                          lambda session, c=command: [Command("extra", ["sh", "-c", c], tests_and_probes)],
-                          planted=True))
-    return made
+def extra(texts, known):
+    """The stages of --extra; known: names that others have."""
+    return [Stage(name, seconds, command,
+                  lambda session, c=command: [Command("extra", ["sh", "-c", c], tests_and_probes)], planted=True)
+            for name, seconds, command in arguments.extra(texts, known)]
