@@ -580,6 +580,11 @@ good "explained as JSON" '"shared": [{]"us": [0-9.]+, "link": "leaf ' explain --
 good "all-to-all" 'leaf up 0.0, which machines share' explain --coll alltoall -N 64 --rails --leaf 32 --oversubscription 4 "$h100"
 good "all-to-all as JSON" '"shared": "leaf up 0"' explain --coll alltoall --format json -N 64 --leaf 32 --oversubscription 4 "$h100"
 good "one machine shares nothing" 'no link that machines share' explain --leaf 2 "$h100"
+good "one rank shares nothing" '"links": \[\]' explain --coll alltoall --format json --leaf 2 $machines/pcie_1gpu_1nic_switch/input.xml
+! grep -q shared "$tmp/out" || report "one rank shares nothing" " a link that nothing loads"
+awk '/<nic>/ {left_out = 1} !left_out {print} /<\/nic>/ {left_out = 0}' "$h100" >"$tmp/no_ports.xml"
+bad "no ports as JSON" 1 'ranks have no network port' explain --format json -N 2 --leaf 2 "$tmp/no_ports.xml"
+[ ! -s "$tmp/out" ] || report "no ports as JSON" " half an answer"
 bad "no oversubscription" 2 "a number from 1 to 1000 is expected" simulate --oversubscription 0.5 "$h100"
 bad "oversubscription without a number" 2 "a number from 1 to 1000 is expected" simulate --oversubscription 4:1 "$h100"
 bad "tuning has no leaves" 2 'only these have it: explain, simulate' tuning --leaf 2 "$h100"

@@ -117,11 +117,12 @@ static int rank_of_seat(const tt_root *r, int seat)
   return (r->seats.begin + seat) % r->job.nranks;
 }
 
-// The seat of a rank; -1: it does not sit here. A single root has no neighbour.
+// The seat of a rank; -1: it does not sit here, or is no rank at all. A single root has no neighbour.
 static int root_seat_of(const tt_root *r, int rank)
 {
-  int seat = rank - r->seats.begin, own = r->seats.own;
-  return seat >= 0 && seat < own ? seat : r->seats.n > own && rank == rank_of_seat(r, own) ? own : -1;
+  int begin = r->seats.begin, own = r->seats.own;
+  bool sits = rank >= begin && rank - begin < own;
+  return sits ? rank - begin : r->seats.n > own && rank == rank_of_seat(r, own) ? own : -1;
 }
 
 // "3, 5-7" of the ranks that have joined this root, or have not; what does not fit ends in "...".

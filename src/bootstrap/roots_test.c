@@ -427,6 +427,41 @@ static void test_flood_of_notes(void **state)
   tt_fd_close(events);
 }
 
+// What calls itself a rank, and goes away before anything else is known of it, may have any number.
+static void test_a_strange_number_goes_away(void **state)
+{
+  (void)state;
+  static const int32_t numbers[] = {INT32_MIN, -1, INT32_MAX};
+  const tt_greeter door = {.npending = 0};
+  const tt_key key = {.b = {7}};
+  const tt_hello hello = {.kind = TT_HELLO_JOIN, .rank = 2, .to = -1, .nranks = 4};
+  const tt_join_card card = {
+      .peer = tt_addrs_one(&(tt_addr){.family = AF_INET, .port = 9, .ip = {127, 0, 0, 1}}), .nroots = 2, .share = 1};
+  tt_root_shared shared = {.door = &door, .events = -1, .file_limit = 1024};
+  tt_conn rank;
+  int fds[2];
+  assert_int_equal(tt_events_open(&shared.events), 0);
+  tt_root *r = tt_root_new(&shared, &key, 0, &lines_heard);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  assert_int_equal(tt_conn_open(&rank, fds[0], &key, &hello, false), 0);
+  tt_root_take(r, &hello, fds[1]);
+  assert_int_equal(tt_note_send(&rank, TT_NOTE_JOIN, &card, sizeof(card)), 0);
+  step_root(r, shared.events);
+  for (size_t i = 0; i < TT_COUNT(numbers); i++) {
+    const tt_hello strange = {.kind = TT_HELLO_JOIN, .rank = numbers[i], .to = -1, .nranks = 4};
+    tt_root_miss(r, &strange);
+  }
+  int before = unread_bytes(fds[0]);
+  while (unread_bytes(fds[0]) == before) { // until the root judges them
+    uint64_t now = tt_now_ns(), wake = tt_root_wake_ns(r);
+    tt_events_wait(shared.events, wake > now ? wake - now : 0);
+    step_root(r, shared.events);
+  }
+  tt_conn_close(&rank);
+  tt_root_destroy(r);
+  tt_fd_close(shared.events);
+}
+
 // A rank for which the root has no memory loses its connection at once, and may come again.
 static void test_root_without_memory(void **state)
 {
@@ -474,6 +509,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_misleading_addresses),
       cmocka_unit_test(test_no_address),
       cmocka_unit_test(test_flood_of_notes),
+      cmocka_unit_test(test_a_strange_number_goes_away),
       cmocka_unit_test(test_root_without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

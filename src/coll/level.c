@@ -22,26 +22,42 @@ typedef struct actor {
 } actor;
 
 typedef struct levels {
-  int n;             // ranks
-  tt_schedule **all; // `nall` of them
+  const tt_algorithm *algorithm;
+  const tt_shape *shape; // of the own schedule
+  int n;                 // ranks whose schedules run together: all, or the two ends of a message
+  tt_schedule **all;     // `nall` of them
   int nall;
-  line *lines; // (from * n + to) * 2 + token
+  line *lines; // (from * n + to) * 2 + token, by place
   line **touched;
   int ntouched;
   actor *actors;
   int nactors;
   uint32_t slots;
+  bool late; // the steps take more rounds than a level can count
 } levels;
+
+// The place of a rank among those whose schedules run together; -1: it is none of them, but a network.
+static int level_place(const levels *w, int rank)
+{
+  if (!tt_func_is_message(w->shape->func)) {
+    return rank < w->n ? rank : -1;
+  }
+  return rank == w->shape->rank ? 0 : rank == w->shape->root ? 1 : -1;
+}
 
 // The line of a reference; of TT_DRAIN that of the tokens to the peer; NULL: none, or that of a network, which sums
 // whatever comes.
 static line *level_line_of(const levels *w, const tt_ref *r, int rank, bool source)
 {
-  if ((r->kind != TT_FIFO && r->kind != TT_TOKEN && r->kind != TT_DRAIN) || r->peer >= w->n) {
+  if (r->kind != TT_FIFO && r->kind != TT_TOKEN && r->kind != TT_DRAIN) {
+    return NULL;
+  }
+  const int own = level_place(w, rank), peer = level_place(w, r->peer);
+  if (peer < 0) {
     return NULL;
   }
   const bool in = source && r->kind != TT_DRAIN;
-  const size_t from = (size_t)(in ? r->peer : rank), to = (size_t)(in ? rank : r->peer);
+  const size_t from = (size_t)(in ? peer : own), to = (size_t)(in ? own : peer);
   return &w->lines[(from * (size_t)w->n + to) * 2 + (r->kind != TT_FIFO)];
 }
 
@@ -106,7 +122,7 @@ static void level_end_round(levels *w)
   w->ntouched = 0;
 }
 
-// One pass of all ranks. False: they do not come to its end.
+// One pass of all ranks. False: they do not come to its end, or not in as many rounds as a level can count.
 static bool level_run(levels *w)
 {
   bool moved = true, over = false;
@@ -115,15 +131,16 @@ static bool level_run(levels *w)
   for (int i = 0; i < w->nactors; i++) {
     w->actors[i].pos = 0;
   }
-  for (uint32_t round = 0; moved && !over; round++) {
+  for (uint32_t round = 0; moved && !over && round <= UINT16_MAX; round++) {
     moved = false;
     over = true;
     for (int i = 0; i < w->nactors; i++) {
-      moved |= level_walk(w, &w->actors[i], (uint16_t)TT_MIN(round, UINT16_MAX));
+      moved |= level_walk(w, &w->actors[i], (uint16_t)round);
       over &= w->actors[i].pos == w->actors[i].count;
     }
     level_end_round(w);
   }
+  w->late = moved && !over;
   return over;
 }
 
@@ -160,16 +177,15 @@ static tt_shape level_shape(const tt_shape *own, int i)
   return shape;
 }
 
-static ncclResult_t level_write(levels *w, const tt_algorithm *a, const tt_shape *shape, tt_schedule *own)
+static ncclResult_t level_write(levels *w, tt_schedule *own)
 {
-  const bool message = tt_func_is_message(shape->func);
-  const int n = message ? 2 : shape->nranks, mine = message ? 0 : shape->rank;
-  TT_TRY(TT_NEW(w->all, n, "no memory for the schedules of %d ranks", n));
-  for (; w->nall < n; w->nall++) {
-    const tt_shape its = level_shape(shape, w->nall);
+  const int mine = level_place(w, w->shape->rank);
+  TT_TRY(TT_NEW(w->all, w->n, "no memory for the schedules of %d ranks", w->n));
+  for (; w->nall < w->n; w->nall++) {
+    const tt_shape its = level_shape(w->shape, w->nall);
     w->all[w->nall] = own;
     if (w->nall != mine) {
-      TT_TRY(tt_algorithm_write(a, &its, &w->all[w->nall]));
+      TT_TRY(tt_algorithm_write(w->algorithm, &its, &w->all[w->nall]));
     }
   }
   return ncclSuccess;
@@ -183,13 +199,20 @@ static ncclResult_t level_all(levels *w)
       return ncclSuccess;
     }
   }
+  if (w->late) {
+    return tt_fail(
+        ncclInvalidUsage,
+        "%s of %d ranks by algorithm %s takes more than %d rounds: too many for ranks on GPUs. Choose another "
+        "algorithm (NCCL_ALGO)",
+        tt_func_name(w->shape->func), w->n, w->algorithm->name, UINT16_MAX + 1);
+  }
   return tt_fail(ncclInternalError, "the schedules of %d ranks do not come to their end", w->n);
 }
 
 ncclResult_t tt_schedule_level(const tt_algorithm *a, const tt_shape *shape, tt_schedule *own)
 {
-  levels w = {.n = shape->nranks};
-  ncclResult_t res = level_write(&w, a, shape, own);
+  levels w = {.algorithm = a, .shape = shape, .n = tt_func_is_message(shape->func) ? 2 : shape->nranks};
+  ncclResult_t res = level_write(&w, own);
   res = res == ncclSuccess ? level_all(&w) : res;
   for (int i = 0; i < w.nall; i++) {
     if (w.all[i] != own) {

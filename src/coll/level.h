@@ -9,5 +9,7 @@
 #include "coll/coll.h"
 
 // Gives each step of `own`, which was written for the shape, its level (tt_step.level). Takes time and memory for the
-// schedules of all ranks. Errors: ncclSystemError, ncclInternalError (the schedules never end: they are wrong).
+// schedules of all ranks, and memory for each pair of them; for a message those of its two ends. Errors:
+// ncclSystemError, ncclInvalidUsage (more rounds than a level can count), ncclInternalError (the schedules never end:
+// they are wrong).
 ncclResult_t tt_schedule_level(const tt_algorithm *a, const tt_shape *shape, tt_schedule *own);

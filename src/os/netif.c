@@ -233,6 +233,16 @@ static ncclResult_t check_family(const char *family)
                  family);
 }
 
+static bool has_family(const tt_netif *list, int n, int family)
+{
+  for (int i = 0; i < n; i++) {
+    if (list[i].addr.family == family) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Marks the addresses from which the machine sends by its default routes: to networks that are set aside for examples
 // (RFC 5737, RFC 3849), so that no other route leads there.
 static void mark_way_out(tt_netif *list, int count)
@@ -241,7 +251,7 @@ static void mark_way_out(tt_netif *list, int count)
                                 {.family = AF_INET6, .port = 9, .ip = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}}};
   for (size_t f = 0; f < TT_COUNT(far); f++) {
     tt_addr from;
-    if (tt_addr_source(&far[f], &from) != 0) {
+    if (!has_family(list, count, far[f].family) || tt_addr_source(&far[f], &from) != 0) {
       continue;
     }
     for (int i = 0; i < count; i++) {
@@ -264,20 +274,33 @@ static ncclResult_t none_fits(const tt_params *p, const char *names)
                  p->socket_family != NULL ? p->socket_family : "(unset)", names[0] == '\0' ? "(none)" : names);
 }
 
-// The machine's addresses and what `choose` leaves of them; at least one. Free *out with tt_free.
-static ncclResult_t find_netifs(tt_netif **out, int *count, int (*choose)(tt_netif *, int, const char *, const char *))
+typedef int (*netif_choice)(tt_netif *list, int count, const char *spec, const char *family);
+
+// What `choose` leaves of the machine's addresses; at least one.
+static ncclResult_t choose_netifs(tt_netif *all, int *count, netif_choice choose)
 {
   const tt_params *p = tt_params_get();
-  tt_netif *all = NULL;
   char names[256];
-  int n = 0;
-  TT_TRY(check_family(p->socket_family));
-  TT_TRY(tt_netif_list(&all, &n));
-  names_text(all, n, names, sizeof(names));
-  n = choose(all, n, p->socket_ifname, p->socket_family);
+  names_text(all, *count, names, sizeof(names));
+  int n = choose(all, *count, p->socket_ifname, p->socket_family);
   if (n == 0) {
-    tt_free(all);
     return none_fits(p, names);
+  }
+  *count = n;
+  return ncclSuccess;
+}
+
+// The machine's addresses and what `choose` leaves of them; at least one. Free *out with tt_free.
+static ncclResult_t find_netifs(tt_netif **out, int *count, netif_choice choose)
+{
+  tt_netif *all = NULL;
+  int n = 0;
+  TT_TRY(check_family(tt_params_get()->socket_family));
+  TT_TRY(tt_netif_list(&all, &n));
+  ncclResult_t res = choose_netifs(all, &n, choose);
+  if (res != ncclSuccess) {
+    tt_free(all);
+    return res;
   }
   *out = all;
   *count = n;
@@ -299,6 +322,24 @@ ncclResult_t tt_netif_find(tt_netif *out, int max, int *count)
 ncclResult_t tt_netif_reach(tt_netif **out, int *count)
 {
   return find_netifs(out, count, order_by_routes);
+}
+
+ncclResult_t tt_netif_best(tt_addr *out)
+{
+  tt_netif *all = NULL;
+  tt_addr best = {.family = 0};
+  int n = 0;
+  TT_TRY(tt_netif_list(&all, &n));
+  ncclResult_t res = n > 0 ? check_family(tt_params_get()->socket_family) : ncclSuccess;
+  if (res == ncclSuccess && n > 0) {
+    res = choose_netifs(all, &n, order_by_routes);
+    best = all[0].addr;
+  }
+  tt_free(all);
+  if (res == ncclSuccess) {
+    *out = best;
+  }
+  return res;
 }
 
 void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs *out)

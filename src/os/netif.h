@@ -39,6 +39,9 @@ ncclResult_t tt_netif_find(tt_netif *out, int max, int *count);
 // tt_netif_list and tt_netif_order with the process's parameters and routes: where this machine can be reached, all of
 // it. Errors as tt_netif_find. Free *out with tt_free.
 ncclResult_t tt_netif_reach(tt_netif **out, int *count);
+// The first address of tt_netif_reach, which is where this machine is reached best at present; family 0: no interface
+// is up, which is no error. Errors as tt_netif_find.
+ncclResult_t tt_netif_best(tt_addr *out);
 // Adds to `out`, best first, the list's addresses of the interface `first` (NULL: none), then the others, each once.
 // Pure.
 void tt_netif_pick(const tt_netif *list, int count, const char *first, tt_addrs *out);

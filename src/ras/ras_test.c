@@ -1,4 +1,4 @@
-// ras_test.c: what clients may say, and the two forms of a report.
+// ras_test.c: what clients may say, the two forms of a report, and where the thread listens.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 
+#include "base/test_log.h"
 #include "base/util.h"
 #include "ras/command.h"
 #include "ras/report.h"
@@ -362,15 +366,107 @@ static void newest_addresses(void **state)
   assert_int_equal(reached_at(4), 0);
 }
 
+// ---- addresses of this machine, as far as the library sees them
+
+static const uint8_t loopback[] = {127, 0, 0, 1}, nowhere[] = {203, 0, 113, 77}; // RFC 5737: no machine has it
+
+static struct {
+  struct ifaddrs list[2];
+  struct sockaddr_in at[2];
+  int n, asked; // how often the library has asked for the list
+} machine;
+
+static void machine_add(const char *name, const uint8_t *ip, unsigned flags)
+{
+  int i = machine.n++;
+  machine.at[i] = (struct sockaddr_in){.sin_family = AF_INET};
+  memcpy(&machine.at[i].sin_addr, ip, 4);
+  machine.list[i] = (struct ifaddrs){.ifa_name = (char *)(uintptr_t)name,
+                                     .ifa_flags = IFF_UP | IFF_RUNNING | flags,
+                                     .ifa_addr = (struct sockaddr *)&machine.at[i]};
+  if (i > 0) {
+    machine.list[i - 1].ifa_next = &machine.list[i];
+  }
+}
+
+int getifaddrs(struct ifaddrs **out)
+{
+  machine.asked++;
+  *out = machine.n > 0 ? machine.list : NULL;
+  return 0;
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+  (void)list;
+}
+
+// What cannot be listened on is named, with the reason. Others are told the address before.
+static void addresses_that_fail(void **state)
+{
+  (void)state;
+  tt_addr at, then;
+  machine.n = 0;
+  tt_ras_hold(&at);
+  assert_int_equal(at.family, 0);
+  assert_non_null(strstr(said(), "RAS: this process takes no part: no network interface"));
+  tt_ras_release();
+  machine_add("fake0", nowhere, 0);
+  tt_ras_hold(&at);
+  assert_int_equal(at.family, 0);
+  assert_non_null(strstr(said(), "RAS: this process takes no part: cannot listen on 203.0.113.77: this machine"));
+  tt_ras_release();
+  machine.n = 0;
+  machine_add("lo", loopback, IFF_LOOPBACK);
+  tt_ras_hold(&at);
+  assert_memory_equal(at.ip, loopback, 4);
+  machine_add("fake0", nowhere, 0);
+  (void)said();
+  tt_ras_hold(&then);
+  assert_memory_equal(&then, &at, sizeof at);
+  const char *text = said();
+  assert_non_null(strstr(text, "RAS: cannot listen on 203.0.113.77, now this machine's best address: this machine"));
+  assert_non_null(strstr(text, "Others are told 127.0.0.1"));
+  tt_ras_release();
+  tt_ras_release();
+}
+
+// The kernel makes the list anew each time: a communicator asks once.
+static void one_list_a_communicator(void **state)
+{
+  (void)state;
+  tt_addr at;
+  machine.n = 0;
+  machine_add("lo", loopback, IFF_LOOPBACK);
+  for (int i = 0; i < 3; i++) {
+    machine.asked = 0;
+    tt_ras_hold(&at);
+    assert_int_equal(machine.asked, 1);
+    assert_memory_equal(at.ip, loopback, 4);
+  }
+  for (int i = 0; i < 3; i++) {
+    tt_ras_release();
+  }
+}
+
 int main(void)
 {
+  setenv("NCCL_RAS_ADDR", "127.0.0.1:0", 1); // a port of its own: clients of other tests do not come here
+  test_log_begin("RAS");
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(commands),         cmocka_unit_test(masks),
-      cmocka_unit_test(strings),          cmocka_unit_test(answers),
-      cmocka_unit_test(text_form),        cmocka_unit_test(unequal_nodes),
-      cmocka_unit_test(json_form),        cmocka_unit_test(bad_ranks),
-      cmocka_unit_test(nothing),          cmocka_unit_test(secret_keys_stay),
+      cmocka_unit_test(commands),
+      cmocka_unit_test(masks),
+      cmocka_unit_test(strings),
+      cmocka_unit_test(answers),
+      cmocka_unit_test(text_form),
+      cmocka_unit_test(unequal_nodes),
+      cmocka_unit_test(json_form),
+      cmocka_unit_test(bad_ranks),
+      cmocka_unit_test(nothing),
+      cmocka_unit_test(secret_keys_stay),
       cmocka_unit_test(newest_addresses),
+      cmocka_unit_test(addresses_that_fail),
+      cmocka_unit_test(one_list_a_communicator),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, NULL, test_log_end);
 }

@@ -131,23 +131,9 @@ static void find_key(void *arg, const tt_hello *h, tt_key *key)
   (void)ras_registry_key(h->tag, key);
 }
 
-// Where others reach this machine best at present. False: nowhere.
-static bool best_address(tt_addr *out)
-{
-  tt_addrs own;
-  tt_netif *all = NULL;
-  int n = 0;
-  bool any = tt_netif_list(&all, &n) == ncclSuccess && n > 0;
-  tt_free(all);
-  if (!any || tt_netif_addrs(NULL, &own) != ncclSuccess) {
-    return false;
-  }
-  *out = own.a[0];
-  return true;
-}
-
 static bool server_open_door(ras_server *s, const tt_addr *at)
 {
+  char ip[TT_ADDR_TEXT];
   tt_addrs own = {.n = 1, .a = {*at}};
   tt_key none = {.is_public = false};
   tt_random(none.b, sizeof none.b); // that no process knows
@@ -155,31 +141,49 @@ static bool server_open_door(ras_server *s, const tt_addr *at)
   s->door.welcome.find = find_key;
   s->door.quiet = true; // a process may ask before this one knows their communicator, and asks again
   s->addrs = s->door.addrs;
+  if (e != 0) {
+    tt_info(TT_RAS, "RAS: this process takes no part: cannot listen on %s: %s", tt_addr_ip_text(at, ip),
+            tt_sock_error_text(e));
+  }
   return e == 0;
+}
+
+// Under the lock.
+static void server_add_address(ras_server *s, const tt_addr *at)
+{
+  tt_addrs *all = &s->addrs;
+  int fd;
+  tt_addr bound;
+  char ip[TT_ADDR_TEXT], before[TT_ADDR_TEXT];
+  int e = tt_tcp_listen(at, &fd, &bound);
+  if (e != 0) {
+    tt_info(TT_RAS, "RAS: cannot listen on %s, now this machine's best address: %s. Others are told %s, as before",
+            tt_addr_ip_text(at, ip), tt_sock_error_text(e), tt_addr_text(&all->a[s->best], before));
+    return;
+  }
+  if (all->n == TT_ADDRS_MAX) { // as tt_greeter_add
+    all->n--;
+    memmove(all->a, all->a + 1, all->n * sizeof all->a[0]);
+  }
+  s->fresh[s->nfresh++] = fd;
+  s->best = all->n;
+  all->a[all->n++] = bound;
+  tt_ring(s->wake);
 }
 
 // The thread listens at this address, too, and the next communicators are told of it. The machine's best address
 // changes when an interface comes or goes. Under the lock.
 static void server_tell(ras_server *s, const tt_addr *at)
 {
-  tt_addrs *all = &s->addrs;
+  const tt_addrs *all = &s->addrs;
   uint32_t i = 0;
-  int fd = -1;
-  tt_addr bound;
   while (i < all->n && !tt_addr_same_ip(&all->a[i], at)) {
     i++;
   }
   if (i < all->n) {
     s->best = i;
-  } else if (s->nfresh < (int)TT_ADDRS_MAX && tt_tcp_listen(at, &fd, &bound) == 0) {
-    if (all->n == TT_ADDRS_MAX) { // as tt_greeter_add
-      all->n--;
-      memmove(all->a, all->a + 1, all->n * sizeof all->a[0]);
-    }
-    s->fresh[s->nfresh++] = fd;
-    s->best = all->n;
-    all->a[all->n++] = bound;
-    tt_ring(s->wake);
+  } else if (s->nfresh < (int)TT_ADDRS_MAX) { // else the thread has not come to the last ones yet
+    server_add_address(s, at);
   }
 }
 
@@ -244,8 +248,11 @@ static ras_server *server_start(const tt_addr *at)
   }
   s->listener = s->wake = -1;
   s->factor = timeout_factor();
-  if (tt_ring_open(&s->wake) != 0 || !server_open_door(s, at)) {
-    tt_info(TT_RAS, "RAS: this process takes no part: no descriptor");
+  int e = tt_ring_open(&s->wake);
+  if (e != 0) {
+    tt_info(TT_RAS, "RAS: this process takes no part: no descriptor to wake its thread by: %s", tt_sock_error_text(e));
+  }
+  if (e != 0 || !server_open_door(s, at)) {
     server_free(s);
     return NULL;
   }
@@ -290,7 +297,7 @@ static void server_need(const tt_addr *best)
 void tt_ras_hold(tt_addr *at)
 {
   tt_addr best;
-  bool enabled = tt_params_get()->ras_enable, any = enabled && best_address(&best);
+  bool enabled = tt_params_get()->ras_enable, any = enabled && tt_netif_best(&best) == ncclSuccess && best.family != 0;
   *at = (tt_addr){.family = 0};
   pthread_mutex_lock(&ras.lock);
   ras.users++;

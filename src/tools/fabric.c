@@ -84,7 +84,7 @@ static size_t link_count(const tt_fabric *f)
 static ncclResult_t fabric_fill(tt_fabric *f, const tt_fabric_input *in)
 {
   int nets = tt_topo_count(in->topo, TT_NODE_NET);
-  int leaves = f->nleaves * TT_MAX(nets, 1);
+  size_t leaves = (size_t)f->nleaves * (size_t)TT_MAX(nets, 1);
   TT_ARENA_NEW(&f->arena, f->ports, nets + 1);
   TT_ARENA_NEW(&f->arena, f->uplinks, nets + 1);
   TT_ARENA_NEW(&f->arena, f->port_of, nets + 1);

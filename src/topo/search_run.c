@@ -339,6 +339,13 @@ static const int *first_order(const tt_run *r)
   return now->nchannels > 0 ? &now->gpus[(size_t)(now->nchannels - 1) * (size_t)r->n] : r->s->ends.plain;
 }
 
+// Is it tried? Turns look for other orders, but where all channels have one order, those behind the first have no
+// other.
+static bool tries_first_order(const tt_run *r)
+{
+  return r->salt == 0 || (r->now->nchannels > 0 && r->c->same);
+}
+
 static void begin_at_net(tt_run *r, int net)
 {
   int c = r->now->nchannels, amount = tt_flow_port_amount(r->c->speedinter);
@@ -352,7 +359,7 @@ static void begin_at_net(tt_run *r, int net)
   bool possible = mark_back(r, net);
   int left = r->back_left;
   const int *follow = first_order(r), *starts = r->s->ends.starts + (net - r->s->ends.first_net) * r->n;
-  if (possible && r->salt == 0) {
+  if (possible && tries_first_order(r)) {
     run_begin(r, net, follow[0], follow);
   }
   int turn = run_turn(r, (uint64_t)net, r->n);
@@ -398,7 +405,7 @@ static void next_channel(tt_run *r)
   memset(&r->s->back[(size_t)c * (size_t)r->n], 0, (size_t)r->n);
   r->now->nets[2 * c] = r->now->nets[2 * c + 1] = -1;
   const int *follow = first_order(r);
-  if (r->salt == 0) {
+  if (tries_first_order(r)) {
     run_begin(r, -1, follow[0], follow);
   }
   int starts = r->c->pattern == TT_PATTERN_RING ? 1 : r->n; // where a ring begins makes no difference

@@ -366,6 +366,24 @@ static void trees_of_two(void **state)
   unload(&m);
 }
 
+// Where not all was seen, the turns that follow look for channels of one order, too: over another first one.
+static void turns_of_one_order(void **state)
+{
+  (void)state;
+  machine m = load(RIG_MACHINES "/known/fuzz_22");
+  tt_topo_rules rules = tt_topo_rules_default();
+  tt_search_options options = {.inter = true, .cross_nic = 1, .nvls = true};
+  tt_graphs graphs = {0};
+  assert_int_equal(tt_graphs_search(m.topo, m.paths, &rules, &options, &graphs), ncclSuccess);
+  check_graphs(&m, &graphs, true);
+  const tt_graph *ring = &graphs.graph[TT_GRAPH_RING], *tree = &graphs.graph[TT_GRAPH_TREE];
+  assert_true(ring->samechannels && ring->nchannels == 4 && tree->samechannels && tree->nchannels == 4);
+  assert_true(ring->nhops <= 91);
+  assert_true(tree->nhops <= 106);
+  tt_graphs_clear(&graphs);
+  unload(&m);
+}
+
 // Eighteen hosts of four GPUs in one NVLink domain.
 static void large_domain(void **state)
 {
@@ -521,9 +539,10 @@ static void old_file(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(seed_machine), cmocka_unit_test(same_again),     cmocka_unit_test(no_memory),
-      cmocka_unit_test(bad_files),    cmocka_unit_test(old_file),       cmocka_unit_test(large_domain),
-      cmocka_unit_test(trees_of_two), cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
+      cmocka_unit_test(seed_machine),       cmocka_unit_test(same_again),     cmocka_unit_test(no_memory),
+      cmocka_unit_test(bad_files),          cmocka_unit_test(old_file),       cmocka_unit_test(large_domain),
+      cmocka_unit_test(trees_of_two),       cmocka_unit_test(known_machines), cmocka_unit_test(other_machines),
+      cmocka_unit_test(turns_of_one_order),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

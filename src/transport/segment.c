@@ -64,6 +64,13 @@ static void segment_lay_out(tt_segment *s)
   s->size = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
 }
 
+size_t tt_segment_bytes(const tt_geometry *g, int nranks)
+{
+  tt_segment s = {.n = nranks, .geometry = *g};
+  segment_lay_out(&s);
+  return s.size;
+}
+
 // Finds the process's entry for this communicator, or adds one; counts the caller in. NULL: no memory.
 static tt_segment *segment_enter(const tt_local *who)
 {

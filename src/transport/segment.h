@@ -90,6 +90,8 @@ ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segmen
 // Drops this rank's share; the last one in the process unmaps. NULL is allowed.
 void tt_segment_leave(tt_segment *s);
 
+// Bytes of the segment that so many ranks share.
+size_t tt_segment_bytes(const tt_geometry *g, int nranks);
 // Bytes of the outbox behind each window, where so many ranks share the segment. 0: there is none.
 uint32_t tt_outbox_bytes(int nranks);
 

@@ -69,7 +69,7 @@ ncclResult_t xp_shared_time(const xp_machine *m, const tt_model_op *op, const tt
 // machine, so many. Nothing without shared links.
 void xp_shared_pair(const xp_machine *m, const int nets[2], double messages);
 
-// Messages by GB/s of the shared link that has most of them, with its name; 0: there are none.
+// Messages by GB/s of the shared link that has most of them, with its name; 0 and "": there are none.
 double xp_shared_most(const xp_machine *m, char link[XP_SHARED_NAME]);
 
 // What all-to-all puts on the links of a machine.

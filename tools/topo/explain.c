@@ -410,24 +410,16 @@ static void json_out(const inquiry *q)
   fprintf(q->out->f, "\n  ]");
 }
 
-static ncclResult_t json_shared(const inquiry *q)
-{
-  char link[XP_SHARED_NAME];
-  double us = 0;
-  if (q->w->m.shared != NULL && q->m->nranks > 1) {
-    TT_TRY(xp_shared_time(&q->w->m, &q->op, &q->choice, 0, &us, link));
-    fprintf(q->out->f, "  \"shared\": {\"us\": %.4f, \"link\": \"%s\"},\n", us, link);
-  }
-  return ncclSuccess;
-}
-
 static int explain_json(inquiry *q)
 {
   FILE *f = q->out->f;
   size_t bytes = 0;
   tt_model_choice c;
-  if (tt_model_choose(q->m, &q->op, &q->choice) != ncclSuccess) {
-    return xp_complain(1);
+  char link[XP_SHARED_NAME];
+  double us = 0;
+  if (tt_model_choose(q->m, &q->op, &q->choice) != ncclSuccess ||
+      xp_shared_time(&q->w->m, &q->op, &q->choice, 0, &us, link) != ncclSuccess) {
+    return xp_complain(1); // before anything is written
   }
   collect(q);
   double algbw = rate(q->op.bytes, (double)q->choice.us);
@@ -443,8 +435,8 @@ static int explain_json(inquiry *q)
     json_choice(q, "choice", &q->choice);
     fprintf(f, ", \"algbw\": %.4f, \"busbw\": %.4f},\n", algbw, algbw * xp_bus_factor(q->op.func, q->m->nranks));
   }
-  if (json_shared(q) != ncclSuccess) {
-    return xp_complain(1);
+  if (q->w->m.shared != NULL && q->m->nranks > 1) {
+    fprintf(f, "  \"shared\": {\"us\": %.4f, \"link\": \"%s\"},\n", us, link);
   }
   json_candidates(q);
   json_out(q);

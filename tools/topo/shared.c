@@ -96,6 +96,8 @@ double xp_shared_most(const xp_machine *m, char link[XP_SHARED_NAME])
     return 0;
   }
   tt_fabric_limit most = tt_fabric_most(m->shared->fabric);
-  shared_name(m->shared, &most, link);
+  if (most.us_per_byte > 0) {
+    shared_name(m->shared, &most, link);
+  }
   return most.us_per_byte * 1e3;
 }
