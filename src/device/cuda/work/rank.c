@@ -450,12 +450,11 @@ static void ranks_run_deferred(void)
     pthread_mutex_unlock(&lock);
     const bool over = d->run(d);
     pthread_mutex_lock(&lock);
-    if (!over) {
-      d->next = deferred;
-      deferred = d;
-      at = &d->next;
+    if (!over) { // back to its place
+      d->next = *at;
+      *at = d;
     }
-    at = over ? &deferred : at;
+    at = over ? &deferred : &d->next;
   }
 }
 
