@@ -213,13 +213,13 @@ static void batches_check(const tt_gpu_port *p, uint64_t now, bool *broken)
   }
 }
 
-// Those that are over leave the list. What kernels have found wrong before is known.
-static int batches_reap(tt_gpu_port *p, bool broken)
+// Those that were over when the port was looked at for what kernels have found wrong leave the list.
+static int batches_reap(tt_gpu_port *p)
 {
   int n = 0;
   for (gpu_batch **at = &p->batches; *at != NULL;) {
     gpu_batch *g = *at;
-    if (!batch_is_over(g, broken)) {
+    if (!g->over) {
       at = &g->next;
       continue;
     }
@@ -239,14 +239,12 @@ static int batches_reap(tt_gpu_port *p, bool broken)
   return n;
 }
 
-// Is any of them over?
-static bool batches_any_over(const tt_gpu_port *p, bool broken)
+// Notes which of them are over.
+static void batches_end(const tt_gpu_port *p, bool broken)
 {
-  const gpu_batch *g = p->batches;
-  while (g != NULL && !batch_is_over(g, broken)) {
-    g = g->next;
+  for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
+    g->over = batch_is_over(g, broken);
   }
-  return g != NULL;
 }
 
 int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
@@ -258,7 +256,7 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   pthread_mutex_lock(&batches_lock);
   const bool flies = p->batches != NULL;
   batches_move(p);
-  bool over = batches_any_over(p, *broken);
+  batches_end(p, *broken);
   pthread_mutex_unlock(&batches_lock);
   if (!flies) {
     return 0;
@@ -268,7 +266,10 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   }
   pthread_mutex_lock(&batches_lock);
   batches_check(p, now, broken);
-  const int n = over || *broken ? batches_reap(p, *broken) : 0;
+  if (*broken) {
+    batches_end(p, true);
+  }
+  const int n = batches_reap(p);
   pthread_mutex_unlock(&batches_lock);
   if (tt_port_status(p->port) != ncclSuccess) {
     tt_gpu_port_stop(p);
