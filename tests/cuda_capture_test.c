@@ -458,6 +458,7 @@ static void test_mismatch(void **state)
   for (int i = 0; done != 7; i = (i + 1) % 3) {
     if (tt_gpu_port_fault(gpu_ports[i]) != NULL && !(done >> i & 1)) {
       assert_int_equal(tt_gpu_port_check(gpu_ports[i]), ncclInvalidUsage);
+      tt_gpu_port_stop(gpu_ports[i]);
       assert_non_null(strstr(tt_last_error(), "ranks are in different calls, by count: "));
       assert_non_null(strstr(tt_last_error(), i == 1 ? "rank 1 is in" : "but rank 1 is in"));
       done |= 1 << i;

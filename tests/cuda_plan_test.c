@@ -2,6 +2,7 @@
 // ranks in one process, on one GPU or three. What comes out is checked as executor_test.c does for the host's executor.
 // Each mode of the driver has a process of its own.
 #include "cuda_plans.h"
+#include "device/cuda/work/port_priv.h"
 
 // Sanitizers make the driver's machine up to twenty times slower: the first mode, the last but one, and fewer mixtures.
 #if defined TT_TSAN || defined TT_ASAN
@@ -153,6 +154,8 @@ static void test_mismatch(void **state)
       assert_int_equal(f->peer, i == 1 ? f->peer : 1);
       assert_int_equal(f->count, i == 1 ? t.count : t.count - 1);
       assert_int_equal(tt_gpu_port_check(gpu_ports[i]), ncclInvalidUsage);
+      assert_int_equal(atomic_load(&gpu_ports[i]->flags->stop), 0);
+      tt_gpu_port_stop(gpu_ports[i]);
       assert_non_null(strstr(tt_last_error(), "ranks are in different calls, by count: "));
       done |= 1 << i;
     }
@@ -167,6 +170,16 @@ static void test_mismatch(void **state)
 
 static void no_function(void) {}
 
+static int alarms;
+
+// A port is being stopped: until its error can be seen, its streams end nothing.
+static void not_stopped(tt_port *port)
+{
+  assert_int_equal(tt_port_status(port), ncclInvalidUsage);
+  assert_int_equal(atomic_load(&gpu_ports[port->rank]->flags->stop), 0);
+  alarms++;
+}
+
 // The second of three plans is refused when the first has begun: the ports stop, and nobody waits for ever.
 static void test_refused(void **state)
 {
@@ -178,7 +191,11 @@ static void test_refused(void **state)
   const int n = make_plans(0);
   plans[1].calls = &refused;
   plans[1].ncalls = 1;
+  for (int i = 0; i < w.n; i++) {
+    w.ports[i].alarm = not_stopped;
+  }
   assert_int_equal(tt_gpu_submit(works, n), ncclInvalidUsage);
+  assert_int_equal(alarms, n);
   end_direct(&t);
   gpu_close();
 }

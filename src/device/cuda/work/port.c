@@ -291,7 +291,6 @@ ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
     return ncclSuccess;
   }
   const tt_call own = {.sig = f->own_sig, .sig_count = f->own_count};
-  tt_gpu_port_stop(p);
   switch (f->code) {
   case TT_CUDA_MISMATCH: return tt_call_mismatch(p->port, &own, f->peer, f->sig, f->count);
   case TT_CUDA_UNMAPPED:

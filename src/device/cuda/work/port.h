@@ -34,7 +34,7 @@ bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo);
 // ranks' work may stand behind its waits in a hardware queue. Any thread.
 const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);
 
-// Has a kernel found something wrong? Then the port is stopped, and the error names both sides. Errors:
+// Has a kernel found something wrong? The error names both sides; the caller stops the port with it. Errors:
 // ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped), ncclInternalError.
 ncclResult_t tt_gpu_port_check(tt_gpu_port *p);
 
@@ -49,5 +49,6 @@ ncclResult_t tt_gpu_port_query(const tt_gpu_port *p);
 // Ends the port for good: kernels that have not begun do nothing, and, once no kernel of a peer uses this rank's memory
 // (owner.h), its streams wait no longer. A peer that writes one of the awaited words meanwhile may make a stream wait
 // again, and so does a thread that submits. So it is called again and again until the port is idle, and, where the
-// program may replay graphs of it (tt_gpu_port_captures), until the peers are stopped. Never waits. Any thread.
+// program may replay graphs of it (tt_gpu_port_captures), until the peers are stopped. tt_port_stop comes before:
+// nobody who sees that a stream has ended may take its work for done. Never waits. Any thread.
 void tt_gpu_port_stop(tt_gpu_port *p);

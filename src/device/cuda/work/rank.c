@@ -99,6 +99,7 @@ static void rank_fault(const tt_gpu_rank *r)
     res = state >= TT_RANK_FAILED ? tt_port_accuse(r->port, f->peer, link->page, state, &culprit) : res;
   }
   tt_port_stop_for(r->port, res, culprit);
+  tt_gpu_port_stop(r->gpu);
 }
 
 // Looks whether a replay waits for a peer, and whether something is wrong with that. True: it waits, which is shown.

@@ -211,7 +211,7 @@ static ncclResult_t far_receive(const gpu_batch *g, int i)
   const tt_rma_op *op = &g->batch->ops[i];
   const gpu_target *t = &g->pinned->targets[i];
   const bool goes = atomic_load_explicit(&t->late, memory_order_relaxed) != 0;
-  if (goes && atomic_load_explicit(&t->taken, memory_order_acquire) != 0) {
+  if (goes && g->far[i].places && atomic_load_explicit(&t->taken, memory_order_acquire) != 0) {
     far_taken(g, i);
   } else if (!goes && !g->port->taking &&
              atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_acquire) >= op->number) {

@@ -226,13 +226,21 @@ static ncclResult_t gpu_batch_submit(const submit_batch *b)
   return gpu_batch_steps(b);
 }
 
+void tt_gpu_works_stop(const tt_gpu_work *works, int n, ncclResult_t code)
+{
+  for (int i = 0; i < n; i++) {
+    tt_port_stop(works[i].port->port, code);
+    tt_gpu_port_stop(works[i].port);
+  }
+}
+
 // After a failure the ports stop, and the end of each work is queued all the same: else settling would wait for it for
 // ever.
 ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n)
 {
   ncclResult_t res = gpu_batch_submit(&(submit_batch){works, n});
-  for (int i = 0; i < n && res != ncclSuccess; i++) {
-    tt_gpu_port_stop(works[i].port);
+  if (res != ncclSuccess) {
+    tt_gpu_works_stop(works, n, res);
   }
   for (int i = 0; i < n; i++) {
     const ncclResult_t end = for_each(&(submit_batch){&works[i], 1}, work_end);
