@@ -200,14 +200,48 @@ static void test_refused(void **state)
   gpu_close();
 }
 
+// A plan is refused before it has begun, on another stream than the one before, whose work waits: that one's number is
+// not written early.
+static void test_refused_later(void **state)
+{
+  (void)state;
+  trial t;
+  void *gate;
+  tt_call refused = {.op.fn = (void *)no_function};
+  if (blocking) {
+    skip();
+  }
+  gpu_open(3, 2, 0);
+  begin_direct(&t);
+  assert_int_equal(cu->MemHostAlloc(&gate, 64, CU_MEMHOSTALLOC_PORTABLE), CUDA_SUCCESS);
+  *(uint32_t *)gate = 0;
+  assert_int_equal(cu->StreamWaitValue32(handles[0][0], (CUdeviceptr)(uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_GEQ),
+                   CUDA_SUCCESS);
+  assert_int_equal(tt_gpu_submit(works, make_plans(0)), ncclSuccess);
+  renew_lanes(&t);
+  make_plans(1);
+  plans[0].calls = &refused;
+  plans[0].ncalls = 1;
+  assert_int_equal(tt_gpu_submit(works, 1), ncclInvalidUsage);
+  assert_int_equal(cu->StreamSynchronize(handles[0][1]), CUDA_SUCCESS);
+  assert_false(tt_gpu_port_idle(gpu_ports[0]));
+  for (int i = 0; i < w.n; i++) {
+    tt_gpu_port_stop(gpu_ports[i]);
+  }
+  __atomic_store_n((uint32_t *)gate, 1, __ATOMIC_RELEASE);
+  end_direct(&t);
+  assert_int_equal(cu->MemFreeHost(gate), CUDA_SUCCESS);
+  gpu_close();
+}
+
 // ---- Modes ----
 
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks), cmocka_unit_test(test_three_ranks),
-      cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),      cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks),     cmocka_unit_test(test_three_ranks),
+      cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),          cmocka_unit_test(test_mismatch),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_later),
   };
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;

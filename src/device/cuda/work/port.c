@@ -243,6 +243,13 @@ ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)
   return last != NULL ? tt_gpu_stream_query(last, &idle) : ncclSuccess;
 }
 
+bool tt_gpu_port_lost(const tt_gpu_port *p)
+{
+  bool idle = true;
+  return atomic_load_explicit(&p->lost, memory_order_acquire) &&
+         (tt_gpu_stream_query(p->last, &idle) != ncclSuccess || idle);
+}
+
 // The word is as far as a stream may wait for.
 static void raise_word(_Atomic uint32_t *word, uint32_t value)
 {

@@ -25,6 +25,10 @@ bool tt_gpu_port_idle(const tt_gpu_port *p);
 uint32_t tt_gpu_port_submitted(const tt_gpu_port *p);
 bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number);
 
+// The end of the last work could not be queued, and so the port is stopped: have its streams come to their ends? Then
+// nothing of it runs any more, though its numbers are not done. Any thread.
+bool tt_gpu_port_lost(const tt_gpu_port *p);
+
 // May the stream wait for the next message of a FIFO, or its slot, in the step that a thread is submitting? `fifo`: k:
 // recv[k] of the link to the peer, TT_NFIFOS + k: its send[k]. Asked behind an acquire of the FIFO's `next`. Any
 // thread.

@@ -154,7 +154,8 @@ static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
 static bool rank_first_over(const tt_gpu_rank *r)
 {
   return tt_gpu_port_done(r->gpu, plan_of(r->first)->number) ||
-         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0 && tt_gpu_owner_free(r->gpu));
+         (atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0 && (r->broken || tt_gpu_port_lost(r->gpu)) &&
+          tt_gpu_owner_free(r->gpu));
 }
 
 // Plans that are over leave the rank's list for *over. True: any did.
