@@ -90,7 +90,8 @@ static ncclResult_t gpu_batch_peers(const gpu_batch *g, tt_culprit *culprit)
     const tt_rma_peer *p = gpu_peer_of(g->batch, op);
     const uint32_t state = p->link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(p->link);
     if (p->networked && state >= TT_RANK_FAILED) {
-      rma_port_of(g)->mover->settle(rma_port_of(g)->mover_self); // takes what has come
+      rma_port_of(g)->mover->settle(rma_port_of(g)->mover_self); // takes what has come,
+      tt_gpu_far_move(g);                                        // and sees what has been sent
     } else if (p->networked) {
       rma_port_of(g)->mover->probe(rma_port_of(g)->mover_self, op->peer);
     }
