@@ -250,6 +250,50 @@ static void test_killed(void **state)
   PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[1]);
 }
 
+// Rank 2 has left, which has opened rank 0's buffer. That is freed, and rank 0 has something for rank 1.
+static void left_body(int process, void *arg)
+{
+  rank_memory m;
+  const buffers plain = {.kind = DEVICE};
+  (void)arg;
+  join(process, 3, 1);
+  memory_open(ALL_REDUCE, first, 5000, &plain, &m);
+  OK(call(ALL_REDUCE, first, m.in, m.out, 5000));
+  wait_all();
+  meet(3);
+  if (process == 2) {
+    leave();
+  }
+  meet(3);
+  memory_close(first, &plain, &m);
+  if (process == 2) {
+    return;
+  }
+  char *one = take(first, DEVICE, 64 << 10);
+  float *at = (float *)(void *)one;
+  if (process == 0) {
+    fill(at, 0, 5000);
+    OK(ncclSend(at, 5000, ncclFloat, 1, comms[0], (cudaStream_t)streams[0]));
+  } else {
+    OK(ncclRecv(at, 5000, ncclFloat, 0, comms[1], (cudaStream_t)streams[1]));
+  }
+  wait_all();
+  ncclResult_t res = ncclSuccess;
+  OK(ncclCommGetAsyncError(comms[first], &res));
+  CHECK(res == ncclSuccess, "%d: %s", (int)res, ncclGetLastError(comms[first]));
+  for (int i = 0; i < 5000; i++) {
+    CHECK(at[i] == value_of(0, (size_t)i), "element %d: %g", i, (double)at[i]); // the host reads memory of devices
+  }
+  give(first, DEVICE, one);
+  leave();
+}
+
+static void test_left(void **state)
+{
+  (void)state;
+  PROCESSES(3, 60, left_body, NULL);
+}
+
 static void *exit_later(void *arg)
 {
   sleep_ms(*(const double *)arg);
@@ -341,7 +385,7 @@ static int in_mode(const char *modes, unsigned number)
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned),
                                      cmocka_unit_test(test_again),     cmocka_unit_test(test_two),
                                      cmocka_unit_test(test_killed),    cmocka_unit_test(test_moment),
-                                     cmocka_unit_test(test_stopped)};
+                                     cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left)};
   (void)number;
   set_modes(modes, "ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;

@@ -273,6 +273,11 @@ static uint32_t ipc_peer_state(const tt_gpu_port *p, int peer)
   return state < TT_RANK_FAILED || (state == TT_RANK_GONE && serves && !ended) ? TT_RANK_RUNNING : state;
 }
 
+static bool mail_answered(const tt_mail *m, uint32_t number)
+{
+  return atomic_load_explicit(&m->answered, memory_order_acquire) == number;
+}
+
 // Asks the peer, and waits until `end_ns` for the answer. *state: what has become of the peer. False: there is no
 // answer; the peer has gone, this port is stopped, or it is late.
 static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
@@ -287,10 +292,11 @@ static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, u
   tt_bell_fence();
   tt_bell_ring(&ipc_peer(p, peer)->page->bell);
   *state = TT_RANK_RUNNING;
-  while (atomic_load_explicit(&m->answered, memory_order_acquire) != number) {
+  while (!mail_answered(m, number)) {
     const bool looks = nap_ns == REQUEST_MOST_NS; // at the peer's process: a system call
     *state = looks ? ipc_peer_state(p, peer) : TT_RANK_RUNNING;
-    if (*state != TT_RANK_RUNNING || tt_port_status(p->port) != ncclSuccess ||
+    const bool gone = *state != TT_RANK_RUNNING && !mail_answered(m, number); // what it answered before counts
+    if (gone || tt_port_status(p->port) != ncclSuccess ||
         __atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED) != 0 || tt_now_ns() > end_ns) {
       return false;
     }
@@ -301,14 +307,10 @@ static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, u
   return true;
 }
 
-// The same in an operation: whoever does not answer stops it.
-static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
+// The peer has not answered in an operation: that stops it.
+static ncclResult_t mail_fail(const tt_gpu_port *p, int peer, uint32_t state)
 {
-  uint32_t state;
   tt_culprit culprit = 0;
-  if (mail_request(p, peer, r, UINT64_MAX, answer, &state)) {
-    return ncclSuccess;
-  }
   if (tt_port_status(p->port) == ncclSuccess && state != TT_RANK_RUNNING) {
     const ncclResult_t res = tt_port_accuse(p->port, peer, ipc_peer(p, peer)->page, state, &culprit);
     tt_port_stop_for(p->port, res, culprit);
@@ -316,6 +318,12 @@ static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_reque
   }
   const ncclResult_t res = tt_port_status(p->port);
   return res != ncclSuccess ? res : tt_fail(ncclInternalError, "rank %d: aborted", p->port->rank);
+}
+
+static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
+{
+  uint32_t state;
+  return mail_request(p, peer, r, UINT64_MAX, answer, &state) ? ncclSuccess : mail_fail(p, peer, state);
 }
 
 static ncclResult_t ipc_describe(const tt_mappable *m, ipc_request *out)
@@ -375,6 +383,15 @@ bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
 
 // ---- What peers have opened ----
 
+// Has the peer close it. One that has left in order has closed all.
+static ncclResult_t shared_close(const tt_gpu_port *p, int peer, uint32_t handle)
+{
+  const ipc_request r = {.handle = handle, .what = MAIL_FORGET};
+  uint32_t answer, state;
+  return mail_request(p, peer, &r, UINT64_MAX, &answer, &state) || state == TT_RANK_GONE ? ncclSuccess
+                                                                                         : mail_fail(p, peer, state);
+}
+
 // Has the peers close what the program has freed.
 static ncclResult_t shared_forget(const tt_gpu_port *p)
 {
@@ -382,15 +399,13 @@ static ncclResult_t shared_forget(const tt_gpu_port *p)
   tt_gpu_sweep();
   for (int i = 0; i < ipc->nshared;) {
     ipc_shared *s = &ipc->shared[i];
-    const ipc_request r = {.handle = s->handle, .what = MAIL_FORGET};
-    uint32_t answer;
     if (tt_gpu_exists(s->handle)) {
       i++;
       continue;
     }
     for (int peer = 0; peer < p->port->nranks; peer++) {
       if (s->state[peer] == IPC_OPEN) {
-        TT_TRY(mail_require(p, peer, &r, &answer));
+        TT_TRY(shared_close(p, peer, s->handle));
         s->state[peer] = IPC_UNKNOWN;
       }
     }
