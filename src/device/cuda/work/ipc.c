@@ -278,19 +278,12 @@ static bool mail_answered(const tt_mail *m, uint32_t number)
   return atomic_load_explicit(&m->answered, memory_order_acquire) == number;
 }
 
-// Asks the peer, and waits until `end_ns` for the answer. *state: what has become of the peer. False: there is no
-// answer; the peer has gone, this port is stopped, or it is late.
-static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
-                         uint32_t *state)
+// Waits until `end_ns` for the answer to that request. *state: what has become of the peer. False: there is no answer;
+// the peer has gone, this port is stopped, or it is late.
+static bool mail_await(const tt_gpu_port *p, int peer, uint32_t number, uint64_t end_ns, uint32_t *state)
 {
-  tt_mail *m = ipc_peer(p, peer)->to;
-  const uint32_t number = atomic_load_explicit(&m->asked, memory_order_relaxed) + 1;
+  const tt_mail *m = ipc_peer(p, peer)->to;
   uint64_t nap_ns = REQUEST_LEAST_NS;
-  memcpy(m->body, r, sizeof *r);
-  m->what = r->what;
-  atomic_store_explicit(&m->asked, number, memory_order_release);
-  tt_bell_fence();
-  tt_bell_ring(&ipc_peer(p, peer)->page->bell);
   *state = TT_RANK_RUNNING;
   while (!mail_answered(m, number)) {
     const bool looks = nap_ns == REQUEST_MOST_NS; // at the peer's process: a system call
@@ -302,6 +295,27 @@ static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, u
     }
     tt_sleep_ns(nap_ns);
     nap_ns = TT_MIN(nap_ns * 3 / 2, (uint64_t)REQUEST_MOST_NS);
+  }
+  return true;
+}
+
+// Asks the peer, and waits for the answer. It may be reading an earlier request still, which came too late for this
+// rank.
+static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
+                         uint32_t *state)
+{
+  tt_mail *m = ipc_peer(p, peer)->to;
+  const uint32_t asked = atomic_load_explicit(&m->asked, memory_order_relaxed);
+  if (!mail_await(p, peer, asked, end_ns, state)) {
+    return false;
+  }
+  memcpy(m->body, r, sizeof *r);
+  m->what = r->what;
+  atomic_store_explicit(&m->asked, asked + 1, memory_order_release);
+  tt_bell_fence();
+  tt_bell_ring(&ipc_peer(p, peer)->page->bell);
+  if (!mail_await(p, peer, asked + 1, end_ns, state)) {
+    return false;
   }
   *answer = m->answer;
   return true;
