@@ -291,23 +291,40 @@ void tt_gpu_port_stop(tt_gpu_port *p)
   tt_gpu_captures_release(p);
 }
 
-ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
+// The peer's memory may not be used any more. It has shown before why (tt_gpu_port_stop).
+static ncclResult_t fault_ended(const tt_gpu_port *p, const tt_cuda_fault *f, tt_culprit *culprit)
 {
-  const tt_cuda_fault *f = tt_gpu_port_fault(p);
-  if (f == NULL) {
-    return ncclSuccess;
-  }
+  const tt_link *link = __atomic_load_n(&p->port->links[f->peer], __ATOMIC_ACQUIRE);
+  const uint32_t state = tt_link_state(link);
+  return state >= TT_RANK_FAILED
+             ? tt_port_accuse(p->port, f->peer, link->page, state, culprit)
+             : tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
+}
+
+// *culprit: as tt_port_accuse.
+static ncclResult_t fault_error(const tt_gpu_port *p, const tt_cuda_fault *f, tt_culprit *culprit)
+{
   const tt_call own = {.sig = f->own_sig, .sig_count = f->own_count};
   switch (f->code) {
   case TT_CUDA_MISMATCH: return tt_call_mismatch(p->port, &own, f->peer, f->sig, f->count);
   case TT_CUDA_UNMAPPED:
     return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
                    p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
-  case TT_CUDA_SHUT: return tt_gpu_rma_shut(p->port, f);
-  case TT_CUDA_ENDED:
-    return tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
+  case TT_CUDA_SHUT: return tt_gpu_rma_shut(p->port, f, culprit);
+  case TT_CUDA_ENDED: return fault_ended(p, f, culprit);
   default:
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);
+  }
+}
+
+void tt_gpu_port_check(tt_gpu_port *p)
+{
+  const tt_cuda_fault *f = tt_gpu_port_fault(p);
+  tt_culprit culprit = 0;
+  if (f != NULL && tt_port_status(p->port) == ncclSuccess) {
+    const ncclResult_t res = fault_error(p, f, &culprit);
+    tt_port_stop_for(p->port, res, culprit);
+    tt_gpu_port_stop(p);
   }
 }

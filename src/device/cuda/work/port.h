@@ -38,9 +38,10 @@ bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo);
 // ranks' work may stand behind its waits in a hardware queue. Any thread.
 const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);
 
-// Has a kernel found something wrong? The error names both sides; the caller stops the port with it. Errors:
-// ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped), ncclInternalError.
-ncclResult_t tt_gpu_port_check(tt_gpu_port *p);
+// Has a kernel found something wrong? Then the port is stopped (tt_port_stop_for, tt_gpu_port_stop), with an error that
+// names both sides: ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped),
+// ncclInternalError.
+void tt_gpu_port_check(tt_gpu_port *p);
 
 // Is the device still as it was when the port was opened? Any thread. Errors: ncclUnhandledCudaError: the program has
 // reset it; nothing of the port is left there.

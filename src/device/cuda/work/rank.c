@@ -84,24 +84,6 @@ static void rank_begin(tt_gpu_rank *r)
   }
 }
 
-// Stops the port if a kernel has found something wrong, in a plan or in a replay of a graph.
-static void rank_fault(const tt_gpu_rank *r)
-{
-  const tt_cuda_fault *f = tt_gpu_port_fault(r->gpu);
-  tt_culprit culprit = 0;
-  if (f == NULL || tt_port_status(r->port) != ncclSuccess) {
-    return;
-  }
-  ncclResult_t res = tt_gpu_port_check(r->gpu);
-  if (f->code == TT_CUDA_ENDED) {
-    const tt_link *link = __atomic_load_n(&r->port->links[f->peer], __ATOMIC_ACQUIRE);
-    const uint32_t state = tt_link_state(link);
-    res = state >= TT_RANK_FAILED ? tt_port_accuse(r->port, f->peer, link->page, state, &culprit) : res;
-  }
-  tt_port_stop_for(r->port, res, culprit);
-  tt_gpu_port_stop(r->gpu);
-}
-
 // Looks whether a replay waits for a peer, and whether something is wrong with that. True: it waits, which is shown.
 static bool rank_check_replays(tt_gpu_rank *r)
 {
@@ -139,7 +121,7 @@ static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
   if (!r->graphs || !r->linked) {
     return;
   }
-  rank_fault(r);
+  tt_gpu_port_check(r->gpu);
   if (tt_port_status(r->port) != ncclSuccess) {
     tt_gpu_port_stop(r->gpu);
   } else if (now >= r->due_ns) {
@@ -165,7 +147,7 @@ static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
   while (r->first != NULL && rank_first_over(r)) {
     tt_work *w = r->first;
     tt_plan *p = plan_of(w);
-    rank_fault(r); // after the look at the number: what was found before that is seen
+    tt_gpu_port_check(r->gpu); // after the look at the number: what was found before that is seen
     const bool complete = tt_port_status(r->port) == ncclSuccess;
     r->first = w->next;
     r->end = r->first == NULL ? &r->first : r->end;
@@ -309,7 +291,7 @@ static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
   if (r->first == NULL) {
     return any;
   }
-  rank_fault(r);
+  tt_gpu_port_check(r->gpu);
   if (any || now >= r->due_ns) {
     if (!any) {
       rank_query(r);

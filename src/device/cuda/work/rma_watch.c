@@ -262,9 +262,7 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   if (!flies) {
     return 0;
   }
-  if (tt_gpu_port_fault(p) != NULL && tt_port_status(p->port) == ncclSuccess) { // of what is over, too
-    tt_port_stop(p->port, tt_gpu_port_check(p));
-  }
+  tt_gpu_port_check(p); // also what is over
   pthread_mutex_lock(&batches_lock);
   batches_check(p, now, broken);
   if (*broken) {
@@ -348,13 +346,12 @@ void tt_gpu_rma_release(const tt_gpu_port *p)
   pthread_mutex_unlock(&batches_lock);
 }
 
-ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f)
+ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f, tt_culprit *culprit)
 {
   const tt_link *link = f->peer == port->rank ? NULL : __atomic_load_n(&port->links[f->peer], __ATOMIC_ACQUIRE);
   const uint32_t state = link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(link);
-  tt_culprit culprit = 0;
   return state >= TT_RANK_FAILED
-             ? tt_port_accuse(port, f->peer, link->page, state, &culprit)
+             ? tt_port_accuse(port, f->peer, link->page, state, culprit)
              : tt_fail(ncclInvalidUsage,
                        "rank %d: ncclPutSignal into window %llu of rank %d, which has deregistered it", port->rank,
                        (unsigned long long)f->sig, f->peer);
