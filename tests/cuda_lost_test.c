@@ -5,14 +5,17 @@
 #include "comm/comm.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/rank.h"
+#include "device/cuda/work/rma.h"
 
 static CUresult (*write_word)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-static CUdeviceptr refused; // no stream writes this word
+static CUdeviceptr refused; // no stream writes this word,
+static int refused_in;      // nor the word that is the so-many-th from now on
 static uint32_t *gate;      // pinned: what the program's own work waits for
 
 static CUresult write_or_refuse(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags)
 {
-  return at == refused ? CUDA_ERROR_OUT_OF_MEMORY : write_word(stream, at, value, flags);
+  const bool now = refused_in > 0 && --refused_in == 0;
+  return at == refused || now ? CUDA_ERROR_OUT_OF_MEMORY : write_word(stream, at, value, flags);
 }
 
 static void open_hooks(void)
@@ -88,9 +91,42 @@ static void test_plan(void **state)
   ON(0, cu->MemFreeHost(gate));
 }
 
+static void test_batch(void **state)
+{
+  (void)state;
+  if (blocking || apart || strstr(getenv("CUDASIM"), "launches=") != NULL) {
+    skip();
+  }
+  open_hooks();
+  open_comms(2);
+  open_windows();
+  const tt_gpu_port *port = tt_gpu_rank_port(&sides[0].comm->port);
+  close_gate(sides[0].stream);
+  refused_in = 2; // the first one says that the batch has begun
+  wait_for(0, 1, 1, 0, 0);
+  CHECK(refused_in == 0, "there is no second word");
+  for (int i = 0; i < 20; i++) {
+    tt_gpu_progress();
+    CHECK(tt_gpu_rma_flies(port), "the wait is over, and has not begun");
+  }
+  open_gate();
+  wait_all();
+  const double end = seconds_now() + 60;
+  while (tt_gpu_rma_flies(port) && seconds_now() < end) {
+    tt_gpu_progress();
+  }
+  CHECK(!tt_gpu_rma_flies(port), "the wait is not over, and its stream has ended");
+  for (int r = 0; r < 2; r++) {
+    OK(ncclCommAbort(sides[r].comm));
+    sides[r].comm = NULL;
+  }
+  close_comms();
+  ON(0, cu->MemFreeHost(gate));
+}
+
 static int in_mode(const char *modes, unsigned number)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan), cmocka_unit_test(test_batch)};
   (void)number;
   return run_mode(modes, "lost", tests, TT_COUNT(tests));
 }

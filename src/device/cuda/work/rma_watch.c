@@ -183,10 +183,17 @@ static void batch_begins(gpu_batch *g)
   }
 }
 
+// Its end could not be queued: has its stream come to the end of what was queued, or failed?
+static bool batch_is_lost(const gpu_batch *g)
+{
+  bool idle = true;
+  return g->lost && (tt_gpu_stream_query(g->stream, &idle) != ncclSuccess || idle);
+}
+
 static bool batch_is_over(const gpu_batch *g, bool broken)
 {
   return atomic_load_explicit(&g->complete, memory_order_acquire) &&
-         (broken || g->lost ||
+         (broken || batch_is_lost(g) ||
           (atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0 && tt_gpu_far_over(g)));
 }
 
@@ -268,11 +275,13 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   if (*broken) {
     batches_end(p, true);
   }
-  const int n = batches_reap(p);
   pthread_mutex_unlock(&batches_lock);
   if (tt_port_status(p->port) != ncclSuccess) {
-    tt_gpu_port_stop(p);
+    tt_gpu_port_stop(p); // before: it releases what the batches wait for
   }
+  pthread_mutex_lock(&batches_lock);
+  const int n = batches_reap(p);
+  pthread_mutex_unlock(&batches_lock);
   return n;
 }
 
