@@ -680,8 +680,8 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
   }
   // In flight before they are submitted: so whatever holds that up is seen.
   for (int i = 0; i < n; i++) {
-    rank_fly(&works[i], tt_gpu_port_submitted(works[i].port) + 1);
     atomic_store_explicit(&works[i].plan->port->gpu->submits_ns, tt_now_ns(), memory_order_relaxed);
+    rank_fly(&works[i], tt_gpu_port_submitted(works[i].port) + 1);
   }
   ncclResult_t res = tt_gpu_submit(works, n);
   for (int i = 0; i < n; i++) {
