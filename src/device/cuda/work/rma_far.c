@@ -157,7 +157,10 @@ void tt_gpu_far_forget(tt_rma_peer *peer)
 static ncclResult_t far_list(const gpu_batch *g, gpu_far *f, gpu_target *t, size_t n)
 {
   tt_cuda_payload *p;
-  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, n * sizeof *p, &f->list));
+  TT_TRY(tt_gpu_enter(g->port->device)); // some context, for pinned memory: the thread of rank.c has none
+  const ncclResult_t res = tt_gpu_pool_take(TT_GPU_PINNED, n * sizeof *p, &f->list);
+  tt_gpu_leave();
+  TT_TRY(res);
   p = f->list;
   for (const tt_rma_message *m = f->messages; m != NULL; m = m->next) {
     tt_window_note note;
