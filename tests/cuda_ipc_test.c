@@ -206,6 +206,41 @@ static void test_two(void **state)
   PROCESSES(2, 100, two_body, NULL);
 }
 
+// One of two communicators ends while a call of the other one waits for what comes later.
+static void ends_body(int process, void *arg)
+{
+  rank_memory m;
+  const buffers plain = {.kind = DEVICE};
+  (void)arg;
+  join(process, 2, 1);
+  ncclComm_t one = comms[first];
+  OK(tt_gpu_enter(device_of(first)));
+  OK(ncclCommSplit(one, 0, process, &comms[first], NULL));
+  tt_gpu_leave();
+  memory_open(ALL_GATHER, first, 1000, &plain, &m);
+  OK(call(ALL_GATHER, first, m.in, m.out, 1000));
+  wait_all();
+  compare(ALL_GATHER, first, m.out, 1000);
+  if (process == 0) {
+    OK(ncclRecv(m.out, 1000, ncclFloat, 1, one, (cudaStream_t)streams[first]));
+  }
+  OK(ncclCommDestroy(comms[first]));
+  meet(2);
+  if (process == 1) {
+    OK(ncclSend(m.in, 1000, ncclFloat, 0, one, (cudaStream_t)streams[first]));
+  }
+  wait_all();
+  comms[first] = one;
+  memory_close(first, &plain, &m);
+  leave();
+}
+
+static void test_ends(void **state)
+{
+  (void)state;
+  PROCESSES(2, 100, ends_body, NULL);
+}
+
 // ---- What goes wrong ----
 
 static bool is_over(ncclResult_t res)
@@ -382,10 +417,10 @@ static void test_stopped(void **state)
 
 static int in_mode(const char *modes, unsigned number)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned),
-                                     cmocka_unit_test(test_again),     cmocka_unit_test(test_two),
-                                     cmocka_unit_test(test_killed),    cmocka_unit_test(test_moment),
-                                     cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned), cmocka_unit_test(test_again),
+      cmocka_unit_test(test_two),       cmocka_unit_test(test_killed), cmocka_unit_test(test_moment),
+      cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),   cmocka_unit_test(test_ends)};
   (void)number;
   set_modes(modes, "ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;

@@ -72,16 +72,54 @@ typedef struct tt_gpu_ipc {
   void *trial; // memory
 } tt_gpu_ipc;
 
-// What is open and was freed by its owner.
+// What is open and was freed by its owner, or is not used any more.
 typedef struct ipc_stale {
   struct ipc_stale *next;
   int device;
   uint32_t epoch;
-  void *base;
+  bool freed;        // by its owner
+  void *base;        // an allocation; NULL: none,
+  gpu_shared shared; // but this
 } ipc_stale;
 
 static pthread_mutex_t stale_lock = PTHREAD_MUTEX_INITIALIZER;
 static ipc_stale *_Atomic stale; // written under the lock
+
+// NULL: no memory.
+static ipc_stale *stale_new(const tt_gpu_port *p)
+{
+  ipc_stale *s;
+  if (TT_NEW(s, 1, "no memory to close a peer's memory") != ncclSuccess) {
+    return NULL;
+  }
+  *s = (ipc_stale){.device = p->device, .epoch = p->epoch};
+  return s;
+}
+
+static void stale_add(ipc_stale *s)
+{
+  pthread_mutex_lock(&stale_lock);
+  s->next = stale;
+  stale = s;
+  pthread_mutex_unlock(&stale_lock);
+}
+
+static void stale_close(ipc_stale *s)
+{
+  if (s->freed) {
+    tt_info(TT_P2P, "GPU %d: closes what a peer has freed, at %p", s->device, s->base);
+  }
+  if (s->base != NULL) {
+    tt_gpu_close(s->device, s->epoch, s->base);
+  } else {
+    const bool there = tt_gpu_reenter(s->device, s->epoch) == ncclSuccess;
+    tt_gpu_shared_close(&s->shared, there);
+    if (there) {
+      tt_gpu_leave();
+    }
+  }
+  tt_free(s);
+}
 
 static const tt_neighbor *ipc_peer(const tt_gpu_port *p, int peer)
 {
@@ -168,17 +206,15 @@ static bool mail_open(tt_gpu_port *p, int peer, const ipc_request *r)
 static void mail_forget(tt_gpu_port *p, int peer, uint32_t handle)
 {
   tt_cuda_map *m = map_entry(maps_of(p, peer), handle);
-  ipc_stale *s;
-  if (m == NULL || m->handle != handle || TT_NEW(s, 1, "no memory to close a peer's memory") != ncclSuccess) {
+  ipc_stale *s = m != NULL && m->handle == handle ? stale_new(p) : NULL;
+  if (s == NULL) {
     return; // closed with the port
   }
-  *s = (ipc_stale){.device = p->device, .epoch = p->epoch, .base = (void *)(uintptr_t)m->here};
+  s->base = (void *)(uintptr_t)m->here;
+  s->freed = true;
   __atomic_store_n(&m->handle, NO_HANDLE, __ATOMIC_RELEASE);
   tt_info(TT_P2P, "rank %d: rank %d has freed its allocation %u", p->port->rank, peer, handle);
-  pthread_mutex_lock(&stale_lock);
-  s->next = stale;
-  stale = s;
-  pthread_mutex_unlock(&stale_lock);
+  stale_add(s);
 }
 
 // The peer has come to a FIFO of the table of this process. What this rank's other threads do is not waited for.
@@ -484,9 +520,7 @@ void tt_gpu_ipc_close_stale(void)
   pthread_mutex_unlock(&stale_lock);
   for (ipc_stale *s = all, *next; s != NULL; s = next) {
     next = s->next;
-    tt_info(TT_P2P, "GPU %d: closes what a peer has freed, at %p", s->device, s->base);
-    tt_gpu_close(s->device, s->epoch, s->base);
-    tt_free(s);
+    stale_close(s);
   }
 }
 
@@ -523,10 +557,21 @@ static void maps_close(const tt_gpu_port *p)
 {
   for (int i = 0; i < p->nranks; i++) {
     for (const tt_cuda_map *m = maps_of(p, i); m->handle != 0; m++) {
-      if (m->handle != NO_HANDLE) {
-        tt_gpu_close(p->device, p->epoch, (void *)(uintptr_t)m->here);
+      ipc_stale *s = m->handle != NO_HANDLE ? stale_new(p) : NULL;
+      if (s != NULL) {
+        s->base = (void *)(uintptr_t)m->here;
+        stale_add(s);
       }
     }
+  }
+}
+
+void tt_gpu_ipc_unshare(const tt_gpu_port *p, gpu_shared *shared)
+{
+  ipc_stale *s = shared->chunks != NULL ? stale_new(p) : NULL;
+  if (s != NULL) {
+    s->shared = *shared;
+    stale_add(s);
   }
 }
 

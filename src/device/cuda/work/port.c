@@ -138,23 +138,14 @@ ncclResult_t tt_gpu_port_open(tt_port *port, int device, tt_gpu_port **out)
   return ncclSuccess;
 }
 
-// Of all peers.
-static void port_close_shared(tt_gpu_port *p)
-{
-  const bool entered = p->shared != NULL && tt_gpu_enter(p->device) == ncclSuccess;
-  for (int i = 0; p->shared != NULL && i < p->nranks; i++) {
-    tt_gpu_shared_close(&p->shared[i], entered && tt_gpu_epoch(p->device) == p->epoch);
-  }
-  if (entered) {
-    tt_gpu_leave();
-  }
-  tt_free(p->shared);
-}
-
+// The driver waits for all work when memory is closed, of other ports too: so that comes later.
 void tt_gpu_port_free(tt_gpu_port *p)
 {
   tt_gpu_ipc_close(p);
-  port_close_shared(p);
+  for (int i = 0; p->shared != NULL && i < p->nranks; i++) {
+    tt_gpu_ipc_unshare(p, &p->shared[i]);
+  }
+  tt_free(p->shared);
   tt_gpu_pool_give(TT_GPU_PINNED, p->flags);
   tt_gpu_pool_give(p->device, p->memory);
   tt_free(p);

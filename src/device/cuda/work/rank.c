@@ -442,9 +442,12 @@ static void ranks_run_deferred(void)
   }
 }
 
+static _Thread_local bool is_watcher;
+
 static void *ranks_run(void *arg)
 {
   uint64_t nap_ns = NAP_LEAST_NS;
+  is_watcher = true;
   pthread_mutex_lock(&lock);
   while (ranks != NULL || deferred != NULL) {
     tt_work *over;
@@ -501,6 +504,25 @@ void tt_gpu_defer(tt_deferred *d)
 }
 
 // ---- Open and close ----
+
+// The driver waits for all work of the process when memory is closed or unpinned, and that could wait for what another
+// thread is about to submit. So nobody submits meanwhile. False: something is in flight.
+static bool ranks_close_stale(void)
+{
+  pthread_mutex_lock(&lock);
+  const bool may = in_flight == 0 && in_graphs == 0 && !closes;
+  closes |= may;
+  pthread_mutex_unlock(&lock);
+  if (may) {
+    tt_gpu_ipc_close_stale();
+    tt_gpu_pins_close_stale();
+    pthread_mutex_lock(&lock);
+    closes = false;
+    pthread_cond_broadcast(&closed);
+    pthread_mutex_unlock(&lock);
+  }
+  return may;
+}
 
 tt_gpu_port *tt_gpu_rank_port(const tt_port *port)
 {
@@ -560,6 +582,9 @@ void tt_gpu_rank_close(tt_port *port)
   tt_gpu_port_close(r->gpu);
   tt_free(r);
   port->gpu = NULL;
+  if (!is_watcher && tt_gpu_ipc_stale()) { // else the next operation does it
+    ranks_close_stale();
+  }
 }
 
 bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
@@ -696,27 +721,13 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
   return res;
 }
 
-// The driver waits for all work of the process when memory is closed or unpinned, and that could wait for what another
-// thread is about to submit. So nobody submits meanwhile.
 void tt_gpu_ranks_close_stale(void)
 {
-  if (!tt_gpu_ipc_stale() && !tt_gpu_pins_stale()) {
-    return;
-  }
-  tt_gpu_progress();
-  pthread_mutex_lock(&lock);
-  const bool may = in_flight == 0 && in_graphs == 0 && !closes;
-  closes |= may;
-  pthread_mutex_unlock(&lock);
-  if (may) {
-    tt_gpu_ipc_close_stale();
-    tt_gpu_pins_close_stale();
-    pthread_mutex_lock(&lock);
-    closes = false;
-    pthread_cond_broadcast(&closed);
-    pthread_mutex_unlock(&lock);
-  } else {
-    tt_gpu_pins_keep_stale();
+  if (tt_gpu_ipc_stale() || tt_gpu_pins_stale()) {
+    tt_gpu_progress();
+    if (!ranks_close_stale()) {
+      tt_gpu_pins_keep_stale();
+    }
   }
 }
 
