@@ -90,7 +90,7 @@ if(NOT TARGET perf_engine)
   list(FILTER system_tests EXCLUDE REGEX "/cuda_perf_data_")
 endif()
 if(NOT TUTTI_HAVE_CUDA)
-  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture|kernels|litmus|probe|perf_data|stop|fork|calls|reset|stall|matrix|kill|streams|window)_")
+  list(FILTER system_tests EXCLUDE REGEX "/cudasim/kernels|/cuda_(plan|comm|ipc|capture|kernels|litmus|probe|perf_data|stop|fork|calls|reset|stall|matrix|kill|lost|streams|window)_")
 endif()
 file(GLOB script_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*.sh)
 

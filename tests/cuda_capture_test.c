@@ -2,7 +2,10 @@
 // plans that are submitted eagerly, on the driver for tests. What comes out is checked as in cuda_plan_test.c.
 #include "cuda_graphs.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+
+#include "device/cuda/work/capture_priv.h"
 
 // Sanitizers make the driver's machine up to twenty times slower: two modes, and fewer mixtures and replays.
 #if defined TT_TSAN || defined TT_ASAN
@@ -379,7 +382,8 @@ static void stop_replays(int algorithm)
   for (int r = 0; r < 3; r++) {
     assert_int_equal(tt_gpu_port_replays(gpu_ports[r], &busy), ncclSuccess);
     assert_int_equal(busy, r != 1);
-    assert_int_equal(tt_gpu_port_check(gpu_ports[r]), ncclSuccess);
+    tt_gpu_port_check(gpu_ports[r]);
+    assert_int_equal(tt_port_status(&w.ports[r]), ncclSuccess);
   }
   end_stopped(&t, ALONE);
 }
@@ -440,6 +444,47 @@ static void test_waits(void **state)
   gpu_close();
 }
 
+static void set_use(tt_fifo_line *line, int peer, bool sends, void *arg)
+{
+  (void)peer;
+  atomic_store(&line->uses, sends ? *(const uint32_t *)arg : 0);
+}
+
+static pid_t ended_process(void)
+{
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(0);
+  }
+  waitpid(child, NULL, 0);
+  return child;
+}
+
+// Kernels of both peers use rank 0's memory in replays. The process of one of them, whichever, has ended: the other one
+// still does.
+static void test_users(void **state)
+{
+  (void)state;
+  trial t;
+  const uint32_t uses = 1, none = 0;
+  const int life = open("/dev/null", O_RDWR); // nobody holds it
+  gpu_open(3, 2, 0);
+  begin_captured(&t, TT_ALGO_DIRECT, ALONE);
+  tt_gpu_captures_tokens(gpu_ports[0], set_use, (void *)(uintptr_t)&uses);
+  for (int gone = 1; gone <= 2; gone++) {
+    tt_link *link = w.ports[0].links[gone];
+    link->watched = true;
+    link->life = life;
+    link->proc.pid = ended_process();
+    assert_false(tt_gpu_owner_free(gpu_ports[0]));
+    link->watched = false;
+  }
+  tt_gpu_captures_tokens(gpu_ports[0], set_use, (void *)(uintptr_t)&none);
+  assert_true(tt_gpu_owner_free(gpu_ports[0]));
+  end_stopped(&t, ALONE);
+  close(life);
+}
+
 // Rank 1 has captured another count, of as many messages. Every rank finds out in a replay, and names the other side.
 static void test_mismatch(void **state)
 {
@@ -457,7 +502,8 @@ static void test_mismatch(void **state)
   replay(any_way());
   for (int i = 0; done != 7; i = (i + 1) % 3) {
     if (tt_gpu_port_fault(gpu_ports[i]) != NULL && !(done >> i & 1)) {
-      assert_int_equal(tt_gpu_port_check(gpu_ports[i]), ncclInvalidUsage);
+      tt_gpu_port_check(gpu_ports[i]);
+      assert_int_equal(tt_port_status(&w.ports[i]), ncclInvalidUsage);
       assert_non_null(strstr(tt_last_error(), "ranks are in different calls, by count: "));
       assert_non_null(strstr(tt_last_error(), i == 1 ? "rank 1 is in" : "but rank 1 is in"));
       done |= 1 << i;
@@ -670,11 +716,12 @@ static void test_outlives(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_two_ranks),      cmocka_unit_test(test_three_ranks),  cmocka_unit_test(test_eight_ranks),
-      cmocka_unit_test(test_many_replays),   cmocka_unit_test(test_two_execs),    cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_stop),           cmocka_unit_test(test_waits),        cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_other_messages), cmocka_unit_test(test_programmatic), cmocka_unit_test(test_used_memory),
-      cmocka_unit_test(test_refused),        cmocka_unit_test(test_memory),       cmocka_unit_test(test_outlives),
+      cmocka_unit_test(test_two_ranks),    cmocka_unit_test(test_three_ranks),    cmocka_unit_test(test_eight_ranks),
+      cmocka_unit_test(test_many_replays), cmocka_unit_test(test_two_execs),      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_stop),         cmocka_unit_test(test_waits),          cmocka_unit_test(test_mismatch),
+      cmocka_unit_test(test_users),        cmocka_unit_test(test_other_messages), cmocka_unit_test(test_programmatic),
+      cmocka_unit_test(test_used_memory),  cmocka_unit_test(test_refused),        cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_outlives),
   };
   apart = strstr(modes, "queues=32") != NULL || strstr(modes, "devices=8") != NULL;
   bounded = strstr(modes, "launches=") != NULL;

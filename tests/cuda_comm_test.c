@@ -8,7 +8,9 @@
 #include <pthread.h>
 
 #include "base/util.h"
+#include "comm/comm.h"
 #include "device/cuda/gpu.h"
+#include "device/cuda/work/rank.h"
 #include "os/clock.h"
 
 enum { RANKS = 8, MOST = 1 << 16, REPLAYS = 10 };
@@ -592,6 +594,46 @@ static void test_destroy(void **state)
   close_comms();
 }
 
+// ---- Work for a quiet moment ----
+
+static _Atomic bool quiet;
+static _Atomic int asked, buried;
+
+static bool is_quiet(tt_deferred *d)
+{
+  (void)d;
+  const bool over = atomic_load(&quiet);
+  atomic_fetch_add(over ? &buried : &asked, 1);
+  return over;
+}
+
+// While two wait for it, operations are completed all the same, also if nobody asks for that.
+static void test_defer(void **state)
+{
+  static tt_deferred later[2] = {{.run = is_quiet}, {.run = is_quiet}};
+  (void)state;
+  open_comms(2);
+  fill(100);
+  tt_gpu_defer(&later[0]);
+  tt_gpu_defer(&later[1]);
+  while (atomic_load(&asked) < 3) {
+    sleep_ms(0.1);
+  }
+  const double end = seconds_now() + 60;
+  const uint64_t before = atomic_load(&comms[1]->port.done);
+  launch(ALL_REDUCE, 100);
+  wait_all();
+  while (atomic_load(&comms[1]->port.done) == before && seconds_now() < end) {
+    sleep_ms(0.1);
+  }
+  CHECK(atomic_load(&comms[1]->port.done) != before, "the operation is not completed");
+  atomic_store(&quiet, true);
+  while (atomic_load(&buried) < 2) {
+    sleep_ms(0.1);
+  }
+  close_comms();
+}
+
 // ---- Processes ----
 
 // No kernel takes the part of the network, or of a host.
@@ -723,6 +765,7 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_mismatch),
       cmocka_unit_test(test_abort),
       cmocka_unit_test(test_destroy),
+      cmocka_unit_test(test_defer),
       cmocka_unit_test(test_graph),
       cmocka_unit_test(test_graph_outlives),
       cmocka_unit_test(test_graph_mismatch),

@@ -206,6 +206,41 @@ static void test_two(void **state)
   PROCESSES(2, 100, two_body, NULL);
 }
 
+// One of two communicators ends while a call of the other one waits for what comes later.
+static void ends_body(int process, void *arg)
+{
+  rank_memory m;
+  const buffers plain = {.kind = DEVICE};
+  (void)arg;
+  join(process, 2, 1);
+  ncclComm_t one = comms[first];
+  OK(tt_gpu_enter(device_of(first)));
+  OK(ncclCommSplit(one, 0, process, &comms[first], NULL));
+  tt_gpu_leave();
+  memory_open(ALL_GATHER, first, 1000, &plain, &m);
+  OK(call(ALL_GATHER, first, m.in, m.out, 1000));
+  wait_all();
+  compare(ALL_GATHER, first, m.out, 1000);
+  if (process == 0) {
+    OK(ncclRecv(m.out, 1000, ncclFloat, 1, one, (cudaStream_t)streams[first]));
+  }
+  OK(ncclCommDestroy(comms[first]));
+  meet(2);
+  if (process == 1) {
+    OK(ncclSend(m.in, 1000, ncclFloat, 0, one, (cudaStream_t)streams[first]));
+  }
+  wait_all();
+  comms[first] = one;
+  memory_close(first, &plain, &m);
+  leave();
+}
+
+static void test_ends(void **state)
+{
+  (void)state;
+  PROCESSES(2, 100, ends_body, NULL);
+}
+
 // ---- What goes wrong ----
 
 static bool is_over(ncclResult_t res)
@@ -248,6 +283,50 @@ static void test_killed(void **state)
   (void)state;
   PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[0]);
   PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[1]);
+}
+
+// Rank 2 has left, which has opened rank 0's buffer. That is freed, and rank 0 has something for rank 1.
+static void left_body(int process, void *arg)
+{
+  rank_memory m;
+  const buffers plain = {.kind = DEVICE};
+  (void)arg;
+  join(process, 3, 1);
+  memory_open(ALL_REDUCE, first, 5000, &plain, &m);
+  OK(call(ALL_REDUCE, first, m.in, m.out, 5000));
+  wait_all();
+  meet(3);
+  if (process == 2) {
+    leave();
+  }
+  meet(3);
+  memory_close(first, &plain, &m);
+  if (process == 2) {
+    return;
+  }
+  char *one = take(first, DEVICE, 64 << 10);
+  float *at = (float *)(void *)one;
+  if (process == 0) {
+    fill(at, 0, 5000);
+    OK(ncclSend(at, 5000, ncclFloat, 1, comms[0], (cudaStream_t)streams[0]));
+  } else {
+    OK(ncclRecv(at, 5000, ncclFloat, 0, comms[1], (cudaStream_t)streams[1]));
+  }
+  wait_all();
+  ncclResult_t res = ncclSuccess;
+  OK(ncclCommGetAsyncError(comms[first], &res));
+  CHECK(res == ncclSuccess, "%d: %s", (int)res, ncclGetLastError(comms[first]));
+  for (int i = 0; i < 5000; i++) {
+    CHECK(at[i] == value_of(0, (size_t)i), "element %d: %g", i, (double)at[i]); // the host reads memory of devices
+  }
+  give(first, DEVICE, one);
+  leave();
+}
+
+static void test_left(void **state)
+{
+  (void)state;
+  PROCESSES(3, 60, left_body, NULL);
 }
 
 static void *exit_later(void *arg)
@@ -338,10 +417,10 @@ static void test_stopped(void **state)
 
 static int in_mode(const char *modes, unsigned number)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned),
-                                     cmocka_unit_test(test_again),     cmocka_unit_test(test_two),
-                                     cmocka_unit_test(test_killed),    cmocka_unit_test(test_moment),
-                                     cmocka_unit_test(test_stopped)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned), cmocka_unit_test(test_again),
+      cmocka_unit_test(test_two),       cmocka_unit_test(test_killed), cmocka_unit_test(test_moment),
+      cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),   cmocka_unit_test(test_ends)};
   (void)number;
   set_modes(modes, "ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;

@@ -2,6 +2,7 @@
 // ranks in one process, on one GPU or three. What comes out is checked as executor_test.c does for the host's executor.
 // Each mode of the driver has a process of its own.
 #include "cuda_plans.h"
+#include "device/cuda/work/port_priv.h"
 
 // Sanitizers make the driver's machine up to twenty times slower: the first mode, the last but one, and fewer mixtures.
 #if defined TT_TSAN || defined TT_ASAN
@@ -126,10 +127,21 @@ static void test_stop(void **state)
   tt_sleep_ns(20 * TT_NS_PER_MS);
   assert_false(tt_gpu_port_idle(gpu_ports[0]));
   assert_false(tt_gpu_port_idle(gpu_ports[2]));
-  assert_int_equal(tt_gpu_port_check(gpu_ports[0]), ncclSuccess);
+  tt_gpu_port_check(gpu_ports[0]);
+  assert_int_equal(tt_port_status(&w.ports[0]), ncclSuccess);
   end_direct(&t);
   assert_null(tt_gpu_port_fault(gpu_ports[0]));
   gpu_close();
+}
+
+static int alarms;
+
+// A port is being stopped: until its error can be seen, its streams end nothing.
+static void not_stopped(tt_port *port)
+{
+  assert_int_equal(tt_port_status(port), ncclInvalidUsage);
+  assert_int_equal(atomic_load(&gpu_ports[port->rank]->flags->stop), 0);
+  alarms++;
 }
 
 // Rank 1 has another count. Every rank finds out, and names the other side.
@@ -152,7 +164,10 @@ static void test_mismatch(void **state)
       assert_int_equal(f->sig, sides[i].call.sig);
       assert_int_equal(f->peer, i == 1 ? f->peer : 1);
       assert_int_equal(f->count, i == 1 ? t.count : t.count - 1);
-      assert_int_equal(tt_gpu_port_check(gpu_ports[i]), ncclInvalidUsage);
+      w.ports[i].alarm = not_stopped;
+      tt_gpu_port_check(gpu_ports[i]);
+      assert_int_equal(tt_port_status(&w.ports[i]), ncclInvalidUsage);
+      assert_int_equal(atomic_load(&gpu_ports[i]->flags->stop), 1);
       assert_non_null(strstr(tt_last_error(), "ranks are in different calls, by count: "));
       done |= 1 << i;
     }
@@ -178,8 +193,47 @@ static void test_refused(void **state)
   const int n = make_plans(0);
   plans[1].calls = &refused;
   plans[1].ncalls = 1;
+  for (int i = 0; i < w.n; i++) {
+    w.ports[i].alarm = not_stopped;
+  }
+  alarms = 0;
   assert_int_equal(tt_gpu_submit(works, n), ncclInvalidUsage);
+  assert_int_equal(alarms, n);
   end_direct(&t);
+  gpu_close();
+}
+
+// A plan is refused before it has begun, on another stream than the one before, whose work waits: that one's number is
+// not written early.
+static void test_refused_later(void **state)
+{
+  (void)state;
+  trial t;
+  void *gate;
+  tt_call refused = {.op.fn = (void *)no_function};
+  if (blocking) {
+    skip();
+  }
+  gpu_open(3, 2, 0);
+  begin_direct(&t);
+  assert_int_equal(cu->MemHostAlloc(&gate, 64, CU_MEMHOSTALLOC_PORTABLE), CUDA_SUCCESS);
+  *(uint32_t *)gate = 0;
+  assert_int_equal(cu->StreamWaitValue32(handles[0][0], (CUdeviceptr)(uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_GEQ),
+                   CUDA_SUCCESS);
+  assert_int_equal(tt_gpu_submit(works, make_plans(0)), ncclSuccess);
+  renew_lanes(&t);
+  make_plans(1);
+  plans[0].calls = &refused;
+  plans[0].ncalls = 1;
+  assert_int_equal(tt_gpu_submit(works, 1), ncclInvalidUsage);
+  assert_int_equal(cu->StreamSynchronize(handles[0][1]), CUDA_SUCCESS);
+  assert_false(tt_gpu_port_idle(gpu_ports[0]));
+  for (int i = 0; i < w.n; i++) {
+    tt_gpu_port_stop(gpu_ports[i]);
+  }
+  __atomic_store_n((uint32_t *)gate, 1, __ATOMIC_RELEASE);
+  end_direct(&t);
+  assert_int_equal(cu->MemFreeHost(gate), CUDA_SUCCESS);
   gpu_close();
 }
 
@@ -188,9 +242,9 @@ static void test_refused(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks), cmocka_unit_test(test_three_ranks),
-      cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),      cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks),     cmocka_unit_test(test_three_ranks),
+      cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),          cmocka_unit_test(test_mismatch),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_later),
   };
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;

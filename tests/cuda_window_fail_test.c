@@ -2,6 +2,8 @@
 // ranks that do not signal, leave, abort or die.
 #include "cuda_windows.h"
 
+#include "comm/comm.h"
+
 // ---- Windows that are not there yet, or no more ----
 
 // The put is queued before its peer registers the window; it goes on then.
@@ -85,6 +87,100 @@ static void test_wrong_place(void **state)
   OK(tt_gpu_enter(0));
   cu->MemFreeHost((void *)word);
   tt_gpu_leave();
+}
+
+// The same, of a peer that has aborted: the rank keeps in mind where that began, for others.
+static void test_shut(void **state)
+{
+  (void)state;
+  CUdeviceptr word;
+  if (blocking || apart) {
+    skip();
+  }
+  open_comms(2);
+  open_windows();
+  const tt_port *port = &sides[0].comm->port;
+  ON(0, cu->MemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_PORTABLE));
+  *(uint32_t *)word = 0;
+  ON(0, cu->StreamWaitValue32(sides[0].stream, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  put(0, 0, 5000, 1, 0, 0, 0);
+  OK(ncclCommAbort(sides[1].comm));
+  sides[1].comm = NULL;
+  __atomic_store_n((uint32_t *)word, 1, __ATOMIC_RELEASE);
+  const double end = seconds_now() + 60;
+  while (tt_port_status(port) == ncclSuccess && seconds_now() < end) {
+    sleep_ms(0.1);
+  }
+  CHECK(tt_port_status(port) == ncclRemoteError, "%d", (int)tt_port_status(port));
+  CHECK(tt_culprit_rank(__atomic_load_n(&port->page->culprit, __ATOMIC_RELAXED)) == 1, "rank 1 is not the culprit");
+  last = 1;
+  abort_comms();
+  first = 1;
+  last = 2;
+  close_comms();
+  ON(0, cu->MemFreeHost((void *)word));
+}
+
+static CUresult (*query_event)(CUevent);
+static uint32_t *gates; // pinned words, for which two streams of rank 0 wait
+static _Atomic int passed;
+
+static void let_pass(int i, CUstream stream)
+{
+  __atomic_store_n(&gates[16 * i], 1, __ATOMIC_RELEASE);
+  while (cu->StreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+    sleep_ms(0.1);
+  }
+}
+
+// Takes the driver's place: batches are asked whether they have failed. The first one ends during a look, the second
+// one during the next look, which has seen the end of the first.
+static CUresult pass_and_query(CUevent event)
+{
+  const int stage = atomic_load(&passed);
+  if (stage == 1 || stage == 2) {
+    let_pass(stage - 1, stage == 1 ? sides[0].other : sides[0].stream);
+    sleep_ms(2 * stage); // the next look asks again (NCCL_PEER_CHECK_MS)
+    atomic_store(&passed, stage + 1);
+  }
+  return query_event(event);
+}
+
+// A put finds its window closed just when the end of another batch has been seen.
+static void closing_body(int process, void *arg)
+{
+  (void)process;
+  (void)arg;
+  open_driver();
+  query_event = cu->EventQuery;
+  ((tt_cuda *)(uintptr_t)cu)->EventQuery = pass_and_query;
+  open_comms(2);
+  open_windows();
+  const side *a = &sides[0];
+  ON(0, cu->MemHostAlloc((void **)&gates, 4096, CU_MEMHOSTALLOC_PORTABLE));
+  memset(gates, 0, 4096);
+  ON(0, cu->StreamWaitValue32(a->other, (CUdeviceptr)(uintptr_t)&gates[0], 1, CU_STREAM_WAIT_VALUE_GEQ));
+  OK(ncclSignal(1, 0, 1, 0, a->comm, (cudaStream_t)a->other));
+  ON(0, cu->StreamWaitValue32(a->stream, (CUdeviceptr)(uintptr_t)&gates[16], 1, CU_STREAM_WAIT_VALUE_GEQ));
+  put(0, 0, 5000, 1, 0, 0, 0);
+  OK(ncclCommWindowDeregister(sides[1].comm, sides[1].window));
+  atomic_store(&passed, 1);
+  while (atomic_load(&passed) < 3) {
+    sleep_ms(0.1);
+  }
+  await_error(0, ncclInvalidUsage, (const char *const[]){"rank 0", "window 1 of rank 1", "deregistered", NULL});
+  abort_comms();
+  ON(0, cu->MemFreeHost(gates));
+}
+
+static void test_closing(void **state)
+{
+  (void)state;
+  if (blocking || apart || strstr(getenv("CUDASIM"), "launches=") != NULL) { // the second batch has no room
+    skip();
+  }
+  assert_int_equal(run_processes(&(run){.n = 1, .seconds = 60, .fn = closing_body, .env = ENV("NCCL_PEER_CHECK_MS=1")}),
+                   0);
 }
 
 // What is refused, by the call.
@@ -309,9 +405,10 @@ static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pinned_apart), cmocka_unit_test(test_death),       cmocka_unit_test(test_stall),
-      cmocka_unit_test(test_unreachable), // up to here: their parent has not opened the driver
+      cmocka_unit_test(test_unreachable),  cmocka_unit_test(test_closing), // up to here the driver is not open
       cmocka_unit_test(test_early),        cmocka_unit_test(test_wrong_place), cmocka_unit_test(test_refused),
       cmocka_unit_test(test_pinned),       cmocka_unit_test(test_abort),       cmocka_unit_test(test_leave),
+      cmocka_unit_test(test_shut),
   };
   (void)number;
   return run_mode(modes, "window-fail", tests, TT_COUNT(tests));

@@ -268,6 +268,17 @@ static void test_threads(void **state)
   }
 }
 
+// The library has used the rank's GPU alone.
+static void check_devices(int rank)
+{
+  for (int d = 0; d < tt_gpu_count(); d++) {
+    unsigned flags;
+    int active = 0;
+    CHECK(cu->DevicePrimaryCtxGetState(d, &flags, &active) == CUDA_SUCCESS, "GPU %d: no state", d);
+    CHECK(active == (d == device_of(rank)), "rank %d: GPU %d has a context: %d", rank, d, active);
+  }
+}
+
 static void process_body(int rank, void *arg)
 {
   open_process(rank, *(const int *)arg);
@@ -277,6 +288,9 @@ static void process_body(int rank, void *arg)
   } else {
     all_operations();
     all_operations();
+  }
+  if (!on_host && over_network()) {
+    check_devices(rank);
   }
   close_comms();
   if (!on_host) {

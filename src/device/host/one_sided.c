@@ -195,6 +195,13 @@ static ncclResult_t put_piece(tt_rma *rma, tt_rma_op *op, size_t *budget)
   return res;
 }
 
+// Over the network: is all of it with the peer, or on its way there?
+static bool put_is_sent(const tt_rma_peer *p, const tt_rma_op *op)
+{
+  return op->passed &&
+         (!op->lent || (int32_t)(op->until - atomic_load_explicit(p->net->send.head, memory_order_acquire)) <= 0);
+}
+
 // The same over the network: what there is room for is written. A payload that was lent is the user's again when it has
 // been sent.
 static ncclResult_t put_messages(tt_rma *rma, tt_rma_op *op, size_t *budget)
@@ -220,8 +227,7 @@ static ncclResult_t put_messages(tt_rma *rma, tt_rma_op *op, size_t *budget)
       tt_bell_ring(&rma->port->page->bell);
     }
   }
-  int32_t left = (int32_t)(op->until - atomic_load_explicit(p->net->send.head, memory_order_acquire));
-  op->over = op->passed && (!op->lent || left <= 0);
+  op->over = put_is_sent(p, op);
   return ncclSuccess;
 }
 
@@ -418,7 +424,8 @@ static tt_wait wait_of(const tt_rma *rma, const tt_rma_op *op)
   return w;
 }
 
-// Has the rank ended that the operation waits for? Its last signals still count. *culprit: where that began.
+// Has the rank ended that the operation waits for? Its last signals still count, and what it was sent. *culprit: where
+// that began.
 static ncclResult_t check_peer(const tt_rma_batch *b, const tt_rma_op *op, tt_culprit *culprit)
 {
   const tt_rma_peer *p = &b->rma->peers[op->peer];
@@ -432,8 +439,8 @@ static ncclResult_t check_peer(const tt_rma_batch *b, const tt_rma_op *op, tt_cu
   } else if (p->networked) {
     port->mover->probe(port->mover_self, op->peer);
   }
-  bool came = op->waits && signals_of(b->rma, op) >= op->number;
-  return state < TT_RANK_FAILED || came ? ncclSuccess : tt_port_accuse(port, op->peer, p->page, state, culprit);
+  bool over = op->waits ? signals_of(b->rma, op) >= op->number : put_is_sent(p, op);
+  return state < TT_RANK_FAILED || over ? ncclSuccess : tt_port_accuse(port, op->peer, p->page, state, culprit);
 }
 
 // Shows what stands behind operation `first`, for which the batch waits: what follows in its contexts.

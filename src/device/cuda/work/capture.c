@@ -295,8 +295,8 @@ ncclResult_t tt_gpu_capture(tt_gpu_work *works, int n)
   }
   if (res == ncclSuccess) {
     res = record_all(works, n);
-    for (int i = 0; i < n && res != ncclSuccess; i++) {
-      tt_gpu_port_stop(works[i].port);
+    if (res != ncclSuccess) {
+      tt_gpu_works_stop(works, n, res);
     }
   }
   for (int i = 0; i < n; i++) {

@@ -72,16 +72,54 @@ typedef struct tt_gpu_ipc {
   void *trial; // memory
 } tt_gpu_ipc;
 
-// What is open and was freed by its owner.
+// What is open and was freed by its owner, or is not used any more.
 typedef struct ipc_stale {
   struct ipc_stale *next;
   int device;
   uint32_t epoch;
-  void *base;
+  bool freed;        // by its owner
+  void *base;        // an allocation; NULL: none,
+  gpu_shared shared; // but this
 } ipc_stale;
 
 static pthread_mutex_t stale_lock = PTHREAD_MUTEX_INITIALIZER;
 static ipc_stale *_Atomic stale; // written under the lock
+
+// NULL: no memory.
+static ipc_stale *stale_new(const tt_gpu_port *p)
+{
+  ipc_stale *s;
+  if (TT_NEW(s, 1, "no memory to close a peer's memory") != ncclSuccess) {
+    return NULL;
+  }
+  *s = (ipc_stale){.device = p->device, .epoch = p->epoch};
+  return s;
+}
+
+static void stale_add(ipc_stale *s)
+{
+  pthread_mutex_lock(&stale_lock);
+  s->next = stale;
+  stale = s;
+  pthread_mutex_unlock(&stale_lock);
+}
+
+static void stale_close(ipc_stale *s)
+{
+  if (s->freed) {
+    tt_info(TT_P2P, "GPU %d: closes what a peer has freed, at %p", s->device, s->base);
+  }
+  if (s->base != NULL) {
+    tt_gpu_close(s->device, s->epoch, s->base);
+  } else {
+    const bool there = tt_gpu_reenter(s->device, s->epoch) == ncclSuccess;
+    tt_gpu_shared_close(&s->shared, there);
+    if (there) {
+      tt_gpu_leave();
+    }
+  }
+  tt_free(s);
+}
 
 static const tt_neighbor *ipc_peer(const tt_gpu_port *p, int peer)
 {
@@ -168,17 +206,15 @@ static bool mail_open(tt_gpu_port *p, int peer, const ipc_request *r)
 static void mail_forget(tt_gpu_port *p, int peer, uint32_t handle)
 {
   tt_cuda_map *m = map_entry(maps_of(p, peer), handle);
-  ipc_stale *s;
-  if (m == NULL || m->handle != handle || TT_NEW(s, 1, "no memory to close a peer's memory") != ncclSuccess) {
+  ipc_stale *s = m != NULL && m->handle == handle ? stale_new(p) : NULL;
+  if (s == NULL) {
     return; // closed with the port
   }
-  *s = (ipc_stale){.device = p->device, .epoch = p->epoch, .base = (void *)(uintptr_t)m->here};
+  s->base = (void *)(uintptr_t)m->here;
+  s->freed = true;
   __atomic_store_n(&m->handle, NO_HANDLE, __ATOMIC_RELEASE);
   tt_info(TT_P2P, "rank %d: rank %d has freed its allocation %u", p->port->rank, peer, handle);
-  pthread_mutex_lock(&stale_lock);
-  s->next = stale;
-  stale = s;
-  pthread_mutex_unlock(&stale_lock);
+  stale_add(s);
 }
 
 // The peer has come to a FIFO of the table of this process. What this rank's other threads do is not waited for.
@@ -273,42 +309,58 @@ static uint32_t ipc_peer_state(const tt_gpu_port *p, int peer)
   return state < TT_RANK_FAILED || (state == TT_RANK_GONE && serves && !ended) ? TT_RANK_RUNNING : state;
 }
 
-// Asks the peer, and waits until `end_ns` for the answer. *state: what has become of the peer. False: there is no
-// answer; the peer has gone, this port is stopped, or it is late.
-static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
-                         uint32_t *state)
+static bool mail_answered(const tt_mail *m, uint32_t number)
 {
-  tt_mail *m = ipc_peer(p, peer)->to;
-  const uint32_t number = atomic_load_explicit(&m->asked, memory_order_relaxed) + 1;
+  return atomic_load_explicit(&m->answered, memory_order_acquire) == number;
+}
+
+// Waits until `end_ns` for the answer to that request. *state: what has become of the peer. False: there is no answer;
+// the peer has gone, this port is stopped, or it is late.
+static bool mail_await(const tt_gpu_port *p, int peer, uint32_t number, uint64_t end_ns, uint32_t *state)
+{
+  const tt_mail *m = ipc_peer(p, peer)->to;
   uint64_t nap_ns = REQUEST_LEAST_NS;
-  memcpy(m->body, r, sizeof *r);
-  m->what = r->what;
-  atomic_store_explicit(&m->asked, number, memory_order_release);
-  tt_bell_fence();
-  tt_bell_ring(&ipc_peer(p, peer)->page->bell);
   *state = TT_RANK_RUNNING;
-  while (atomic_load_explicit(&m->answered, memory_order_acquire) != number) {
+  while (!mail_answered(m, number)) {
     const bool looks = nap_ns == REQUEST_MOST_NS; // at the peer's process: a system call
     *state = looks ? ipc_peer_state(p, peer) : TT_RANK_RUNNING;
-    if (*state != TT_RANK_RUNNING || tt_port_status(p->port) != ncclSuccess ||
+    const bool gone = *state != TT_RANK_RUNNING && !mail_answered(m, number); // what it answered before counts
+    if (gone || tt_port_status(p->port) != ncclSuccess ||
         __atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED) != 0 || tt_now_ns() > end_ns) {
       return false;
     }
     tt_sleep_ns(nap_ns);
     nap_ns = TT_MIN(nap_ns * 3 / 2, (uint64_t)REQUEST_MOST_NS);
   }
+  return true;
+}
+
+// Asks the peer, and waits for the answer. It may be reading an earlier request still, which came too late for this
+// rank.
+static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
+                         uint32_t *state)
+{
+  tt_mail *m = ipc_peer(p, peer)->to;
+  const uint32_t asked = atomic_load_explicit(&m->asked, memory_order_relaxed);
+  if (!mail_await(p, peer, asked, end_ns, state)) {
+    return false;
+  }
+  memcpy(m->body, r, sizeof *r);
+  m->what = r->what;
+  atomic_store_explicit(&m->asked, asked + 1, memory_order_release);
+  tt_bell_fence();
+  tt_bell_ring(&ipc_peer(p, peer)->page->bell);
+  if (!mail_await(p, peer, asked + 1, end_ns, state)) {
+    return false;
+  }
   *answer = m->answer;
   return true;
 }
 
-// The same in an operation: whoever does not answer stops it.
-static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
+// The peer has not answered in an operation: that stops it.
+static ncclResult_t mail_fail(const tt_gpu_port *p, int peer, uint32_t state)
 {
-  uint32_t state;
   tt_culprit culprit = 0;
-  if (mail_request(p, peer, r, UINT64_MAX, answer, &state)) {
-    return ncclSuccess;
-  }
   if (tt_port_status(p->port) == ncclSuccess && state != TT_RANK_RUNNING) {
     const ncclResult_t res = tt_port_accuse(p->port, peer, ipc_peer(p, peer)->page, state, &culprit);
     tt_port_stop_for(p->port, res, culprit);
@@ -316,6 +368,12 @@ static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_reque
   }
   const ncclResult_t res = tt_port_status(p->port);
   return res != ncclSuccess ? res : tt_fail(ncclInternalError, "rank %d: aborted", p->port->rank);
+}
+
+static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
+{
+  uint32_t state;
+  return mail_request(p, peer, r, UINT64_MAX, answer, &state) ? ncclSuccess : mail_fail(p, peer, state);
 }
 
 static ncclResult_t ipc_describe(const tt_mappable *m, ipc_request *out)
@@ -375,6 +433,15 @@ bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
 
 // ---- What peers have opened ----
 
+// Has the peer close it. One that has left in order has closed all.
+static ncclResult_t shared_close(const tt_gpu_port *p, int peer, uint32_t handle)
+{
+  const ipc_request r = {.handle = handle, .what = MAIL_FORGET};
+  uint32_t answer, state;
+  return mail_request(p, peer, &r, UINT64_MAX, &answer, &state) || state == TT_RANK_GONE ? ncclSuccess
+                                                                                         : mail_fail(p, peer, state);
+}
+
 // Has the peers close what the program has freed.
 static ncclResult_t shared_forget(const tt_gpu_port *p)
 {
@@ -382,15 +449,13 @@ static ncclResult_t shared_forget(const tt_gpu_port *p)
   tt_gpu_sweep();
   for (int i = 0; i < ipc->nshared;) {
     ipc_shared *s = &ipc->shared[i];
-    const ipc_request r = {.handle = s->handle, .what = MAIL_FORGET};
-    uint32_t answer;
     if (tt_gpu_exists(s->handle)) {
       i++;
       continue;
     }
     for (int peer = 0; peer < p->port->nranks; peer++) {
       if (s->state[peer] == IPC_OPEN) {
-        TT_TRY(mail_require(p, peer, &r, &answer));
+        TT_TRY(shared_close(p, peer, s->handle));
         s->state[peer] = IPC_UNKNOWN;
       }
     }
@@ -455,9 +520,7 @@ void tt_gpu_ipc_close_stale(void)
   pthread_mutex_unlock(&stale_lock);
   for (ipc_stale *s = all, *next; s != NULL; s = next) {
     next = s->next;
-    tt_info(TT_P2P, "GPU %d: closes what a peer has freed, at %p", s->device, s->base);
-    tt_gpu_close(s->device, s->epoch, s->base);
-    tt_free(s);
+    stale_close(s);
   }
 }
 
@@ -494,10 +557,21 @@ static void maps_close(const tt_gpu_port *p)
 {
   for (int i = 0; i < p->nranks; i++) {
     for (const tt_cuda_map *m = maps_of(p, i); m->handle != 0; m++) {
-      if (m->handle != NO_HANDLE) {
-        tt_gpu_close(p->device, p->epoch, (void *)(uintptr_t)m->here);
+      ipc_stale *s = m->handle != NO_HANDLE ? stale_new(p) : NULL;
+      if (s != NULL) {
+        s->base = (void *)(uintptr_t)m->here;
+        stale_add(s);
       }
     }
+  }
+}
+
+void tt_gpu_ipc_unshare(const tt_gpu_port *p, gpu_shared *shared)
+{
+  ipc_stale *s = shared->chunks != NULL ? stale_new(p) : NULL;
+  if (s != NULL) {
+    s->shared = *shared;
+    stale_add(s);
   }
 }
 

@@ -5,8 +5,8 @@
 // enters it into the list that the kernel resolve reads (tt_cuda_map). That thread waits for nothing but its mail, so
 // that a rank may wait for the answer before it submits.
 //
-// What a peer has opened stays open until the owner has seen that it was freed. The peer closes it when nothing of its
-// process is in flight, because the driver waits for all work then.
+// What a peer has opened stays open until the owner has seen that it was freed, or the port closes. The peer closes it
+// when nothing of its process is in flight, because the driver waits for all work then.
 #pragma once
 #include "device/cuda/work/fifos.h"
 
@@ -15,8 +15,10 @@
 ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p);
 // Ends that: the thread answers no more. Accepts a port without.
 void tt_gpu_ipc_stop(tt_gpu_port *p);
-// Closes what was open. Nothing of the port runs any more, nor a replay of its graphs. Accepts a port without.
+// What was open is stale. Nothing of the port runs any more, nor a replay of its graphs. Accepts a port without.
 void tt_gpu_ipc_close(tt_gpu_port *p);
+// And so is what it shares with that rank.
+void tt_gpu_ipc_unshare(const tt_gpu_port *p, gpu_shared *shared);
 
 // Is the peer in another process of this machine?
 bool tt_gpu_ipc_has(const tt_gpu_port *p, int peer);
@@ -44,7 +46,7 @@ ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_ke
 // Does the rank of another process answer requests: is it on a GPU of this machine? Communicators that are complete.
 bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer);
 
-// Is anything open that was freed? Any thread.
+// Is anything open that was freed, or is not used any more? Any thread.
 bool tt_gpu_ipc_stale(void);
 // Closes that. Nothing of the process is in flight, and nothing is submitted meanwhile.
 void tt_gpu_ipc_close_stale(void);

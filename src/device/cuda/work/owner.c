@@ -53,26 +53,32 @@ static bool line_is_used(tt_fifo_line *line)
   return atomic_load_explicit(&line->uses, memory_order_acquire) != 0;
 }
 
+// A link whose peer uses this rank's memory in a replay.
+typedef struct replay_user {
+  const tt_gpu_port *port;
+  const tt_link *link; // NULL: none has been found
+} replay_user;
+
 static void captured_used(tt_fifo_line *line, int peer, bool sends, void *arg)
 {
-  if (sends && line_is_used(line)) {
-    *(int *)arg = peer;
-  }
+  replay_user *u = arg;
+  const tt_link *link = u->link == NULL && sends && line_is_used(line) ? owner_link(u->port, peer) : NULL;
+  u->link = link != NULL && !user_is_gone(link) ? link : u->link;
 }
 
 // A link whose peer uses this rank's memory. NULL: there is none.
 static const tt_link *owner_user(tt_gpu_port *p)
 {
-  int replays = -1; // a peer that does so in a replay
+  replay_user replays = {.port = p};
   tt_gpu_captures_tokens(p, captured_used, &replays);
-  for (int i = 0; i < p->port->nranks; i++) {
+  for (int i = 0; i < p->port->nranks && replays.link == NULL; i++) {
     const tt_link *link = owner_link(p, i);
     tt_fifo_line *line = link != NULL ? tokens_line(link, true) : NULL;
-    if (link != NULL && (replays == i || (line != NULL && line_is_used(line))) && !user_is_gone(link)) {
+    if (line != NULL && line_is_used(line) && !user_is_gone(link)) {
       return link;
     }
   }
-  return NULL;
+  return replays.link;
 }
 
 // Has the port waited long enough for this peer's step?

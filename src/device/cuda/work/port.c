@@ -138,23 +138,14 @@ ncclResult_t tt_gpu_port_open(tt_port *port, int device, tt_gpu_port **out)
   return ncclSuccess;
 }
 
-// Of all peers.
-static void port_close_shared(tt_gpu_port *p)
-{
-  const bool entered = p->shared != NULL && tt_gpu_enter(p->device) == ncclSuccess;
-  for (int i = 0; p->shared != NULL && i < p->nranks; i++) {
-    tt_gpu_shared_close(&p->shared[i], entered && tt_gpu_epoch(p->device) == p->epoch);
-  }
-  if (entered) {
-    tt_gpu_leave();
-  }
-  tt_free(p->shared);
-}
-
+// The driver waits for all work when memory is closed, of other ports too: so that comes later.
 void tt_gpu_port_free(tt_gpu_port *p)
 {
   tt_gpu_ipc_close(p);
-  port_close_shared(p);
+  for (int i = 0; p->shared != NULL && i < p->nranks; i++) {
+    tt_gpu_ipc_unshare(p, &p->shared[i]);
+  }
+  tt_free(p->shared);
   tt_gpu_pool_give(TT_GPU_PINNED, p->flags);
   tt_gpu_pool_give(p->device, p->memory);
   tt_free(p);
@@ -243,6 +234,13 @@ ncclResult_t tt_gpu_port_query(const tt_gpu_port *p)
   return last != NULL ? tt_gpu_stream_query(last, &idle) : ncclSuccess;
 }
 
+bool tt_gpu_port_lost(const tt_gpu_port *p)
+{
+  bool idle = true;
+  return atomic_load_explicit(&p->lost, memory_order_acquire) &&
+         (tt_gpu_stream_query(p->last, &idle) != ncclSuccess || idle);
+}
+
 // The word is as far as a stream may wait for.
 static void raise_word(_Atomic uint32_t *word, uint32_t value)
 {
@@ -284,24 +282,40 @@ void tt_gpu_port_stop(tt_gpu_port *p)
   tt_gpu_captures_release(p);
 }
 
-ncclResult_t tt_gpu_port_check(tt_gpu_port *p)
+// The peer's memory may not be used any more. It has shown before why (tt_gpu_port_stop).
+static ncclResult_t fault_ended(const tt_gpu_port *p, const tt_cuda_fault *f, tt_culprit *culprit)
 {
-  const tt_cuda_fault *f = tt_gpu_port_fault(p);
-  if (f == NULL) {
-    return ncclSuccess;
-  }
+  const tt_link *link = __atomic_load_n(&p->port->links[f->peer], __ATOMIC_ACQUIRE);
+  const uint32_t state = tt_link_state(link);
+  return state >= TT_RANK_FAILED
+             ? tt_port_accuse(p->port, f->peer, link->page, state, culprit)
+             : tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
+}
+
+// *culprit: as tt_port_accuse.
+static ncclResult_t fault_error(const tt_gpu_port *p, const tt_cuda_fault *f, tt_culprit *culprit)
+{
   const tt_call own = {.sig = f->own_sig, .sig_count = f->own_count};
-  tt_gpu_port_stop(p);
   switch (f->code) {
   case TT_CUDA_MISMATCH: return tt_call_mismatch(p->port, &own, f->peer, f->sig, f->count);
   case TT_CUDA_UNMAPPED:
     return tt_fail(ncclInternalError, "rank %d has no memory of rank %d at 0x%llx, in its allocation %llu",
                    p->port->rank, f->peer, (unsigned long long)f->count, (unsigned long long)f->sig);
-  case TT_CUDA_SHUT: return tt_gpu_rma_shut(p->port, f);
-  case TT_CUDA_ENDED:
-    return tt_fail(ncclRemoteError, "rank %d needs memory of rank %d, which has stopped", p->port->rank, f->peer);
+  case TT_CUDA_SHUT: return tt_gpu_rma_shut(p->port, f, culprit);
+  case TT_CUDA_ENDED: return fault_ended(p, f, culprit);
   default:
     return tt_fail(ncclInternalError, "rank %d went on before the message of rank %d had arrived", p->port->rank,
                    f->peer);
+  }
+}
+
+void tt_gpu_port_check(tt_gpu_port *p)
+{
+  const tt_cuda_fault *f = tt_gpu_port_fault(p);
+  tt_culprit culprit = 0;
+  if (f != NULL && tt_port_status(p->port) == ncclSuccess) {
+    const ncclResult_t res = fault_error(p, f, &culprit);
+    tt_port_stop_for(p->port, res, culprit);
+    tt_gpu_port_stop(p);
   }
 }

@@ -25,6 +25,10 @@ bool tt_gpu_port_idle(const tt_gpu_port *p);
 uint32_t tt_gpu_port_submitted(const tt_gpu_port *p);
 bool tt_gpu_port_done(const tt_gpu_port *p, uint32_t number);
 
+// The end of the last work could not be queued, and so the port is stopped: have its streams come to their ends? Then
+// nothing of it runs any more, though its numbers are not done. Any thread.
+bool tt_gpu_port_lost(const tt_gpu_port *p);
+
 // May the stream wait for the next message of a FIFO, or its slot, in the step that a thread is submitting? `fifo`: k:
 // recv[k] of the link to the peer, TT_NFIFOS + k: its send[k]. Asked behind an acquire of the FIFO's `next`. Any
 // thread.
@@ -34,9 +38,10 @@ bool tt_gpu_port_submits(const tt_gpu_port *p, int peer, int fifo);
 // ranks' work may stand behind its waits in a hardware queue. Any thread.
 const tt_cuda_fault *tt_gpu_port_fault(const tt_gpu_port *p);
 
-// Has a kernel found something wrong? Then the port is stopped, and the error names both sides. Errors:
-// ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped), ncclInternalError.
-ncclResult_t tt_gpu_port_check(tt_gpu_port *p);
+// Has a kernel found something wrong? Then the port is stopped (tt_port_stop_for, tt_gpu_port_stop), with an error that
+// names both sides: ncclInvalidUsage (the peer is in another call), ncclRemoteError (it has stopped),
+// ncclInternalError.
+void tt_gpu_port_check(tt_gpu_port *p);
 
 // Is the device still as it was when the port was opened? Any thread. Errors: ncclUnhandledCudaError: the program has
 // reset it; nothing of the port is left there.
@@ -49,5 +54,6 @@ ncclResult_t tt_gpu_port_query(const tt_gpu_port *p);
 // Ends the port for good: kernels that have not begun do nothing, and, once no kernel of a peer uses this rank's memory
 // (owner.h), its streams wait no longer. A peer that writes one of the awaited words meanwhile may make a stream wait
 // again, and so does a thread that submits. So it is called again and again until the port is idle, and, where the
-// program may replay graphs of it (tt_gpu_port_captures), until the peers are stopped. Never waits. Any thread.
+// program may replay graphs of it (tt_gpu_port_captures), until the peers are stopped. tt_port_stop comes before:
+// nobody who sees that a stream has ended may take its work for done. Never waits. Any thread.
 void tt_gpu_port_stop(tt_gpu_port *p);

@@ -46,6 +46,7 @@ struct tt_gpu_port {
   gpu_block *blocks;               // the one in use first
   tt_gpu_stream *last;             // used last; NULL: none has been
   uint32_t submitted;              // ticket of the last plan
+  _Atomic bool lost;               // which its stream will not write
   bool keeps;                      // tokens are kept for later steps of the plan
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer

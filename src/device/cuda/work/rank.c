@@ -84,23 +84,6 @@ static void rank_begin(tt_gpu_rank *r)
   }
 }
 
-// Stops the port if a kernel has found something wrong, in a plan or in a replay of a graph.
-static void rank_fault(const tt_gpu_rank *r)
-{
-  const tt_cuda_fault *f = tt_gpu_port_fault(r->gpu);
-  tt_culprit culprit = 0;
-  if (f == NULL || tt_port_status(r->port) != ncclSuccess) {
-    return;
-  }
-  ncclResult_t res = tt_gpu_port_check(r->gpu);
-  if (f->code == TT_CUDA_ENDED) {
-    const tt_link *link = __atomic_load_n(&r->port->links[f->peer], __ATOMIC_ACQUIRE);
-    const uint32_t state = tt_link_state(link);
-    res = state >= TT_RANK_FAILED ? tt_port_accuse(r->port, f->peer, link->page, state, &culprit) : res;
-  }
-  tt_port_stop_for(r->port, res, culprit);
-}
-
 // Looks whether a replay waits for a peer, and whether something is wrong with that. True: it waits, which is shown.
 static bool rank_check_replays(tt_gpu_rank *r)
 {
@@ -138,7 +121,7 @@ static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
   if (!r->graphs || !r->linked) {
     return;
   }
-  rank_fault(r);
+  tt_gpu_port_check(r->gpu);
   if (tt_port_status(r->port) != ncclSuccess) {
     tt_gpu_port_stop(r->gpu);
   } else if (now >= r->due_ns) {
@@ -153,7 +136,8 @@ static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
 static bool rank_first_over(const tt_gpu_rank *r)
 {
   return tt_gpu_port_done(r->gpu, plan_of(r->first)->number) ||
-         (r->broken && atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0 && tt_gpu_owner_free(r->gpu));
+         (atomic_load_explicit(&r->submits_ns, memory_order_relaxed) == 0 && (r->broken || tt_gpu_port_lost(r->gpu)) &&
+          tt_gpu_owner_free(r->gpu));
 }
 
 // Plans that are over leave the rank's list for *over. True: any did.
@@ -163,7 +147,7 @@ static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
   while (r->first != NULL && rank_first_over(r)) {
     tt_work *w = r->first;
     tt_plan *p = plan_of(w);
-    rank_fault(r); // after the look at the number: what was found before that is seen
+    tt_gpu_port_check(r->gpu); // after the look at the number: what was found before that is seen
     const bool complete = tt_port_status(r->port) == ncclSuccess;
     r->first = w->next;
     r->end = r->first == NULL ? &r->first : r->end;
@@ -307,7 +291,7 @@ static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
   if (r->first == NULL) {
     return any;
   }
-  rank_fault(r);
+  tt_gpu_port_check(r->gpu);
   if (any || now >= r->due_ns) {
     if (!any) {
       rank_query(r);
@@ -450,18 +434,20 @@ static void ranks_run_deferred(void)
     pthread_mutex_unlock(&lock);
     const bool over = d->run(d);
     pthread_mutex_lock(&lock);
-    if (!over) {
-      d->next = deferred;
-      deferred = d;
-      at = &d->next;
+    if (!over) { // back to its place
+      d->next = *at;
+      *at = d;
     }
-    at = over ? &deferred : at;
+    at = over ? &deferred : &d->next;
   }
 }
+
+static _Thread_local bool is_watcher;
 
 static void *ranks_run(void *arg)
 {
   uint64_t nap_ns = NAP_LEAST_NS;
+  is_watcher = true;
   pthread_mutex_lock(&lock);
   while (ranks != NULL || deferred != NULL) {
     tt_work *over;
@@ -518,6 +504,25 @@ void tt_gpu_defer(tt_deferred *d)
 }
 
 // ---- Open and close ----
+
+// The driver waits for all work of the process when memory is closed or unpinned, and that could wait for what another
+// thread is about to submit. So nobody submits meanwhile. False: something is in flight.
+static bool ranks_close_stale(void)
+{
+  pthread_mutex_lock(&lock);
+  const bool may = in_flight == 0 && in_graphs == 0 && !closes;
+  closes |= may;
+  pthread_mutex_unlock(&lock);
+  if (may) {
+    tt_gpu_ipc_close_stale();
+    tt_gpu_pins_close_stale();
+    pthread_mutex_lock(&lock);
+    closes = false;
+    pthread_cond_broadcast(&closed);
+    pthread_mutex_unlock(&lock);
+  }
+  return may;
+}
 
 tt_gpu_port *tt_gpu_rank_port(const tt_port *port)
 {
@@ -577,6 +582,9 @@ void tt_gpu_rank_close(tt_port *port)
   tt_gpu_port_close(r->gpu);
   tt_free(r);
   port->gpu = NULL;
+  if (!is_watcher && tt_gpu_ipc_stale()) { // else the next operation does it
+    ranks_close_stale();
+  }
 }
 
 bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
@@ -697,8 +705,8 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
   }
   // In flight before they are submitted: so whatever holds that up is seen.
   for (int i = 0; i < n; i++) {
-    rank_fly(&works[i], tt_gpu_port_submitted(works[i].port) + 1);
     atomic_store_explicit(&works[i].plan->port->gpu->submits_ns, tt_now_ns(), memory_order_relaxed);
+    rank_fly(&works[i], tt_gpu_port_submitted(works[i].port) + 1);
   }
   ncclResult_t res = tt_gpu_submit(works, n);
   for (int i = 0; i < n; i++) {
@@ -713,27 +721,13 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
   return res;
 }
 
-// The driver waits for all work of the process when memory is closed or unpinned, and that could wait for what another
-// thread is about to submit. So nobody submits meanwhile.
 void tt_gpu_ranks_close_stale(void)
 {
-  if (!tt_gpu_ipc_stale() && !tt_gpu_pins_stale()) {
-    return;
-  }
-  tt_gpu_progress();
-  pthread_mutex_lock(&lock);
-  const bool may = in_flight == 0 && in_graphs == 0 && !closes;
-  closes |= may;
-  pthread_mutex_unlock(&lock);
-  if (may) {
-    tt_gpu_ipc_close_stale();
-    tt_gpu_pins_close_stale();
-    pthread_mutex_lock(&lock);
-    closes = false;
-    pthread_cond_broadcast(&closed);
-    pthread_mutex_unlock(&lock);
-  } else {
-    tt_gpu_pins_keep_stale();
+  if (tt_gpu_ipc_stale() || tt_gpu_pins_stale()) {
+    tt_gpu_progress();
+    if (!ranks_close_stale()) {
+      tt_gpu_pins_keep_stale();
+    }
   }
 }
 

@@ -33,8 +33,8 @@ void tt_gpu_ranks_fly(void);
 // Does the calling thread's group hold back what is submitted?
 bool tt_gpu_holds(void);
 
-// Closes memory of peers that they have freed, if nothing is in flight, nor in graphs, which may be launched at any
-// time.
+// Closes memory of peers that they have freed, or that no port needs, if nothing is in flight, nor in graphs, which may
+// be launched at any time.
 void tt_gpu_ranks_close_stale(void);
 
 // The row's members of these names (device.h).

@@ -208,7 +208,11 @@ static ncclResult_t batch_begin(const gpu_batch *g)
 
 static ncclResult_t batch_end(const gpu_batch *g)
 {
-  TT_TRY(tt_gpu_queue_word(g, &g->pinned->done));
+  return tt_gpu_queue_word(g, &g->pinned->done);
+}
+
+static ncclResult_t batch_mark(const gpu_batch *g)
+{
   return tt_gpu_stream_mark(g->stream);
 }
 
@@ -236,6 +240,7 @@ static void works_submit(const rma_works *w)
   }
   for (int i = 0; i < w->n; i++) {
     w->of[i]->lost = batch_do(w->of[i], batch_end) != ncclSuccess;
+    batch_do(w->of[i], batch_mark);
     atomic_store_explicit(&w->of[i]->complete, true, memory_order_release); // it may be gone now
   }
 }

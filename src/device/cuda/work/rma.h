@@ -33,8 +33,9 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken);
 void tt_gpu_rma_end(void);
 // The port is stopped: its streams wait no longer for what batches wait for. Any thread.
 void tt_gpu_rma_release(const tt_gpu_port *p);
-// What is wrong with a put into a window that its owner has closed. Errors: ncclInvalidUsage, ncclRemoteError.
-ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f);
+// What is wrong with a put into a window that its owner has closed. *culprit: as tt_port_accuse. Errors:
+// ncclInvalidUsage, ncclRemoteError.
+ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f, tt_culprit *culprit);
 
 // ---- The row's members of these names (device.h) ----
 

@@ -157,7 +157,10 @@ void tt_gpu_far_forget(tt_rma_peer *peer)
 static ncclResult_t far_list(const gpu_batch *g, gpu_far *f, gpu_target *t, size_t n)
 {
   tt_cuda_payload *p;
-  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, n * sizeof *p, &f->list));
+  TT_TRY(tt_gpu_enter(g->port->device)); // some context, for pinned memory: the thread of rank.c has none
+  const ncclResult_t res = tt_gpu_pool_take(TT_GPU_PINNED, n * sizeof *p, &f->list);
+  tt_gpu_leave();
+  TT_TRY(res);
   p = f->list;
   for (const tt_rma_message *m = f->messages; m != NULL; m = m->next) {
     tt_window_note note;
@@ -211,7 +214,7 @@ static ncclResult_t far_receive(const gpu_batch *g, int i)
   const tt_rma_op *op = &g->batch->ops[i];
   const gpu_target *t = &g->pinned->targets[i];
   const bool goes = atomic_load_explicit(&t->late, memory_order_relaxed) != 0;
-  if (goes && atomic_load_explicit(&t->taken, memory_order_acquire) != 0) {
+  if (goes && g->far[i].places && atomic_load_explicit(&t->taken, memory_order_acquire) != 0) {
     far_taken(g, i);
   } else if (!goes && !g->port->taking &&
              atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_acquire) >= op->number) {

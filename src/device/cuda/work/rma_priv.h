@@ -55,7 +55,7 @@ typedef struct gpu_batch {
   uint64_t due_ns;       // then its peers are looked at
   _Atomic bool complete; // all of it has been queued
   bool lost;             // its end could not be queued
-  bool begun;
+  bool begun, over;      // as the last look found it
 } gpu_batch;
 
 static inline tt_rma_peer *gpu_peer_of(const tt_rma_batch *b, const tt_rma_op *op)

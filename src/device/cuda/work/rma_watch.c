@@ -90,7 +90,8 @@ static ncclResult_t gpu_batch_peers(const gpu_batch *g, tt_culprit *culprit)
     const tt_rma_peer *p = gpu_peer_of(g->batch, op);
     const uint32_t state = p->link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(p->link);
     if (p->networked && state >= TT_RANK_FAILED) {
-      rma_port_of(g)->mover->settle(rma_port_of(g)->mover_self); // takes what has come
+      rma_port_of(g)->mover->settle(rma_port_of(g)->mover_self); // takes what has come,
+      tt_gpu_far_move(g);                                        // and sees what has been sent
     } else if (p->networked) {
       rma_port_of(g)->mover->probe(rma_port_of(g)->mover_self, op->peer);
     }
@@ -182,10 +183,17 @@ static void batch_begins(gpu_batch *g)
   }
 }
 
+// Its end could not be queued: has its stream come to the end of what was queued, or failed?
+static bool batch_is_lost(const gpu_batch *g)
+{
+  bool idle = true;
+  return g->lost && (tt_gpu_stream_query(g->stream, &idle) != ncclSuccess || idle);
+}
+
 static bool batch_is_over(const gpu_batch *g, bool broken)
 {
   return atomic_load_explicit(&g->complete, memory_order_acquire) &&
-         (broken || g->lost ||
+         (broken || batch_is_lost(g) ||
           (atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0 && tt_gpu_far_over(g)));
 }
 
@@ -213,13 +221,13 @@ static void batches_check(const tt_gpu_port *p, uint64_t now, bool *broken)
   }
 }
 
-// Those that are over leave the list. What kernels have found wrong before is known.
-static int batches_reap(tt_gpu_port *p, bool broken)
+// Those that were over when the port was looked at for what kernels have found wrong leave the list.
+static int batches_reap(tt_gpu_port *p)
 {
   int n = 0;
   for (gpu_batch **at = &p->batches; *at != NULL;) {
     gpu_batch *g = *at;
-    if (!batch_is_over(g, broken)) {
+    if (!g->over) {
       at = &g->next;
       continue;
     }
@@ -239,14 +247,12 @@ static int batches_reap(tt_gpu_port *p, bool broken)
   return n;
 }
 
-// Is any of them over?
-static bool batches_any_over(const tt_gpu_port *p, bool broken)
+// Notes which of them are over.
+static void batches_end(const tt_gpu_port *p, bool broken)
 {
-  const gpu_batch *g = p->batches;
-  while (g != NULL && !batch_is_over(g, broken)) {
-    g = g->next;
+  for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
+    g->over = batch_is_over(g, broken);
   }
-  return g != NULL;
 }
 
 int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
@@ -258,21 +264,24 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   pthread_mutex_lock(&batches_lock);
   const bool flies = p->batches != NULL;
   batches_move(p);
-  bool over = batches_any_over(p, *broken);
+  batches_end(p, *broken);
   pthread_mutex_unlock(&batches_lock);
   if (!flies) {
     return 0;
   }
-  if (tt_gpu_port_fault(p) != NULL && tt_port_status(p->port) == ncclSuccess) { // of what is over, too
-    tt_port_stop(p->port, tt_gpu_port_check(p));
-  }
+  tt_gpu_port_check(p); // also what is over
   pthread_mutex_lock(&batches_lock);
   batches_check(p, now, broken);
-  const int n = over || *broken ? batches_reap(p, *broken) : 0;
+  if (*broken) {
+    batches_end(p, true);
+  }
   pthread_mutex_unlock(&batches_lock);
   if (tt_port_status(p->port) != ncclSuccess) {
-    tt_gpu_port_stop(p);
+    tt_gpu_port_stop(p); // before: it releases what the batches wait for
   }
+  pthread_mutex_lock(&batches_lock);
+  const int n = batches_reap(p);
+  pthread_mutex_unlock(&batches_lock);
   return n;
 }
 
@@ -346,13 +355,12 @@ void tt_gpu_rma_release(const tt_gpu_port *p)
   pthread_mutex_unlock(&batches_lock);
 }
 
-ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f)
+ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f, tt_culprit *culprit)
 {
   const tt_link *link = f->peer == port->rank ? NULL : __atomic_load_n(&port->links[f->peer], __ATOMIC_ACQUIRE);
   const uint32_t state = link == NULL ? (uint32_t)TT_RANK_RUNNING : tt_link_state(link);
-  tt_culprit culprit = 0;
   return state >= TT_RANK_FAILED
-             ? tt_port_accuse(port, f->peer, link->page, state, &culprit)
+             ? tt_port_accuse(port, f->peer, link->page, state, culprit)
              : tt_fail(ncclInvalidUsage,
                        "rank %d: ncclPutSignal into window %llu of rank %d, which has deregistered it", port->rank,
                        (unsigned long long)f->sig, f->peer);

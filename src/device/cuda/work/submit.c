@@ -152,26 +152,38 @@ static ncclResult_t work_begin(const tt_gpu_work *w)
 {
   tt_gpu_port *p = w->port;
   TT_TRY(tt_gpu_plan_suits(w->plan));
-  p->submitted++;
   p->keeps = tt_gpu_plan_keeps_tokens(w->plan);
   if (p->last != NULL && p->last != w->stream) {
     TT_TRY(tt_gpu_stream_order(p->last, w->stream));
   }
   __atomic_store_n(&p->last, w->stream, __ATOMIC_RELEASE); // tt_gpu_port_query reads it
+  p->submitted++;
   TT_TRY(tt_gpu_plan_stage(w));
   return tt_gpu_work_copy(w, false);
 }
 
-static ncclResult_t work_end(const tt_gpu_work *w)
+static ncclResult_t work_number(const tt_gpu_work *w)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  const ncclResult_t res = tt_gpu_work_copy(w, true);
   TT_CUDA(cu,
           cu->StreamWriteValue32(tt_gpu_stream_handle(w->stream), gpu_address(&w->port->flags->done),
                                  w->port->submitted, 0),
           "cannot write the number of a plan");
+  return ncclSuccess;
+}
+
+// Of a work that has not begun there is none: what its port has in flight is on another stream, which may be slower.
+static ncclResult_t work_end(const tt_gpu_work *w)
+{
+  tt_gpu_port *p = w->port;
+  if (p->last != w->stream) {
+    return ncclSuccess;
+  }
+  const ncclResult_t res = tt_gpu_work_copy(w, true);
+  const ncclResult_t written = work_number(w);
+  atomic_store_explicit(&p->lost, written != ncclSuccess, memory_order_release);
   TT_TRY(tt_gpu_stream_mark(w->stream));
-  return res;
+  return res == ncclSuccess ? written : res;
 }
 
 // Does something for each work in the context of its device.
@@ -226,17 +238,28 @@ static ncclResult_t gpu_batch_submit(const submit_batch *b)
   return gpu_batch_steps(b);
 }
 
+void tt_gpu_works_stop(const tt_gpu_work *works, int n, ncclResult_t code)
+{
+  for (int i = 0; i < n; i++) {
+    tt_port_stop(works[i].port->port, code);
+    tt_gpu_port_stop(works[i].port);
+  }
+}
+
 // After a failure the ports stop, and the end of each work is queued all the same: else settling would wait for it for
 // ever.
 ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n)
 {
   ncclResult_t res = gpu_batch_submit(&(submit_batch){works, n});
-  for (int i = 0; i < n && res != ncclSuccess; i++) {
-    tt_gpu_port_stop(works[i].port);
+  if (res != ncclSuccess) {
+    tt_gpu_works_stop(works, n, res);
   }
   for (int i = 0; i < n; i++) {
     const ncclResult_t end = for_each(&(submit_batch){&works[i], 1}, work_end);
-    res = res == ncclSuccess ? end : res;
+    if (end != ncclSuccess && res == ncclSuccess) {
+      res = end;
+      tt_gpu_works_stop(works, n, res);
+    }
   }
   return res;
 }

@@ -34,3 +34,6 @@ typedef struct tt_gpu_work {
 // One thread. Errors: ncclUnhandledCudaError; ncclInvalidUsage (the operation is a function of the program's). Then all
 // n ports are stopped, and can be settled.
 ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n);
+
+// Stops their ports: first for those who ask for the error, then for the streams.
+void tt_gpu_works_stop(const tt_gpu_work *works, int n, ncclResult_t code);
