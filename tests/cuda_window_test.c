@@ -275,8 +275,9 @@ static void process_body(int rank, void *arg)
     open_windows();
     REFUSED(ncclSignal(0, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "on GPUs", "peer access");
   } else {
-    all_operations();
-    all_operations();
+    for (int i = 0; i < TIMES; i++) {
+      all_operations();
+    }
   }
   close_comms();
   if (!on_host) {
