@@ -2,6 +2,7 @@
 # namespaces.sh BUILD: two ranks of one machine in different namespaces, or of different users. A rank that dies is noticed in another PID namespace; two network
 # namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. A rank alone needs no network. Of several
 # addresses the one that leads to the other rank is found. Needs root.
+# shellcheck disable=SC2154 # variables of the sourced file
 set -u
 build=$(cd "${1:?usage: namespaces.sh BUILD}" && pwd)
 . "$(dirname "$0")/netns/ranks.sh"

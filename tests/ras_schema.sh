@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ras_schema.sh BUILD: ncclras beside a running job: its JSON is as docs/ras.schema.json has it, and
 # tutti-trace takes the flight recorders that it prints.
+# shellcheck disable=SC2154 # variables of the sourced file
 set -u
 build=$(cd "$1" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
