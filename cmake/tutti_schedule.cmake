@@ -14,7 +14,7 @@ set(TUTTI_LONE_TESTS
 # They wait most of their time, for a limit of time to pass or for somebody who does not come: half a core.
 set(TUTTI_WAITING_TESTS
   bootstrap_bootstrap_test bootstrap_faults_test bootstrap_roots_test cuda_orders.sh cudasim_queue_test cudasim_slice_test net_socket_faults_test perf_launch.sh perf_star_test proxy_probe_test
-  proxy_service_test tests_cuda_kill_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
+  proxy_service_test tests_cuda_kill_test tests_cuda_window_fail_test tests_deadlock_test tests_init_death_test tests_init_death_test_network tests_kill_test tests_kill_test_network tests_mismatch_matrix_test tests_mismatch_matrix_test_network tests_stall_matrix_test
   tests_stall_test tests_wrong_init_test)
 if(NOT TUTTI_SANITIZE) # else they compute meanwhile
   list(APPEND TUTTI_WAITING_TESTS netns_faults.sh netns_late.sh netns_pxn.sh tests_hostcuda_fork_test topo_browser.sh)
@@ -26,7 +26,7 @@ set(TUTTI_CROWDED_TESTS tests_crowd_test python.sh torch.sh)
 # One at a time of those that
 set(TUTTI_LOCKS ports memory manifest python)
 set(TUTTI_LOCK_ports # look for a free port of this machine and give it to others
-  collnet.sh net_nodes.sh net_ofi.sh net_plugins.sh perf_launch.sh trace_clocks.sh)
+  collnet.sh namespaces.sh net_nodes.sh net_ofi.sh net_plugins.sh perf_launch.sh ras_schema.sh trace_clocks.sh)
 set(TUTTI_LOCK_memory tests_bits_test tests_bits_test_network) # need memory for buffers of over four gigabytes
 set(TUTTI_LOCK_manifest abi.sh hostcuda.sh install.sh)         # install the build tree, which writes into it what was installed
 set(TUTTI_LOCK_python python.sh torch.sh)                      # write the package of the build tree (python/develop)

@@ -340,7 +340,6 @@ int main(int argc, char **argv)
   char patience[16];
   snprintf(patience, sizeof patience, "%d", PATIENCE * SLOWER);
   setenv("NCCL_BOOTSTRAP_TIMEOUT", patience, 1);
-  seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
-  print_message("seed %u (second argument to repeat)\n", seed);
+  seed = choose_seed(argc > 2 ? argv[2] : NULL);
   return RUN_TESTS("churn", tests, argc, argv);
 }

@@ -400,7 +400,10 @@ static void stopped_body(int process, void *arg)
   while (atomic_load(&the_board->word[0]) == 0) {
     sleep_ms(1);
   }
-  sleep_ms(100);
+  while (tt_proc_doing((pid_t)atomic_load(&the_board->word[0])) != 'T') {
+    sleep_ms(1);
+  }
+  sleep_ms(100); // its other threads stand, too
   assert_int_equal(pthread_create(&thread, NULL, abort_later, NULL), 0);
   const bool waits = !peers_none;
   const ncclResult_t res = call(ALL_REDUCE, first, m.in, m.out, 1000);

@@ -17,6 +17,14 @@ try() {
     CUDA_STREAMS_MODE=$mode timeout 120 "$build/cuda_orders/orders_$3" "$4" >"$work/out" 2>&1
 }
 
+# needed PLACE TEST WHICH MODE: fails without it, now and then at least: which thread comes first is not by the seed alone.
+needed() {
+  for _ in 1 2 3 4 5; do
+    try "$1" 1000 "$2" "$3" "$4" || return 0
+  done
+  return 1
+}
+
 if grep -H 'not found' "$build"/cuda_orders/*.c; then
   echo "$here/places names lines that are not there"
   exit 1
@@ -33,7 +41,7 @@ while IFS='|' read -r name _ test which mode; do
     fi
     echo "$test|$which|$mode" >>"$work/fine"
   fi
-  if try "$name" 1000 "$test" "$which" "$mode"; then
+  if ! needed "$name" "$test" "$which" "$mode"; then
     echo "$name: not needed by $test $which, mode \"$mode\""
     failed=1
   elif ! grep -q "$which" "$work/out"; then

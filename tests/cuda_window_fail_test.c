@@ -35,7 +35,7 @@ static void test_early(void **state)
 static void await_error(int rank, ncclResult_t code, const char *const *words)
 {
   ncclResult_t async = ncclSuccess;
-  const double end = seconds_now() + 60;
+  const double end = seconds_now() + GENEROUS(6);
   while (async == ncclSuccess && seconds_now() < end) {
     OK(ncclCommGetAsyncError(sides[rank].comm, &async));
   }
@@ -325,6 +325,7 @@ static void death_body(int rank, void *arg)
   open_process(rank, 3);
   open_windows();
   barrier();
+  meet(3); // all have come out of the barrier
   if (rank == 1) {
     raise(SIGKILL);
   }
@@ -371,9 +372,10 @@ static void stall_body(int rank, void *arg)
 static void test_stall(void **state)
 {
   (void)state;
-  const char *const *const ways[] = {
-      ENV("NCCL_STALL_ERROR_MS=2000", "NCCL_STALL_WARN_MS=1000", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
-      ENV("NCCL_STALL_ERROR_MS=2000", "NCCL_STALL_WARN_MS=1000")};
+  char error[40], warn[40];
+  snprintf(error, sizeof error, "NCCL_STALL_ERROR_MS=%d", 2000 * SLOWER);
+  snprintf(warn, sizeof warn, "NCCL_STALL_WARN_MS=%d", 1000 * SLOWER);
+  const char *const *const ways[] = {ENV(error, warn, "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), ENV(error, warn)};
   for (int i = 0; i < (apart ? 1 : 2); i++) {
     assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = stall_body, .env = ways[i]}), 0);
   }

@@ -286,8 +286,9 @@ static void process_body(int rank, void *arg)
     open_windows();
     REFUSED(ncclSignal(0, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "on GPUs", "peer access");
   } else {
-    all_operations();
-    all_operations();
+    for (int i = 0; i < TIMES; i++) {
+      all_operations();
+    }
   }
   if (!on_host && over_network()) {
     check_devices(rank);

@@ -13,9 +13,9 @@
 enum { RANKS = 8, HALF = 1 << 16, CONTEXTS = 2, SIGNALS = 3 };
 
 #if defined TT_TSAN || defined TT_ASAN
-enum { MANY = 20, MODE_STEP = 3, SIZES = 5 };
+enum { MANY = 20, MODE_STEP = 3, SIZES = 5, TIMES = 1 };
 #else
-enum { MANY = 100, MODE_STEP = 1, SIZES = 8 };
+enum { MANY = 100, MODE_STEP = 1, SIZES = 8, TIMES = 2 };
 #endif
 
 // A rank, with a window of two halves: what it puts lies in the first, what it gets in the second.

@@ -723,7 +723,6 @@ int main(int argc, char **argv)
       cmocka_unit_test(cycles),
   };
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  seed = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : (unsigned)time(NULL);
-  print_message("seed %u (second argument to repeat)\n", seed);
+  seed = choose_seed(argc > 2 ? argv[2] : NULL);
   return RUN_TESTS("elastic", tests, argc, argv);
 }

@@ -36,7 +36,7 @@ plant=(--extra 'planted_failure:20:echo out of luck; exit 3' --extra 'planted_ha
   --extra "planted_stop:600:[ -e '$work/second' ] || sleep 600")
 
 # What hangs is ended at its limit with all that it has started; the third of them uses up the session's time.
-session 75 "${plant[@]}" --budget 15
+session 75 "${plant[@]}" --budget 30
 look 's["planted_failure"]["status"] == "failed" and s["planted_hang"]["status"] == "timeout"' "what was planted is not told"
 look 's["planted_stop"]["status"] == "cut" and s["types"]["status"] == "not run"' "the budget does not count"
 cp "$out/RESULTS.json" "$work/first.json"

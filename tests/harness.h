@@ -236,6 +236,17 @@ HARNESS ncclComm_t join_processes(int slot, int n, int rank)
   return comm;
 }
 
+// The seed of a test of chance: `given`, else the variable TEST_SEED, else 1. "clock": another one each second.
+HARNESS unsigned choose_seed(const char *given)
+{
+  const char *text = given != NULL ? given : getenv("TEST_SEED");
+  const unsigned seed = text == NULL                 ? 1
+                        : strcmp(text, "clock") == 0 ? (unsigned)time(NULL)
+                                                     : (unsigned)strtoul(text, NULL, 10);
+  print_message("seed %u (second argument, or TEST_SEED: another one)\n", seed);
+  return seed;
+}
+
 // What main returns. An argument chooses tests by name, as in "group_test 'split*'".
 #define RUN_TESTS(name, tests, argc, argv) \
   ((argc) > 1 ? cmocka_set_test_filter((argv)[1]) : (void)0, cmocka_run_group_tests_name(name, tests, NULL, NULL))

@@ -2,8 +2,10 @@
 # namespaces.sh BUILD: two ranks of one machine in different namespaces, or of different users. A rank that dies is noticed in another PID namespace; two network
 # namespaces use the network; users who cannot share memory are told so at once, and use the network where they say so. A rank alone needs no network. Of several
 # addresses the one that leads to the other rank is found. Needs root.
+# shellcheck disable=SC2154 # variables of the sourced file
 set -u
 build=$(cd "${1:?usage: namespaces.sh BUILD}" && pwd)
+. "$(dirname "$0")/netns/ranks.sh"
 dir=$(mktemp -d) && chmod 755 "$dir" || exit 1
 net=ttns$$ failed=0
 ended() { ip netns del "${net}a"; ip netns del "${net}b"; rm -rf "$dir"; } 2>/dev/null
@@ -51,7 +53,9 @@ alone "one rank without a network" 0 '^ +8 ' 1
 alone "two ranks without a network" 1 'no network interface was up where it was made: it is for one rank, and there are 2' 2
 
 # The first line of results shows that both run; then rank 1 is killed.
-address=127.0.0.1 port=$((20000 + $$ % 10000))
+address=127.0.0.1
+next_port() { ranks_next_port && port=$ranks_port; }
+next_port
 space="unshare -p -f --mount-proc --kill-child"
 # shellcheck disable=SC2086 # several words
 rank 0 $space "$perf" -b 8 -e 8M -n 2000 && first=$pid
@@ -65,12 +69,12 @@ done
 kill -KILL "$pid"
 expect "death in another PID namespace" 1 "waits for rank 1 .*, which was killed"
 
-port=$((port + 1))
+next_port
 # shellcheck disable=SC2086 # several words
 { rank 0 $user "$perf" -b 8 -e 8 && first=$pid; rank 1 "$perf" -b 8 -e 8; }
 expect "two users" 1 "only processes of one user share memory"
 
-port=$((port + 1))
+next_port
 export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
 # shellcheck disable=SC2086
 { rank 0 $user "$perf" -b 8 -e 8 && first=$pid; rank 1 "$perf" -b 8 -e 8; }
@@ -86,7 +90,7 @@ rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
 expect "two network namespaces" 0 "Out of bounds values : 0 OK"
 
 export NCCL_HOSTID=same
-port=$((port + 1))
+next_port
 rank 0 ip netns exec "${net}a" "$perf" -b 8 -e 8 && first=$pid
 rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
 expect "two network namespaces, one NCCL_HOSTID" 1 "in different network namespaces"
@@ -94,7 +98,7 @@ unset NCCL_HOSTID
 
 # both NAME WANTED TEXT RANK: a rank in each network namespace, as expect.
 both() {
-  port=$((port + 1))
+  next_port
   rank 0 ip netns exec "${net}a" "$perf" -b 8 -e 8 && first=$pid
   rank 1 ip netns exec "${net}b" "$perf" -b 8 -e 8
   expect "$@"

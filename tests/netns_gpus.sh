@@ -35,8 +35,8 @@ on_gpus() {
   set -- -t "$3" -g "$4" "${@:6}" $once
   before=$(host_sent 0 0)
   # shellcheck disable=SC2016
-  if ! ranks_run $((60 * slower)) "$hosts_count" "$processes" 4 \
-    bash -c 'export CUDASIM="$0,box=netns-$HOSTNAME-'$$'"; exec "$@"' "$modes" "$build/bin/${program}_perf" "$@"; then
+  if ! ranks_run $((300 * slower)) "$hosts_count" "$processes" 4 \
+    bash -c 'export CUDASIM="$0,deadlock=60000,box=netns-$HOSTNAME-'$$'"; exec "$@"' "$modes" "$build/bin/${program}_perf" "$@"; then
     failed=1
     echo "FAILED: ${program}_perf $* in $processes processes a host, mode $modes"
   fi

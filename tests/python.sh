@@ -19,7 +19,7 @@ failed=0
 step() { # step NAME COMMAND…
   local name=$1
   shift
-  if timeout -s INT -k 5 200 "$@"; then
+  if timeout -s INT -k 5 600 "$@"; then
     echo "ok: $name"
   else
     echo "FAILED: $name"

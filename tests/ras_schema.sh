@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ras_schema.sh BUILD: ncclras beside a running job: its JSON is as docs/ras.schema.json has it, and
 # tutti-trace takes the flight recorders that it prints.
+# shellcheck disable=SC2154 # variables of the sourced file
 set -u
 build=$(cd "$1" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +12,9 @@ tmp=$(mktemp -d)
 job=
 trap '[ -z "$job" ] || { kill "$job"; wait "$job"; } 2>/dev/null; rm -rf "$tmp"' EXIT
 unset "${!NCCL_@}"
-port=$((24576 + $$ % 3072)) # below the ports that the kernel hands out, and not one of harness.h's
+. "$here/netns/ranks.sh"
+ranks_next_port
+port=$ranks_port
 NCCL_RAS_ADDR=localhost:$port timeout 120 "$perf" -P 3 -b 1024 -e 1024 -n 100000000 >"$tmp/log" 2>&1 &
 job=$!
 

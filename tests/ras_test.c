@@ -105,7 +105,7 @@ static char heard[1 << 20];
 static const char *hear(int fd, const char *word)
 {
   size_t size = 0;
-  double limit = seconds_now() + 10 * SLOWER;
+  double limit = seconds_now() + GENEROUS(10);
   heard[0] = 0;
   while (word == NULL || strstr(heard, word) == NULL) {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -142,7 +142,7 @@ static void expect(const char *text, const char *word)
 // Until an answer has the text: news of a death, and a wait, take their time.
 static void await_answer(const char *question, const char *word)
 {
-  double limit = seconds_now() + 10 * SLOWER;
+  double limit = seconds_now() + GENEROUS(10);
   while (strstr(converse(question), word) == NULL) {
     if (seconds_now() > limit) {
       fail_msg("no '%s' in:\n%s", word, heard);
@@ -470,7 +470,7 @@ static void known_through_others(void **state)
   expect(heard, "INCOMPLETE\n  Missing communicator data from 1 rank\n");
   expect(heard, line);
   stop_process(r.pid[2]); // what is behind it is out of reach
-  a = converse("TIMEOUT 0.5\nSTATUS\n");
+  a = converse("TIMEOUT 3\nSTATUS\n");
   expect(a, "INCOMPLETE\n  Missing communicator data from 1 job process\n");
   expect(a, "TIMEOUT\n  Encountered 1 communication timeout while gathering communicator data\n");
   kill(r.pid[2], SIGCONT);
@@ -487,10 +487,10 @@ static void one_is_stopped(void **state)
   int fd = -1;
   const char *a = "";
   double start = seconds_now();
-  while (strstr(a, "TIMEOUT\n") == NULL && seconds_now() < start + 20 * SLOWER) { // the stopped process may be ours
+  while (strstr(a, "TIMEOUT\n") == NULL && seconds_now() < start + GENEROUS(12)) { // the stopped process may be ours
     fd = dial();
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    say(fd, "TIMEOUT 0.5\nSTATUS\n");
+    say(fd, "TIMEOUT 3\nSTATUS\n");
     a = poll(&p, 1, 1000 * SLOWER) > 0 ? hear(fd, NULL) : "";
     close(fd);
   }
@@ -587,6 +587,25 @@ static long naps_of(pid_t pid)
   return naps;
 }
 
+// Has the thread of each process woken as often as it should, within some seconds?
+static bool naps_are_right(const ranks_set *r, int n)
+{
+  bool right = true;
+  long before[3];
+  const double start = seconds_now();
+  for (int i = 0; i < n; i++) {
+    before[i] = naps_of(r->pid[i]);
+    assert_true(before[i] > 0);
+  }
+  sleep_ms(4000);
+  for (int i = 0; i < n; i++) {
+    const long naps = naps_of(r->pid[i]) - before[i], most = n == 1 ? 0 : (long)(seconds_now() - start) + 1;
+    print_message("%d processes: rank %d slept %ld times\n", n, i, naps);
+    right = right && naps <= most && (n == 1 || naps > 0);
+  }
+  return right;
+}
+
 // While nobody asks, the thread wakes for its own keep-alive alone, once a second, and never in a job of one process.
 static void nobody_asks(void **state)
 {
@@ -594,21 +613,14 @@ static void nobody_asks(void **state)
   for (int n = 1; n <= 3; n += 2) {
     job j = {.n = n};
     ranks_set r;
-    long before[3];
+    bool right = false;
     start_job(&r, &j, NULL);
     expect(converse("STATUS\n"), "RUNNING      OK\n"); // the ring stands, or nearly
     sleep_ms(1000);
-    double start = seconds_now();
-    for (int i = 0; i < n; i++) {
-      before[i] = naps_of(r.pid[i]);
-      assert_true(before[i] > 0);
+    for (int i = 0; i < 3 && !right; i++) { // a thread that wakes too often does so each time
+      right = naps_are_right(&r, n);
     }
-    sleep_ms(4000);
-    for (int i = 0; i < n; i++) {
-      long naps = naps_of(r.pid[i]) - before[i], most = n == 1 ? 0 : (long)(seconds_now() - start) + 1;
-      print_message("%d processes: rank %d slept %ld times\n", n, i, naps);
-      assert_true(naps <= most && (n == 1 || naps > 0));
-    }
+    assert_true(right);
     end_job(&r);
   }
 }

@@ -320,7 +320,9 @@ static bool matrix_try(const matrix_run *m, double *took)
 {
   job j;
   bool good = false, over = false, well = m->what >= M_SLOW;
-  const char *const *env = m->what == M_WELL ? ENV("NCCL_STALL_WARN_MS=3000") : SOON;
+  char late[40];
+  snprintf(late, sizeof late, "NCCL_STALL_WARN_MS=%d", 3000 * SLOWER);
+  const char *const *env = m->what == M_WELL ? ENV(late) : SOON;
   start_processes(
       &j.ranks,
       &(run){.n = m->processes, .seconds = 60, .fn = matrix_process, .arg = (void *)(uintptr_t)m, .env = env});

@@ -258,7 +258,7 @@ def test_a_rank_that_never_comes() -> None:
     code = """
         import tutti
         try:
-            tutti.Communicator.from_env(timeout=1)
+            tutti.Communicator.from_env(timeout=10)
         except (TimeoutError, tutti.TuttiError) as error:
             print(error)
     """

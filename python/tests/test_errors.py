@@ -224,8 +224,10 @@ INTERRUPTED = """
         except KeyboardInterrupt:
             late = time.monotonic() - start - 0.3
         assert late < 0.5, late
+        open(os.environ["INTERRUPTED"], "w").close()
     else:
-        time.sleep(1.2)
+        while not os.path.exists(os.environ["INTERRUPTED"]):
+            time.sleep(0.01)
         comm.all_reduce(x)
     y = comm.all_reduce(np.ones(2))  # the process and the communicator go on
     assert (y == 2).all() and (x == 4).all(), (x, y)
@@ -234,8 +236,8 @@ INTERRUPTED = """
 """
 
 
-def test_ctrl_c_while_waiting() -> None:
-    ends = finish(start_processes(2, INTERRUPTED))
+def test_ctrl_c_while_waiting(tmp_path: pathlib.Path) -> None:
+    ends = finish(start_processes(2, INTERRUPTED, INTERRUPTED=str(tmp_path / "interrupted")))
     assert [(status, out) for status, out, _ in ends] == [(0, "ok\n")] * 2, ends
 
 

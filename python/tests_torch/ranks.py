@@ -40,6 +40,17 @@ def group(rank: int, size: int, path: str, backend: str = "tutti", seconds: floa
     dist.destroy_process_group()
 
 
+def wait_for_end(*others: int) -> None:
+    """Wait until each of these ranks has called say_end: the calling rank is as late as they need it to be."""
+    store = dist.distributed_c10d._get_default_group().get_group_store()
+    store.wait([f"ended/{other}" for other in others])
+
+
+def say_end(rank: int) -> None:
+    """Let the ranks go on that wait for this one's end."""
+    dist.distributed_c10d._get_default_group().get_group_store().set(f"ended/{rank}", "")
+
+
 def _main(
     pipe: Connection, function: Callable[..., Any], rank: int, size: int, path: str, args: tuple[Any, ...]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import group, needs, run
+from ranks import group, needs, run, say_end, wait_for_end
 
 import tutti.torch
 from tutti.torch import _build
@@ -111,14 +111,13 @@ def _who_does_not_suspend(rank: int, size: int, path: str, first: int) -> None:
         limit = 1 if first in (rank, -1) else 60
         _backend().set_timeout(datetime.timedelta(seconds=limit))
         if rank == 1:
-            store = dist.distributed_c10d._get_default_group().get_group_store()
-            store.wait([f"ended/{other}" for other in range(size) if other != rank])
+            wait_for_end(*(other for other in range(size) if other != rank))
             return
         begun = time.monotonic()
         with pytest.raises(RuntimeError, match=r"suspend: .*; not here: rank 1"):
             _backend().suspend()
         assert time.monotonic() - begun < 30
-        dist.distributed_c10d._get_default_group().get_group_store().set(f"ended/{rank}", "")
+        say_end(rank)
 
 
 @needs("suspend")
@@ -136,8 +135,9 @@ def _set_timeout(rank: int, size: int, path: str) -> None:
             with pytest.raises(RuntimeError, match=r"has not completed in .* ms.*rank 1"):
                 dist.all_reduce(torch.ones(4))
             assert time.monotonic() - begun >= 0.35
+            say_end(rank)
         else:
-            time.sleep(2)
+            wait_for_end(0)
 
 
 def test_set_timeout() -> None:

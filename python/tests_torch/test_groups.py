@@ -95,9 +95,10 @@ def _monitored(rank: int, size: int, path: str) -> None:
     with group(rank, size, path):
         for _ in range(3):
             tutti.torch.monitored_barrier()
-        limit = datetime.timedelta(milliseconds=300)
+        ms = 3000
+        limit = datetime.timedelta(milliseconds=ms)
         if rank == 0:
-            with pytest.raises(RuntimeError, match="Ranks 1, 3 failed to pass monitoredBarrier in 300 ms"):
+            with pytest.raises(RuntimeError, match=f"Ranks 1, 3 failed to pass monitoredBarrier in {ms} ms"):
                 tutti.torch.monitored_barrier(timeout=limit, wait_all_ranks=True)
         elif rank == 2:
             text = r"Rank 2 successfully reached monitoredBarrier, but received errors .* Ranks 1, 3 failed"

@@ -4,8 +4,10 @@
 
 #include "sim.h"
 
+enum { LOOK_MS = 20 }; // a look comes sooner after the one before, if the scheduler has its turn
+
 static struct {
-  double since, published;
+  double since, last, published;
   uint64_t sum;
 } look;
 
@@ -92,18 +94,28 @@ static void give_up(void)
   pthread_cond_broadcast(&sim.changed);
 }
 
+// Time without looks is none without progress: this process was stopped, or had no turn on a busy machine.
+static void leave_gap_out(double now)
+{
+  if (now - look.last > LOOK_MS) {
+    look.since += now - look.last - LOOK_MS;
+  }
+  look.last = now;
+}
+
 void sim_deadlock_look(bool work)
 {
   static struct list list;
   uint64_t sum = 0;
   double now = sim_now_ms();
+  leave_gap_out(now);
   if (now - look.published >= 5) {
     look.published = now;
     list_waits(&list);
     box_waits(list.wait, list.count);
     box_state(work, true, sim.progress);
   }
-  if (!box_all_blocked(&sum) || sum != look.sum || look.since == 0) {
+  if (!box_all_blocked(&sum) || sum != look.sum) {
     look.since = now;
     look.sum = sum;
   } else if (work && !sim.stuck && sim.modes.deadlock_ms > 0 && now - look.since > (double)sim.modes.deadlock_ms) {

@@ -1,6 +1,8 @@
 // queue_test.c: hardware queues, their room, deadlocks and their reports.
 #include "rig.h"
 
+#include <dlfcn.h>
+#include <signal.h>
 #include <time.h>
 
 // Stream `first` waits for a word that stream `second` writes, and was handed its work before.
@@ -124,6 +126,33 @@ static void test_spinning(void **state)
   rig_quiet("", 1, spin_and_write);
 }
 
+// A process that is stopped for longer than the limit has not been without progress for so long.
+static void stopped_meanwhile(void)
+{
+  rig_context(0);
+  _Atomic uint32_t *word = rig_words(1);
+  CUstream stream = rig_stream();
+  OK(cu.StreamWaitValue32(stream, at(word), 1, CU_STREAM_WAIT_VALUE_EQ));
+  rig_sleep_ms(50); // the scheduler looks
+  const pid_t child = fork();
+  if (child == 0) {
+    kill(getppid(), SIGSTOP);
+    rig_sleep_ms(1500);
+    kill(getppid(), SIGCONT);
+    _exit(0);
+  }
+  CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+  rig_sleep_ms(20);
+  atomic_store(word, 1);
+  OK(cu.StreamSynchronize(stream));
+}
+
+static void test_stopped(void **state)
+{
+  (void)state;
+  rig_quiet("deadlock=1000", 1, stopped_meanwhile);
+}
+
 // ---- Room ----
 
 static _Atomic int handed;
@@ -187,6 +216,18 @@ static void *hand_over_in_vain(void *arg)
   return arg;
 }
 
+static uint64_t calls_of_driver(const char *name)
+{
+  void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  CHECK(driver != NULL);
+  uint64_t (*calls)(const char *name) = NULL;
+  *(void **)&calls = dlsym(driver, "cudasim_calls");
+  CHECK(calls != NULL);
+  const uint64_t n = calls(name);
+  dlclose(driver);
+  return n;
+}
+
 // Another thread's work waits behind that of one whose queue is full.
 static void held_up(void)
 {
@@ -197,10 +238,9 @@ static void held_up(void)
   CUstream other = rig_stream();
   OK(cu.StreamWaitValue32(narrow, at(narrow_word), 1, CU_STREAM_WAIT_VALUE_EQ));
   CHECK(pthread_create(&thread, NULL, hand_over_in_vain, NULL) == 0);
-  while (atomic_load(&handed) < 3) {
+  while (calls_of_driver("cuStreamWriteValue32") < 4) { // the fourth waits for room
     rig_sleep_ms(1);
   }
-  rig_sleep_ms(100);                                                                     // its next call waits
   GIVES(CUDA_ERROR_LAUNCH_TIMEOUT, cu.StreamWriteValue32(other, at(narrow_word), 1, 0)); // which would end it
   CHECK(pthread_join(thread, NULL) == 0);
 }
@@ -296,7 +336,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_queue),   cmocka_unit_test(test_connections), cmocka_unit_test(test_safe_order),
       cmocka_unit_test(test_last_writer), cmocka_unit_test(test_spinning),    cmocka_unit_test(test_room),
-      cmocka_unit_test(test_blocking),    cmocka_unit_test(test_seeds),
+      cmocka_unit_test(test_blocking),    cmocka_unit_test(test_seeds),       cmocka_unit_test(test_stopped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

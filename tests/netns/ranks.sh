@@ -4,13 +4,13 @@
 
 ranks_env=()    # NAME=VALUE, for every process
 ranks_threads=1 # ranks per process, as its options say (-t, -g)
-ranks_port=$((20000 + BASHPID * 13 % 9000))
+ranks_port=$((24576 + BASHPID * 13 % 6000)) # below the ports that the kernel hands out, and none of harness.h
 
 # A port of this machine that nobody listens at.
 ranks_next_port() {
   while
     ranks_port=$((ranks_port + 1))
-    [ "$ranks_port" -lt 32000 ] || ranks_port=20000
+    [ "$ranks_port" -lt 32000 ] || ranks_port=24576
     (exec 3<>"/dev/tcp/127.0.0.1/$ranks_port") 2>/dev/null
   do :; done
 }

@@ -5,7 +5,10 @@
 #include "device/cuda/work/capture_priv.h"
 #include "os/clock.h"
 
-#define OWNER_NS (1500 * TT_NS_PER_MS) // for the longest step of a peer
+#ifndef TT_GPU_OWNER_MS
+#define TT_GPU_OWNER_MS 1500 // for the longest step of a peer
+#endif
+#define OWNER_NS (TT_GPU_OWNER_MS * TT_NS_PER_MS)
 
 // The peer's tokens come by this FIFO, and this rank's go by that one. NULL: there are none.
 static tt_fifo_line *tokens_line(const tt_link *link, bool sends)
