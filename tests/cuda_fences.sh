@@ -51,13 +51,17 @@ needed() {
 
 barrier='bar.red.or.pred q,0,p;' apart='mov.pred q,p;'
 release='st.release.sys' relaxed='st.relaxed.sys'
-for kernel in "step copy" "Float32 combine" "bits bitwise" "bits logical4"; do
+for kernel in "step copy" "Float32 combine" "bits bitwise" "bits logical4" "walk_Float32 combine" "walk_bits bitwise"; do
   # shellcheck disable=SC2086 # module and kernel
   needed $kernel "$barrier" "$apart"
   # shellcheck disable=SC2086
   needed $kernel "$release" "$relaxed"
 done
 needed step copy 'fence.sc.sys' 'fence.acq_rel.sys' # one source for all kernels
+needed walk_step copy "$barrier" "$apart"
+needed walk_step copy "$release" "$relaxed"
+needed walk_step copy 'red.release.sys' 'red.relaxed.sys'
+needed walk_step copy 'ld.acquire.sys' 'ld.relaxed.sys'
 for kernel in put take; do
   needed one_sided $kernel "$barrier" "$apart"
 done

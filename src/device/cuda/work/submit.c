@@ -2,6 +2,7 @@
 #include "device/cuda/work/submit.h"
 
 #include "device/cuda/work/capture_priv.h"
+#include "device/cuda/work/walk.h"
 
 // The plans that are submitted together.
 typedef struct submit_batch {
@@ -220,10 +221,16 @@ ncclResult_t tt_gpu_batch_steps(const tt_gpu_work *works, int n)
   return gpu_batch_steps(&(submit_batch){works, n});
 }
 
+static ncclResult_t work_walk(const tt_gpu_work *w)
+{
+  return tt_gpu_walk_launch(w->port);
+}
+
 static ncclResult_t gpu_batch_submit(const submit_batch *b)
 {
   TT_TRY(for_each(b, work_begin));
-  return gpu_batch_steps(b);
+  TT_TRY(gpu_batch_steps(b));
+  return for_each(b, work_walk);
 }
 
 // After a failure the ports stop, and the end of each work is queued all the same: else settling would wait for it for
@@ -232,6 +239,7 @@ ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n)
 {
   ncclResult_t res = gpu_batch_submit(&(submit_batch){works, n});
   for (int i = 0; i < n && res != ncclSuccess; i++) {
+    tt_gpu_walk_drop(works[i].port);
     tt_gpu_port_stop(works[i].port);
   }
   for (int i = 0; i < n; i++) {
