@@ -1,7 +1,7 @@
 // kernels_test.c: the PTX that ships, run by the PTX machine in its nastier modes, against the host's reductions.
 //
-//   cudasim_kernels_test [FOLDER]    FOLDER has modules NAME.ptx to take in place of those in the program; then
-//                                    tests of the order of accesses alone
+//   cudasim_kernels_test [FOLDER FORM]    FOLDER has modules NAME.ptx to take in place of those in the program; then
+//                                         tests of the order of accesses alone, of the FORM steps or walks
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include "device/cuda/kernels/modules.h"
 #include "ptx.h"
 
-enum { MODULES = 64, STEP = 4096, THREADS = 32, SMS = 2, WALK_BYTES = 1501 };
+enum { MODULES = 64, STEP = 4096, THREADS = 32, SMS = 2, WALK_BYTES = 5001 };
 
 static struct {
   char name[32];
@@ -23,13 +23,13 @@ static const char *folder; // of other modules
 
 // What walks read and write.
 static struct {
-  tt_cuda_item items[4];
+  tt_cuda_item items[5];
   tt_cuda_wait wait;
   tt_cuda_post post;
   tt_cuda_operand operands[3][2];
   uint64_t meet;
   uint32_t come, over; // words: the data has come; the walk is over
-  char data[4][WALK_BYTES + 16];
+  _Alignas(16) char data[4][WALK_BYTES + 17];
 } walk;
 
 // What one-sided kernels read and write, of a peer's.
@@ -531,28 +531,37 @@ static bool watch_walk(void)
   return __atomic_load_n(&walk.over, __ATOMIC_ACQUIRE) != 9 || memcmp(walk.data[0], walk.data[3], WALK_BYTES) == 0;
 }
 
-// One CTA waits and copies, all copy that, one copies that and says so.
+// One CTA copies what is not there yet, then waits and copies again; all CTAs copy that; one copies that and says so.
+static void walk_make(void)
+{
+  static const int parts[] = {0, 0, 1, 2};
+  memset(&walk, 0, sizeof walk);
+  rig.fault = (tt_cuda_fault){.code = 0};
+  for (int k = 0; k < 4; k++) {
+    walk.items[k] = walk_copy(parts[k], parts[k] == 1);
+    walk.items[k].next = case_at(&walk.items[k + 1]);
+  }
+  walk.wait = (tt_cuda_wait){.at = case_at(&walk.come), .value = 5};
+  walk.items[1].waits = case_at(&walk.wait);
+  walk.items[1].nwaits = 1;
+  walk.post = (tt_cuda_post){.at = case_at(&walk.over), .seq = 9, .word = 1};
+  walk.items[4] = (tt_cuda_item){.step = case_base(&rig)};
+  walk.items[4].step.post = (tt_cuda_posts){.posts = case_at(&walk.post), .nposts = 1};
+}
+
 static void test_walk(void **state)
 {
+  static const char *const kernels[][2] = {
+      {"walk_step", "copy"}, {"walk_Float32", "combine"}, {"walk_bits", "bitwise"}};
   (void)state;
-  for (int i = 0; i < WHOLES; i++) {
+  for (int i = 0; i < (folder != NULL ? 600 : 60); i++) {
+    const char *const *k = kernels[i % (int)TT_COUNT(kernels)];
     const uint64_t first = case_at(walk.items);
-    begin(all_modes, THREADS);
-    memset(&walk, 0, sizeof walk);
-    rig.fault = (tt_cuda_fault){.code = 0};
-    for (int k = 0; k < 3; k++) {
-      walk.items[k] = walk_copy(k, k == 1);
-      walk.items[k].next = case_at(&walk.items[k + 1]);
-    }
-    walk.wait = (tt_cuda_wait){.at = case_at(&walk.come), .value = 5};
-    walk.items[0].waits = case_at(&walk.wait);
-    walk.items[0].nwaits = 1;
-    walk.post = (tt_cuda_post){.at = case_at(&walk.over), .seq = 9, .word = 1};
-    walk.items[3] = (tt_cuda_item){.step = case_base(&rig)};
-    walk.items[3].step.post = (tt_cuda_posts){.posts = case_at(&walk.post), .nposts = 1};
+    begin(all_modes, 3 * THREADS);
+    walk_make();
     machine.watch = watch_walk;
-    looks = i * 3;
-    launch_any("walk_step", "copy", SMS, &first, sizeof first);
+    looks = i * 5;
+    launch_any(k[0], k[1], SMS, &first, sizeof first);
     assert_int_equal(walk.over, 9);
     assert_true(watch_walk());
   }
@@ -598,7 +607,8 @@ static int as_walks(void **state)
 
 int main(int argc, char **argv)
 {
-  folder = argc > 1 ? argv[1] : NULL;
+  folder = argc > 2 ? argv[1] : NULL;
+  const char *form = argc > 2 ? argv[2] : "";
   const struct CMUnitTest arithmetic[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_pairs)};
   const struct CMUnitTest order[] = {
       cmocka_unit_test(test_steps), cmocka_unit_test(test_post),   cmocka_unit_test(test_arrive),
@@ -609,11 +619,13 @@ int main(int argc, char **argv)
   const struct CMUnitTest walks[] = {
       cmocka_unit_test(test_steps), cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive),
       cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
-      cmocka_unit_test(test_ended), cmocka_unit_test(test_walk),  cmocka_unit_test(test_walk_stops),
+      cmocka_unit_test(test_ended),
   };
+  const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk), cmocka_unit_test(test_walk_stops)};
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
-  failed += cmocka_run_group_tests(order, NULL, NULL);
-  failed += cmocka_run_group_tests(walks, as_walks, NULL);
+  failed += strcmp(form, "walks") != 0 ? cmocka_run_group_tests(order, NULL, NULL) : 0;
+  failed += folder == NULL ? cmocka_run_group_tests(walks, as_walks, NULL) : 0;
+  failed += strcmp(form, "steps") != 0 ? cmocka_run_group_tests(meetings, NULL, NULL) : 0;
   for (int i = 0; i < MODULES; i++) {
     ptx_module_destroy(modules[i].module);
   }

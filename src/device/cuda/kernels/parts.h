@@ -229,7 +229,8 @@ TT_INLINE void step_end(tt_cuda_step s, bool went_on)
 #ifdef TT_WALK
 // ---- Walks ----
 
-// Until all words are as far, or the port stops: then every step of the walk does nothing.
+// Until all words are as far, or the port stops: then every step of the walk does nothing. The barrier behind it is
+// that of step_begin.
 TT_INLINE void walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
 {
   for (uint32_t i = gpu_thread(); i < n; i += gpu_threads()) {
@@ -238,12 +239,10 @@ TT_INLINE void walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
     while ((int32_t)(gpu_acquire(at) - value) < 0 && gpu_look(stop) == 0) {
     }
   }
-  if (n > 0) {
-    gpu_any(false); // what one thread has seen, all see
-  }
 }
 
-// All CTAs have come, for the `number`th time, and see what all have written.
+// All CTAs have come, for the `number`th time, and see what all have written, from the next barrier on, which each step
+// begins with.
 TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
 {
   gpu_any(false);
@@ -252,7 +251,6 @@ TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
     while (gpu_acquire8(meet) < number * gpu_ctas()) {
     }
   }
-  gpu_any(false);
 }
 
 // A kernel whose argument is the address of its first item. Of the data it makes what MAKE does, or a copy.

@@ -23,7 +23,7 @@ typedef struct gpu_block {
 typedef struct gpu_room {
   CUdeviceptr operands; // of the step that runs
   CUdeviceptr tokens;   // by peer the last token, a tt_cuda_slot, where later steps use it
-  CUdeviceptr meet; // tt_cuda_item.meet
+  CUdeviceptr meet;     // tt_cuda_item.meet
   CUdeviceptr go;
   uint32_t *token_seq; // by peer: its number
 } gpu_room;
