@@ -20,33 +20,51 @@ static void all_reduce(void)
   OK(ncclGroupEnd());
 }
 
-// Whether its stream is captured is asked once for each call.
-static void captured_body(int rank, void *arg)
+static uint64_t (*calls)(const char *name);
+
+static void open_counts(void)
 {
-  uint64_t (*calls)(const char *name);
-  int devices[RANKS] = {0, 0};
-  (void)rank;
-  (void)arg;
   OK(tt_gpu_enter(0));
   void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
   CHECK(driver != NULL, "%s", dlerror());
   *(void **)&calls = dlsym(driver, "cudasim_calls");
   CHECK(calls != NULL, "%s", dlerror());
+  tt_gpu_leave();
+}
+
+// Rank r on GPU devices[r].
+static void open_ranks(const int devices[RANKS])
+{
   OK(ncclCommInitAll(comms, RANKS, devices));
   for (int r = 0; r < RANKS; r++) {
+    OK(tt_gpu_enter(devices[r]));
     OK(ncclMemAlloc(&buffers[r], COUNT * sizeof(float)));
+    tt_gpu_leave();
   }
   all_reduce();
+}
+
+static void close_ranks(void)
+{
+  for (int r = 0; r < RANKS; r++) {
+    OK(ncclCommDestroy(comms[r]));
+    OK(ncclMemFree(buffers[r]));
+  }
+}
+
+// Whether its stream is captured is asked once for each call.
+static void captured_body(int rank, void *arg)
+{
+  (void)rank;
+  (void)arg;
+  open_counts();
+  open_ranks((const int[]){0, 0});
   const uint64_t before = calls("cuStreamIsCapturing");
   CHECK(before > 0, "it is not asked at all");
   all_reduce();
   const uint64_t asked = calls("cuStreamIsCapturing") - before;
   CHECK(asked == RANKS, "%d calls have asked %d times", RANKS, (int)asked);
-  for (int r = 0; r < RANKS; r++) {
-    OK(ncclCommDestroy(comms[r]));
-    OK(ncclMemFree(buffers[r]));
-  }
-  tt_gpu_leave();
+  close_ranks();
 }
 
 static void test_captured(void **state)
@@ -55,10 +73,36 @@ static void test_captured(void **state)
   PROCESSES(1, 60, captured_body, NULL);
 }
 
+// A resident rank has one launch for an operation, and its stream waits for no word; one that shares its GPU is not
+// resident.
+static void resident_body(int rank, void *arg)
+{
+  (void)rank;
+  (void)arg;
+  open_counts();
+  for (int shared = 0; shared < 2; shared++) {
+    open_ranks((const int[]){0, !shared});
+    const uint64_t launches = calls("cuLaunchKernel"), waits = calls("cuStreamBatchMemOp");
+    all_reduce();
+    const int launched = (int)(calls("cuLaunchKernel") - launches), waited = (int)(calls("cuStreamBatchMemOp") - waits);
+    CHECK(shared ? waited > 0 : launched == RANKS && waited == 0, "shared %d: %d launches, %d calls that wait", shared,
+          launched, waited);
+    close_ranks();
+  }
+}
+
+static void test_resident(void **state)
+{
+  (void)state;
+  const run job = {
+      .n = 1, .seconds = 60, .fn = resident_body, .env = ENV("NCCL_CUDA_RESIDENT=1", "NCCL_ALGO=allreduce:Ring")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_captured)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_captured), cmocka_unit_test(test_resident)};
   use_driver();
-  set_modes("", "calls-test");
+  set_modes("devices=2", "calls-test");
   return RUN_TESTS("cuda_calls", tests, argc, argv);
 }

@@ -30,7 +30,23 @@ count() {
 
 failed=0 changes=0
 cp "$build"/cuda/*.ptx "$work"
-"$program" "$work" >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
+for form in steps walks; do
+  "$program" "$work" $form >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
+done
+
+# without MODULE KERNEL NUMBER FROM TO: a test fails then.
+without() {
+  local form=steps
+  [[ $1 != walk_* ]] || form=walks
+  changes=$((changes + 1))
+  change "$@" || { echo "$1: $2: cannot change '$4'"; failed=1; }
+  if "$program" "$work" $form >"$work/out" 2>&1; then
+    echo "$1: $2: $3. '$4': not needed by any test"
+    failed=1
+  fi
+  grep -q 'FAILED' "$work/out" || { echo "$1: $2: $3. '$4': the program did not come to its tests:"; head -5 "$work/out"; failed=1; }
+  cp "$build/cuda/$1.ptx" "$work"
+}
 
 # needed MODULE KERNEL FROM TO: at each place.
 needed() {
@@ -38,14 +54,7 @@ needed() {
   places=$(count "$1" "$2" "$3")
   [ "$places" -gt 0 ] || { echo "$1: $2: there is no '$3'"; failed=1; }
   for ((number = 1; number <= places; number++)); do
-    changes=$((changes + 1))
-    change "$1" "$2" "$number" "$3" "$4" || { echo "$1: $2: cannot change '$3'"; failed=1; }
-    if "$program" "$work" >"$work/out" 2>&1; then
-      echo "$1: $2: $number. '$3': not needed by any test"
-      failed=1
-    fi
-    grep -q 'FAILED' "$work/out" || { echo "$1: $2: $number. '$3': the program did not come to its tests:"; head -5 "$work/out"; failed=1; }
-    cp "$build/cuda/$1.ptx" "$work"
+    without "$1" "$2" "$number" "$3" "$4"
   done
 }
 
@@ -58,6 +67,10 @@ for kernel in "step copy" "Float32 combine" "bits bitwise" "bits logical4"; do
   needed $kernel "$release" "$relaxed"
 done
 needed step copy 'fence.sc.sys' 'fence.acq_rel.sys' # one source for all kernels
+# What walks add: CTAs meet before a step of all of them (1, before step_begin) and behind it.
+needed walk_step copy 'red.release.sys' 'red.relaxed.sys'
+needed walk_step copy 'ld.acquire.sys.global.u64' 'ld.relaxed.sys.global.u64'
+without walk_step copy "$(count walk_step copy "$barrier")" "$barrier" "$apart"
 for kernel in put take; do
   needed one_sided $kernel "$barrier" "$apart"
 done

@@ -363,6 +363,7 @@ typedef struct tt_neighbor {
   int32_t number;     // of its process, as that sees it; for messages
   uint64_t cookie;    // of its process (tt_proc_id)
   const char *host;   // its name; the communicator's
+  bool beside;        // another rank, on the same device as this one, as far as one can tell
 } tt_neighbor;
 
 // One rank of one communicator, as the executors see it.

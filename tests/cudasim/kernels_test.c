@@ -1,7 +1,7 @@
 // kernels_test.c: the PTX that ships, run by the PTX machine in its nastier modes, against the host's reductions.
 //
-//   cudasim_kernels_test [FOLDER]    FOLDER has modules NAME.ptx to take in place of those in the program; then
-//                                    tests of the order of accesses alone
+//   cudasim_kernels_test [FOLDER FORM]    FOLDER has modules NAME.ptx to take in place of those in the program; then
+//                                         tests of the order of accesses alone, of the FORM steps or walks
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include "device/cuda/kernels/modules.h"
 #include "ptx.h"
 
-enum { MODULES = 32, STEP = 4096, THREADS = 32 };
+enum { MODULES = 64, STEP = 4096, THREADS = 32, SMS = 2, WALK_BYTES = 5001 };
 
 static struct {
   char name[32];
@@ -20,6 +20,17 @@ static struct {
 } modules[MODULES];
 
 static const char *folder; // of other modules
+
+// What walks read and write.
+static struct {
+  tt_cuda_item items[5];
+  tt_cuda_wait wait;
+  tt_cuda_post post;
+  tt_cuda_operand operands[3][2];
+  uint64_t meet;
+  uint32_t come, over; // words: the data has come; the walk is over
+  _Alignas(16) char data[4][WALK_BYTES + 17];
+} walk;
 
 // What one-sided kernels read and write, of a peer's.
 static struct {
@@ -32,6 +43,7 @@ static struct {
 static struct {
   unsigned modes, threads;
   uint64_t seed;
+  bool walks;          // steps are walks of one item
   bool (*watch)(void); // looked at between the instructions of a launch; false: something is wrong
 } machine = {.threads = THREADS, .seed = 1};
 
@@ -93,7 +105,7 @@ static bool valid(void *arg, uint64_t address, size_t bytes, enum ptx_access acc
   (void)arg;
   const bool read = within(address, bytes, rig.copy, sizeof rig.copy); // the reference is none of the kernels'
   const bool good = !read && (within(address, bytes, &rig, sizeof rig) || within(address, bytes, &step, sizeof step) ||
-                              within(address, bytes, &far, sizeof far));
+                              within(address, bytes, &far, sizeof far) || within(address, bytes, &walk, sizeof walk));
   if (!good) {
     snprintf(why, PTX_TEXT, "%d bytes at %#llx (%d) belong to no case", (int)bytes, (unsigned long long)address,
              (int)access);
@@ -129,7 +141,7 @@ static void launch_any(const char *module, const char *kernel, unsigned ctas, co
                                .params = params,
                                .modes = machine.modes,
                                .seed = machine.seed++,
-                               .sms = 2,
+                               .sms = SMS,
                                .valid = valid};
   struct ptx_run *run = ptx_run_create(k, &l, why);
   if (run == NULL) {
@@ -142,7 +154,17 @@ static void launch_any(const char *module, const char *kernel, unsigned ctas, co
 static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
 {
   (void)arg;
-  launch_any(module, kernel, ctas, s, sizeof *s);
+  if (!machine.walks) {
+    launch_any(module, kernel, ctas, s, sizeof *s);
+    return;
+  }
+  char name[32];
+  const uint64_t first = case_at(walk.items);
+  snprintf(name, sizeof name, "walk_%s", module);
+  walk.meet = 0;
+  walk.items[0] = (tt_cuda_item){.step = *s, .meet = ctas > 1 ? case_at(&walk.meet) : 0};
+  walk.items[0].step.combine.alone = ctas == 1;
+  launch_any(name, kernel, TT_MIN(ctas, SMS), &first, sizeof first); // CTAs that meet are resident together
 }
 
 static void begin(unsigned modes, unsigned threads)
@@ -484,9 +506,109 @@ static void test_signal(void **state)
   }
 }
 
+// ---- Walks ----
+
+// An item that copies from one part of the data to the next one.
+static tt_cuda_item walk_copy(int i, bool all)
+{
+  walk.operands[i][0] = (tt_cuda_operand){.at = case_at(walk.data[i])};
+  walk.operands[i][1] = (tt_cuda_operand){.at = case_at(walk.data[i + 1])};
+  tt_cuda_item item = {.step = case_base(&rig), .copies = 1, .meet = all ? case_at(&walk.meet) : 0};
+  item.step.operands = case_at(walk.operands[i]);
+  item.step.combine = (tt_cuda_combine){.count = WALK_BYTES, .nsrc = 1, .ndst = 1, .alone = !all};
+  return item;
+}
+
+// The data comes at some instruction; who sees the last word sees all copies.
+static bool watch_walk(void)
+{
+  if (looks-- == 0) {
+    for (size_t i = 0; i < WALK_BYTES; i++) {
+      walk.data[0][i] = (char)case_below(&rig, 256);
+    }
+    __atomic_store_n(&walk.come, 5, __ATOMIC_RELEASE);
+  }
+  return __atomic_load_n(&walk.over, __ATOMIC_ACQUIRE) != 9 || memcmp(walk.data[0], walk.data[3], WALK_BYTES) == 0;
+}
+
+// One CTA copies what is not there yet, then waits and copies again; all CTAs copy that; one copies that and says so.
+static void walk_make(void)
+{
+  static const int parts[] = {0, 0, 1, 2};
+  memset(&walk, 0, sizeof walk);
+  rig.fault = (tt_cuda_fault){.code = 0};
+  for (int k = 0; k < 4; k++) {
+    walk.items[k] = walk_copy(parts[k], parts[k] == 1);
+    walk.items[k].next = case_at(&walk.items[k + 1]);
+  }
+  walk.wait = (tt_cuda_wait){.at = case_at(&walk.come), .value = 5};
+  walk.items[1].waits = case_at(&walk.wait);
+  walk.items[1].nwaits = 1;
+  walk.post = (tt_cuda_post){.at = case_at(&walk.over), .seq = 9, .word = 1};
+  walk.items[4] = (tt_cuda_item){.step = case_base(&rig)};
+  walk.items[4].step.post = (tt_cuda_posts){.posts = case_at(&walk.post), .nposts = 1};
+}
+
+static void test_walk(void **state)
+{
+  static const char *const kernels[][2] = {
+      {"walk_step", "copy"}, {"walk_Float32", "combine"}, {"walk_bits", "bitwise"}};
+  (void)state;
+  for (int i = 0; i < (folder != NULL ? 600 : 60); i++) {
+    const char *const *k = kernels[i % (int)TT_COUNT(kernels)];
+    const uint64_t first = case_at(walk.items);
+    begin(all_modes, 3 * THREADS);
+    walk_make();
+    machine.watch = watch_walk;
+    looks = i * 5;
+    launch_any(k[0], k[1], SMS, &first, sizeof first);
+    assert_int_equal(walk.over, 9);
+    assert_true(watch_walk());
+  }
+}
+
+// A walk whose data does not come ends when its port stops, and does nothing more.
+static bool watch_stop(void)
+{
+  if (looks-- == 0) {
+    __atomic_store_n(&rig.stop, 1, __ATOMIC_RELEASE);
+  }
+  return true;
+}
+
+static void test_walk_stops(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    const uint64_t first = case_at(walk.items);
+    begin(all_modes, THREADS);
+    memset(&walk, 0, sizeof walk);
+    memset(walk.data[0], 1, WALK_BYTES);
+    rig.fault = (tt_cuda_fault){.code = 0};
+    walk.items[0] = walk_copy(0, false);
+    walk.items[0].next = case_at(&walk.items[1]);
+    walk.items[1] = walk_copy(1, true);
+    walk.wait = (tt_cuda_wait){.at = case_at(&walk.come), .value = 5};
+    walk.items[0].waits = case_at(&walk.wait);
+    walk.items[0].nwaits = 1;
+    machine.watch = watch_stop;
+    looks = 10 * i;
+    launch_any("walk_step", "copy", SMS, &first, sizeof first);
+    assert_true(walk.data[1][0] == 0 && walk.data[2][0] == 0);
+  }
+}
+
+static int as_walks(void **state)
+{
+  (void)state;
+  machine.walks = true;
+  return 0;
+}
+
 int main(int argc, char **argv)
 {
-  folder = argc > 1 ? argv[1] : NULL;
+  folder = argc > 2 ? argv[1] : NULL;
+  const char *form = argc > 2 ? argv[2] : "";
   const struct CMUnitTest arithmetic[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_pairs)};
   const struct CMUnitTest order[] = {
       cmocka_unit_test(test_steps), cmocka_unit_test(test_post),   cmocka_unit_test(test_arrive),
@@ -494,8 +616,16 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_ended), cmocka_unit_test(test_put),    cmocka_unit_test(test_shut),
       cmocka_unit_test(test_take),  cmocka_unit_test(test_signal),
   };
+  const struct CMUnitTest walks[] = {
+      cmocka_unit_test(test_steps), cmocka_unit_test(test_post),  cmocka_unit_test(test_arrive),
+      cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
+      cmocka_unit_test(test_ended),
+  };
+  const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk), cmocka_unit_test(test_walk_stops)};
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
-  failed += cmocka_run_group_tests(order, NULL, NULL);
+  failed += strcmp(form, "walks") != 0 ? cmocka_run_group_tests(order, NULL, NULL) : 0;
+  failed += folder == NULL ? cmocka_run_group_tests(walks, as_walks, NULL) : 0;
+  failed += strcmp(form, "steps") != 0 ? cmocka_run_group_tests(meetings, NULL, NULL) : 0;
   for (int i = 0; i < MODULES; i++) {
     ptx_module_destroy(modules[i].module);
   }

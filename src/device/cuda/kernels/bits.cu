@@ -16,7 +16,7 @@ TT_INLINE void bits_all(const tt_cuda_step c)
 {
   const tt_span s = span_of(c);
   const tt_packs packs = span_packs(s, 1);
-  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
     const uint64_t i = span_first(packs, p);
     const uint32_t present = span_present(s, packs, p);
     uint32_t w[4], x[4];
@@ -59,7 +59,7 @@ TT_INLINE void logic_all(tt_cuda_step c, const uint32_t size)
 {
   const tt_span s = span_of(c);
   const tt_packs packs = span_packs(s, size);
-  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
     const uint64_t i = span_first(packs, p);
     const uint32_t present = span_present(s, packs, p);
     uint32_t w[4], truths = 0;

@@ -34,15 +34,17 @@ SAME((int)TT_CUDA_OR, (int)TT_RED_OR);
 SAME((int)TT_CUDA_XOR, (int)TT_RED_XOR);
 // Both sides are compiled by different compilers.
 SAME(sizeof(tt_cuda_map), 32);
-SAME(sizeof(tt_cuda_ref), 64);
+SAME(sizeof(tt_cuda_ref), 72);
 SAME(sizeof(tt_cuda_operand), 24);
 SAME(sizeof(tt_cuda_fault), 40);
 SAME(sizeof(tt_cuda_post), 32);
-SAME(sizeof(tt_cuda_combine), 56);
+SAME(sizeof(tt_cuda_combine), 64);
 SAME(sizeof(tt_cuda_posts), 16);
 SAME(sizeof(tt_cuda_arrive), 64);
 SAME(sizeof(tt_cuda_resolve), 16);
-SAME(sizeof(tt_cuda_step), 200);
+SAME(sizeof(tt_cuda_step), 208);
+SAME(sizeof(tt_cuda_wait), 16);
+SAME(sizeof(tt_cuda_item), 240);
 
 // What a type's codes mean to logical operations; and its name, that of its module.
 typedef struct tt_kernel_type {

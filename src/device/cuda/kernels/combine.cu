@@ -101,7 +101,7 @@ TT_INLINE void TT_OF_TYPE(combine_all)(const tt_cuda_step c)
   div.mul = c.combine.mul;
   div.shift = (int)c.combine.shift;
   const tt_packs packs = span_packs(s, sizeof(TT_STORED));
-  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
     TT_OF_TYPE(combine_pack)(s, div, span_first(packs, p), span_present(s, packs, p));
   }
 }

@@ -86,6 +86,9 @@ TT_INLINE void gpu_fence(void)
 // Of memory that others write or read meanwhile: a word that tells the state of things, and what is ordered by it.
 GPU_LOAD(gpu_look, uint32_t, "ld.relaxed.sys.global.u32", "r")
 GPU_LOAD(gpu_look8, uint64_t, "ld.relaxed.sys.global.u64", "l")
+// The same; what was written before such a word, is there.
+GPU_LOAD(gpu_acquire, uint32_t, "ld.acquire.sys.global.u32", "r")
+GPU_LOAD(gpu_acquire8, uint64_t, "ld.acquire.sys.global.u64", "l")
 GPU_STORE(gpu_mark, uint32_t, "st.relaxed.sys.global.u32", "r")
 GPU_STORE(gpu_release, uint32_t, "st.release.sys.global.u32", "r")
 GPU_STORE(gpu_release8, uint64_t, "st.release.sys.global.u64", "l")

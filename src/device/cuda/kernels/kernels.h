@@ -1,13 +1,15 @@
 // kernels.h: what the host and the kernels share: the arguments of the kernels, and what lies in memory that both see.
 //
-// No kernel ever waits: the stream has waited before (cuStreamWaitValue32). All kernels have one form, a step of a
-// schedule (tt_cuda_step), of which any part may be missing:
+// All kernels have one form, a step of a schedule (tt_cuda_step), of which any part may be missing:
 //   resolve  checks what has arrived, finds the addresses of all operands, and says whether the step may go on
 //   combine  makes the result; here kernels differ: combine of a type, copy, bitwise, logical…
 //   post     hands over the messages that the step has sent, gives back what it has received
 //   arrive   writes this rank's tokens: where its buffers are
 // A small step is one launch of one CTA. A large one is a launch that resolves, launches of many CTAs that combine, and
 // one that posts. Each looks at the port's stop word first, and does nothing if it is set.
+//
+// A kernel waits for nothing: the stream has waited before (cuStreamWaitValue32). The exception is a walk, where a port
+// is resident (work/walk.h): one launch carries out a list of steps (tt_cuda_item), and waits itself.
 //
 // Plain C, of the part that C and C++ have in common. Addresses are uint64_t: of device memory, or of host memory that
 // the driver has mapped for the device.
@@ -57,6 +59,7 @@ typedef struct tt_cuda_ref {
   uint64_t maps;   // address of the peer's list of allocations; 0: the peer's addresses are this process's
   uint64_t scalar; // address of the factor of an own operand; 0: there is none. A peer's has come with its token
   uint64_t line;   // of an operand in a peer's memory: address of the line of the FIFO that its tokens come by; else 0
+  uint64_t keep;   // of a token that later steps look at: where its header lies on when the slot is given back; else 0
   uint32_t seq;    // of that header
   int32_t peer;    // for the report of a fault
   uint8_t where;   // tt_cuda_where
@@ -119,8 +122,9 @@ typedef struct tt_cuda_combine {
   uint64_t mul;   // multiplier of the final division (div_make); 0: there is none
   uint32_t shift; // and its shift
   uint32_t nsrc, ndst;
-  uint32_t kind;      // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
-  uint64_t mask, one; // of logical operations: the bits that make an element true; the code of 1
+  uint32_t kind;          // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
+  uint32_t alone, unused; // of a walk: 1: the first CTA makes all of it
+  uint64_t mask, one;     // of logical operations: the bits that make an element true; the code of 1
 } tt_cuda_combine;
 
 // What arrive and post write.
@@ -150,7 +154,7 @@ typedef struct tt_cuda_arrive {
   uint32_t freed;
 } tt_cuda_arrive;
 
-// The argument of every kernel: one CTA, or any number of CTAs for a part of `combine` alone.
+// The argument of every kernel but walks: one CTA, or any number of CTAs for a part of `combine` alone.
 typedef struct tt_cuda_step {
   tt_cuda_port port; // `go` 0: no launch of the step resolves, and none asks
   tt_cuda_call call;
@@ -160,6 +164,24 @@ typedef struct tt_cuda_step {
   tt_cuda_posts post;
   tt_cuda_arrive arrive;
 } tt_cuda_step;
+
+// A word that a walk waits for, until it reaches or passes the value.
+typedef struct tt_cuda_wait {
+  uint64_t at;
+  uint32_t value, unused;
+} tt_cuda_wait;
+
+// What a walk does one after the other. The first CTA carries out the step; or, of a part of `combine` alone, all CTAs
+// do.
+typedef struct tt_cuda_item {
+  tt_cuda_step step; // `combine.alone` is 0 in a step of all CTAs, else 1
+  uint64_t next;     // address of the next item; 0: it is the last one
+  uint64_t waits;    // address of the tt_cuda_wait
+  uint32_t nwaits;
+  uint32_t copies; // the data is copied; else the kernel makes it
+  uint64_t meet;   // address of a count, in device memory, of how many CTAs have come, 0 before the launch: by it they
+                   // meet before and behind a step of all of them
+} tt_cuda_item;
 
 // put: data for a peer's window (device/one_sided.h). `operands`: the source, then the place in the window, which the
 // host has found by then. Each CTA counts itself in `writing` while it may write.

@@ -6,17 +6,16 @@
 
 #include "base/util.h"
 
-extern const char tt_ptx_step[], tt_ptx_one_sided[], tt_ptx_bits[];
-#define T(id, ...) extern const char tt_ptx_##id[];
+extern const char tt_ptx_step[], tt_ptx_one_sided[], tt_ptx_bits[], tt_ptx_walk_step[], tt_ptx_walk_bits[];
+#define T(id, ...) extern const char tt_ptx_##id[], tt_ptx_walk_##id[];
 #include "base/types.def"
 
 static const struct {
   const char *name, *text;
 } ptx_modules[] = {
-    {"step", tt_ptx_step},
-    {"one_sided", tt_ptx_one_sided},
-    {"bits", tt_ptx_bits},
-#define T(id, ...) {#id, tt_ptx_##id},
+    {"step", tt_ptx_step},           {"one_sided", tt_ptx_one_sided}, {"bits", tt_ptx_bits},
+    {"walk_step", tt_ptx_walk_step}, {"walk_bits", tt_ptx_walk_bits},
+#define T(id, ...) {#id, tt_ptx_##id}, {"walk_" #id, tt_ptx_walk_##id},
 #include "base/types.def"
 };
 

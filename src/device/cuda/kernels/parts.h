@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels.h"
 #include "gpu.h"
+#include "span.h"
 
 #define AT(base, type, number, member) ((base) + (uint64_t)(number) * sizeof(type) + __builtin_offsetof(type, member))
 
@@ -73,6 +74,14 @@ TT_INLINE void resolve_uses(tt_cuda_resolve r)
   }
 }
 
+// The token lies on.
+TT_INLINE void token_keep(uint64_t slot, uint64_t to)
+{
+  for (uint32_t i = 0; i < sizeof(tt_cuda_slot); i += sizeof(uint64_t)) {
+    gpu_store8(to + i, gpu_load8(slot + i));
+  }
+}
+
 // Finds one operand, and writes it. Returns what is wrong with it.
 TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
 {
@@ -83,6 +92,10 @@ TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
       slot == 0 ? (uint32_t)TT_CUDA_FINE : header_fault(r.call, slot, gpu_load4(AT(ref, tt_cuda_ref, 0, seq)));
   if (fault != TT_CUDA_MISMATCH && line != 0 && gpu_look(AT(line, tt_cuda_line, 0, ended)) != 0) {
     fault = TT_CUDA_ENDED;
+  }
+  const uint64_t keep = gpu_load8(AT(ref, tt_cuda_ref, 0, keep));
+  if (fault == TT_CUDA_FINE && keep != 0) {
+    token_keep(slot, keep);
   }
   uint64_t at = gpu_load8(AT(ref, tt_cuda_ref, 0, at)), scalar = 0;
   if (fault == TT_CUDA_FINE && where != TT_CUDA_AT) {
@@ -213,6 +226,60 @@ TT_INLINE void step_end(tt_cuda_step s, bool went_on)
   }
 }
 
+#ifdef TT_WALK
+// ---- Walks ----
+
+// Until all words are as far, or the port stops: then every step of the walk does nothing. The barrier behind it is
+// that of step_begin.
+TT_INLINE void walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
+{
+  for (uint32_t i = gpu_thread(); i < n; i += gpu_threads()) {
+    const uint64_t at = gpu_load8(AT(waits, tt_cuda_wait, i, at));
+    const uint32_t value = gpu_load4(AT(waits, tt_cuda_wait, i, value));
+    while ((int32_t)(gpu_acquire(at) - value) < 0 && gpu_look(stop) == 0) {
+    }
+  }
+}
+
+// All CTAs have come, for the `number`th time, and see what all have written, from the next barrier on, which each step
+// begins with.
+TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
+{
+  gpu_any(false);
+  if (gpu_thread() == 0) {
+    gpu_release_add8(meet, 1);
+    while (gpu_acquire8(meet) < number * gpu_ctas()) {
+    }
+  }
+}
+
+// A kernel whose argument is the address of its first item. Of the data it makes what MAKE does, or a copy.
+#define TT_STEP(NAME, MAKE)                                                                                            \
+  TT_KERNEL NAME(const uint64_t first)                                                                                 \
+  {                                                                                                                    \
+    uint64_t meetings = 0;                                                                                             \
+    for (uint64_t at = first; at != 0; at = gpu_load8(AT(at, tt_cuda_item, 0, next))) {                                \
+      const uint64_t meet = gpu_load8(AT(at, tt_cuda_item, 0, meet));                                                  \
+      if (meet != 0) {                                                                                                 \
+        walk_meet(meet, ++meetings);                                                                                   \
+      }                                                                                                                \
+      if (meet != 0 || gpu_cta() == 0) {                                                                               \
+        const tt_cuda_step s = *(const tt_cuda_step *)at;                                                              \
+        walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)), gpu_load4(AT(at, tt_cuda_item, 0, nwaits))); \
+        const bool goes_on = step_begin(s);                                                                            \
+        if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) {                       \
+          span_copy(span_of(s));                                                                                       \
+        } else if (goes_on && s.combine.count > 0) {                                                                   \
+          MAKE(s);                                                                                                     \
+        }                                                                                                              \
+        step_end(s, goes_on);                                                                                          \
+      }                                                                                                                \
+      if (meet != 0) {                                                                                                 \
+        walk_meet(meet, ++meetings);                                                                                   \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+#else
 // A kernel of which only MAKE, what makes the data, differs from others.
 #define TT_STEP(NAME, MAKE)               \
   TT_KERNEL NAME(const tt_cuda_step s)    \
@@ -223,3 +290,4 @@ TT_INLINE void step_end(tt_cuda_step s, bool went_on)
     }                                     \
     step_end(s, goes_on);                 \
   }
+#endif

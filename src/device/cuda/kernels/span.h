@@ -10,7 +10,7 @@
 // What a thread of such a kernel knows of its launch.
 typedef struct tt_span {
   uint64_t operands, first, count;
-  uint32_t nsrc, ndst, kind;
+  uint32_t nsrc, ndst, kind, alone;
 } tt_span;
 
 TT_INLINE tt_span span_of(tt_cuda_step c)
@@ -22,6 +22,7 @@ TT_INLINE tt_span span_of(tt_cuda_step c)
   s.nsrc = c.combine.nsrc;
   s.ndst = c.combine.ndst;
   s.kind = c.combine.kind;
+  s.alone = c.combine.alone;
   return s;
 }
 
@@ -41,15 +42,15 @@ TT_INLINE uint64_t span_scalar(tt_span s, uint32_t k)
   return gpu_load8(s.operands + (uint64_t)k * sizeof(tt_cuda_operand) + 8);
 }
 
-// The number of this thread among all of the launch, and how many there are.
-TT_INLINE uint64_t span_index(void)
+// The number of this thread among those that make the data, and how many there are.
+TT_INLINE uint64_t span_index(tt_span s)
 {
-  return (uint64_t)gpu_cta() * gpu_threads() + gpu_thread();
+  return s.alone != 0 ? gpu_thread() : (uint64_t)gpu_cta() * gpu_threads() + gpu_thread();
 }
 
-TT_INLINE uint64_t span_threads(void)
+TT_INLINE uint64_t span_threads(tt_span s)
 {
-  return (uint64_t)gpu_ctas() * gpu_threads();
+  return s.alone != 0 ? gpu_threads() : (uint64_t)gpu_ctas() * gpu_threads();
 }
 
 // The packs of a launch, of `each` elements. Pack p holds elements from p * each - lead on, of which some may be
@@ -166,7 +167,7 @@ TT_INLINE void span_write(tt_span s, const uint32_t w[4], uint64_t i, uint32_t p
 TT_INLINE void span_copy(tt_span s)
 {
   const tt_packs packs = span_packs(s, 1);
-  for (uint64_t p = span_index(); p < packs.number; p += span_threads()) {
+  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
     const uint64_t at = span_first(packs, p);
     const uint32_t present = span_present(s, packs, p);
     uint32_t w[4];

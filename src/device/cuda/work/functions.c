@@ -2,8 +2,10 @@
 #include "device/cuda/work/functions.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/param.h"
 #include "base/util.h"
 #include "device/cuda/kernels/modules.h"
 #include "os/proc.h"
@@ -17,27 +19,46 @@ static const struct {
 #include "base/types.def"
 };
 
+enum { PLAIN, WALKS, FORMS };
+
 static struct {
   pthread_mutex_t lock;
   uint32_t loaded[TT_GPUS]; // in this epoch; 0: not yet
-  CUfunction of[TT_GPUS][TT_COUNT(gpu_kernels)];
+  CUfunction of[FORMS][TT_GPUS][TT_COUNT(gpu_kernels)];
 } functions = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-// Loads the kernels from `first` on that are in one module; *next: the first one that is not.
-static ncclResult_t functions_of_module(int device, size_t first, size_t *next)
+// Loads the kernels from `first` on that are in one module; *next: the first one that is not. One-sided operations are
+// no walks.
+static ncclResult_t functions_of_module(int form, int device, size_t first, size_t *next)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   const char *name = gpu_kernels[first].module;
-  CUmodule module;
+  char full[64];
+  CUmodule module = NULL;
   size_t i = first;
-  TT_CUDA(cu, cu->ModuleLoadDataEx(&module, tt_ptx_find(name), 0, NULL, NULL),
-          "GPU %d: cannot load the kernels of module %s", device, name);
+  snprintf(full, sizeof full, "%s%s", form == WALKS ? "walk_" : "", name);
+  const char *text = tt_ptx_find(full);
+  if (text != NULL) {
+    TT_CUDA(cu, cu->ModuleLoadDataEx(&module, text, 0, NULL, NULL), "GPU %d: cannot load the kernels of module %s",
+            device, full);
+  }
   for (; i < TT_COUNT(gpu_kernels) && strcmp(gpu_kernels[i].module, name) == 0; i++) {
-    TT_CUDA(cu, cu->ModuleGetFunction(&functions.of[device][i], module, gpu_kernels[i].name),
-            "GPU %d: module %s has no kernel %s", device, name, gpu_kernels[i].name);
+    if (text != NULL) {
+      TT_CUDA(cu, cu->ModuleGetFunction(&functions.of[form][device][i], module, gpu_kernels[i].name),
+              "GPU %d: module %s has no kernel %s", device, full, gpu_kernels[i].name);
+    }
   }
   *next = i;
   return ncclSuccess;
+}
+
+static ncclResult_t functions_of_form(int form, int device)
+{
+  ncclResult_t res = ncclSuccess;
+  for (size_t i = 0; i < TT_COUNT(gpu_kernels) && res == ncclSuccess;) {
+    res = functions_of_module(form, device, i, &i);
+  }
+  return res;
 }
 
 ncclResult_t tt_gpu_functions_load(int device)
@@ -45,8 +66,9 @@ ncclResult_t tt_gpu_functions_load(int device)
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&functions.lock);
   if (functions.loaded[device] != tt_gpu_epoch(device)) {
-    for (size_t i = 0; i < TT_COUNT(gpu_kernels) && res == ncclSuccess;) {
-      res = functions_of_module(device, i, &i);
+    res = functions_of_form(PLAIN, device);
+    if (res == ncclSuccess && tt_params_get()->cuda_resident) {
+      res = functions_of_form(WALKS, device);
     }
     functions.loaded[device] = res == ncclSuccess ? tt_gpu_epoch(device) : 0;
   }
@@ -54,13 +76,23 @@ ncclResult_t tt_gpu_functions_load(int device)
   return res;
 }
 
-CUfunction tt_gpu_function(int device, const char *module, const char *name)
+static CUfunction function_of(int form, int device, const char *module, const char *name)
 {
   size_t i = 0;
   while (strcmp(gpu_kernels[i].name, name) != 0 || strcmp(gpu_kernels[i].module, module) != 0) {
     i++; // it is there: choose.c knows no others
   }
-  return functions.of[device][i];
+  return functions.of[form][device][i];
+}
+
+CUfunction tt_gpu_function(int device, const char *module, const char *name)
+{
+  return function_of(PLAIN, device, module, name);
+}
+
+CUfunction tt_gpu_walk_function(int device, const char *module, const char *name)
+{
+  return function_of(WALKS, device, module, name);
 }
 
 // A child of a fork cannot use its parent's GPUs, and another thread may have been here.

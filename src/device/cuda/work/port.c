@@ -10,6 +10,7 @@
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma.h"
 #include "device/cuda/work/waits.h"
+#include "device/cuda/work/walk.h"
 
 // Bytes of a block of lists. Tests have less.
 #ifndef TT_GPU_LIST_BLOCK
@@ -74,7 +75,7 @@ ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out)
 size_t tt_gpu_room_bytes(const tt_gpu_port *p)
 {
   return TT_ROUND_UP((size_t)p->nranks * sizeof(tt_cuda_slot) + gpu_port_refs(p) * sizeof(tt_cuda_operand) +
-                         sizeof(uint32_t),
+                         sizeof(uint64_t) + sizeof(uint32_t),
                      (size_t)TT_CACHE_LINE);
 }
 
@@ -82,7 +83,8 @@ void tt_gpu_room_set(const tt_gpu_port *p, const void *memory, uint32_t *token_s
 {
   out->tokens = gpu_address(memory);
   out->operands = out->tokens + (size_t)p->nranks * sizeof(tt_cuda_slot);
-  out->go = out->operands + gpu_port_refs(p) * sizeof(tt_cuda_operand);
+  out->meet = out->operands + gpu_port_refs(p) * sizeof(tt_cuda_operand);
+  out->go = out->meet + sizeof(uint64_t);
   out->token_seq = token_seq;
 }
 
@@ -102,6 +104,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   TT_TRY(tt_gpu_pool_take(p->device, tt_gpu_room_bytes(p), &p->memory));
   tt_gpu_room_set(p, p->memory, token_seq, &p->own);
   p->room = &p->own;
+  TT_TRY(tt_gpu_walk_open(p));
   return list_block(p, LIST_ALIGN);
 }
 
@@ -113,6 +116,7 @@ static ncclResult_t port_open_device(tt_gpu_port *p)
   TT_TRY(tt_gpu_functions_load(p->device));
   TT_CUDA(cu, cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, (CUdevice)p->device),
           "GPU %d: cannot ask for its size", p->device);
+  p->sms = sms;
   p->ctas = CTAS_PER_SM * sms;
   return port_open_memory(p);
 }
@@ -159,6 +163,7 @@ static void port_close_own(tt_gpu_port *p)
     tt_gpu_pool_give(TT_GPU_PINNED, b);
   }
   tt_gpu_waits_free(p);
+  tt_free(p->walk);
   tt_free(p->refs);
   tt_free(p->captured);
   tt_free((void *)p->submits);

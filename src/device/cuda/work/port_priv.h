@@ -23,6 +23,7 @@ typedef struct gpu_block {
 typedef struct gpu_room {
   CUdeviceptr operands; // of the step that runs
   CUdeviceptr tokens;   // by peer the last token, a tt_cuda_slot, where later steps use it
+  CUdeviceptr meet;     // tt_cuda_item.meet
   CUdeviceptr go;
   uint32_t *token_seq; // by peer: its number
 } gpu_room;
@@ -37,7 +38,7 @@ struct tt_gpu_port {
   tt_port *port; // NULL: the port is closed, and graphs of it are left
   int device, nranks;
   uint32_t epoch; // of the device
-  int ctas;       // of a kernel that makes data, at most
+  int sms, ctas;  // of the device; CTAs of a kernel that makes data, at most
   gpu_flags *flags;
   void *memory;                    // of the device: of `own`
   gpu_room own;                    // of plans that are not captured
@@ -48,6 +49,7 @@ struct tt_gpu_port {
   uint32_t submitted;              // ticket of the last plan
   _Atomic bool lost;               // which its stream will not write
   bool keeps;                      // tokens are kept for later steps of the plan
+  struct gpu_walk *walk;           // the port is resident (walk.h); NULL: it is not
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer
   gpu_shared *shared;              // by peer: memory of captured operations, with ranks of other processes

@@ -8,6 +8,7 @@
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/waits.h"
+#include "device/cuda/work/walk.h"
 
 // Of all operands that a launch moves, about: an abort waits for no more. Tests have less.
 #ifndef TT_GPU_LAUNCH_BYTES
@@ -67,7 +68,9 @@ static ncclResult_t waits_flush(step_waits *w)
     tt_gpu_record_waits_end(w->port->recording);
     w->of[w->n++] = place_write(w->port->recording, 0);
   }
-  if (w->n > 0) {
+  if (w->n > 0 && gpu_walks(w->port)) {
+    TT_TRY(tt_gpu_walk_wait(w->port, w->stream, w->of, w->n));
+  } else if (w->n > 0) {
     TT_CUDA(cu, cu->StreamBatchMemOp(w->stream, w->n, w->of, 0), "cannot make stream %p wait for words",
             (void *)w->stream);
   }
@@ -225,6 +228,16 @@ static tt_cuda_ref step_operand(const step_work *k, const tt_program_ref *r, boo
   return out;
 }
 
+// Where a token that later steps look at lies on, in memory of the port; 0: none of them does.
+static CUdeviceptr token_place(const step_work *k, const tt_program_ref *r)
+{
+  if (!k->port->keeps) {
+    return 0;
+  }
+  k->port->room->token_seq[r->peer] = r->fifo->next + 1;
+  return k->port->room->tokens + (size_t)r->peer * sizeof(tt_cuda_slot);
+}
+
 // Sources, destinations, then what only has to be of the same call.
 static void list_refs(step_work *k)
 {
@@ -239,7 +252,7 @@ static void list_refs(step_work *k)
   for (int i = 0; i < s->nsrc; i++) {
     const tt_program_ref *r = &s->refs[i];
     if (r->kind == TT_TOKEN || (r->kind == TT_FIFO && !k->data)) {
-      l->refs[l->nrefs] = (tt_cuda_ref){.peer = r->peer};
+      l->refs[l->nrefs] = (tt_cuda_ref){.peer = r->peer, .keep = r->kind == TT_TOKEN ? token_place(k, r) : 0};
       set_header(&l->refs[l->nrefs++], r->fifo);
     }
   }
@@ -313,29 +326,15 @@ static ncclResult_t step_list(step_work *k)
   return ncclSuccess;
 }
 
-// Tokens that later steps look at lie on in memory of the port, for their slots are given back.
-static ncclResult_t step_keep_tokens(const step_work *k)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  for (int i = 0; i < k->step->nsrc; i++) {
-    const tt_program_ref *r = &k->step->refs[i];
-    if (r->kind == TT_TOKEN) {
-      TT_CUDA(cu,
-              cu->MemcpyAsync(k->port->room->tokens + (size_t)r->peer * sizeof(tt_cuda_slot),
-                              gpu_address(tt_fifo_slot(r->fifo)), sizeof(tt_cuda_slot), k->stream),
-              "cannot keep a token");
-      k->port->room->token_seq[r->peer] = r->fifo->next + 1;
-    }
-  }
-  return ncclSuccess;
-}
-
 // ---- Kernels ----
 
 static ncclResult_t step_launch(const step_work *k, const tt_kernel *kernel, unsigned ctas, tt_cuda_step *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   void *params[] = {args};
+  if (gpu_walks(k->port)) {
+    return tt_gpu_walk_add(k->port, k->stream, kernel, ctas, args);
+  }
   TT_CUDA(cu,
           cu->LaunchKernel(tt_gpu_function(k->port->device, kernel->module, kernel->name), ctas, 1, 1, TT_CUDA_THREADS,
                            1, 1, 0, k->stream, params, NULL),
@@ -465,9 +464,6 @@ static ncclResult_t step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
   TT_TRY(step_list(&k));
   k.data = k.lists.nsrc > 0 && k.lists.ndst > 0;
   TT_TRY(step_wait(&k));
-  if (p->keeps) {
-    TT_TRY(step_keep_tokens(&k));
-  }
   return launch_step(&k);
 }
 

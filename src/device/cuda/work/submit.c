@@ -2,6 +2,7 @@
 #include "device/cuda/work/submit.h"
 
 #include "device/cuda/work/capture_priv.h"
+#include "device/cuda/work/walk.h"
 
 // The plans that are submitted together.
 typedef struct submit_batch {
@@ -232,10 +233,16 @@ ncclResult_t tt_gpu_batch_steps(const tt_gpu_work *works, int n)
   return gpu_batch_steps(&(submit_batch){works, n});
 }
 
+static ncclResult_t work_walk(const tt_gpu_work *w)
+{
+  return tt_gpu_walk_launch(w->port);
+}
+
 static ncclResult_t gpu_batch_submit(const submit_batch *b)
 {
   TT_TRY(for_each(b, work_begin));
-  return gpu_batch_steps(b);
+  TT_TRY(gpu_batch_steps(b));
+  return for_each(b, work_walk);
 }
 
 void tt_gpu_works_stop(const tt_gpu_work *works, int n, ncclResult_t code)
@@ -255,6 +262,7 @@ ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n)
     tt_gpu_works_stop(works, n, res);
   }
   for (int i = 0; i < n; i++) {
+    tt_gpu_walk_drop(works[i].port); // of a submission that has failed
     const ncclResult_t end = for_each(&(submit_batch){&works[i], 1}, work_end);
     if (end != ncclSuccess && res == ncclSuccess) {
       res = end;
