@@ -20,7 +20,7 @@ gpus() { export CUDASIM=devices=$1,deadlock=60000,box=perf-cuda-$$; }
 
 # Sanitizers make all of this up to twenty times slower: there one case of five is run.
 every=1 cases=0 limit=120
-grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || every=5 limit=900
+grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || every=8 limit=900
 chosen() { [ $((cases++ % every)) = 0 ]; }
 
 report() { # report NAME PROBLEM: an empty problem is a success

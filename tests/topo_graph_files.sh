@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # topo_graph_files.sh BUILD: what `tutti-topo graphs` wrote, the same command line reads back with --graph-file, and comes to the same: all
-# machines here, those among them whose ranks fall into several groups.
+# machines here, those among them whose ranks fall into several groups. Of a build with a sanitizer every fourth one.
 set -u
 build=$(cd "$1" && pwd) || exit 1
 topo=$build/bin/tutti-topo
@@ -9,7 +9,8 @@ topo=$build/bin/tutti-topo
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 unset "${!NCCL_@}"
-same=0 groups=0 failed=0
+same=0 groups=0 failed=0 seen=0 every=1
+grep -q '^TUTTI_SANITIZE:STRING=$' "$build/CMakeCache.txt" || every=4
 
 again() { # again FILE OPTION...: once searched, once read
   local file=$1
@@ -26,6 +27,7 @@ again() { # again FILE OPTION...: once searched, once read
 }
 
 for file in tests/topologies/known/*/input.xml tests/topologies/more/*.xml tests/topologies/amd/*.xml; do
+  ((seen++ % every == 0)) || continue
   case $file in
   *known*) again "$file" -N 2 ;;
   *) again "$file" -N 1 ;;
@@ -49,4 +51,4 @@ if "$topo" graphs --graph-file "$tmp/wrong" "$file" >/dev/null 2>"$tmp/err" ||
 fi
 
 echo "$same files read back, of $groups machines with several groups; $failed failed"
-[ "$failed" = 0 ] && [ "$groups" -gt 10 ]
+[ "$failed" = 0 ] && [ "$groups" -gt $((10 / every)) ]
