@@ -32,7 +32,7 @@ check_soname() {
 
 # run NAME PROGRAM: with the library of the installed copy.
 run() {
-  if LD_LIBRARY_PATH=$libdir timeout 60 "$2"; then passed "$1"; else fail "$1 does not run"; fi
+  if LD_LIBRARY_PATH=$libdir timeout 300 "$2"; then passed "$1"; else fail "$1 does not run"; fi
 }
 
 # build_and_run LANGUAGE SOURCE PACKAGE COMPILER OPTION...: with what pkg-config says of the package.

@@ -170,6 +170,8 @@ static void test_mismatch(void **state)
       assert_int_equal(atomic_load(&gpu_ports[i]->flags->stop), 1);
       assert_non_null(strstr(tt_last_error(), "ranks are in different calls, by count: "));
       done |= 1 << i;
+    } else if (done >> i & 1) {
+      tt_gpu_port_stop(gpu_ports[i]); // again, as the thread of rank.c does: a peer may have used its memory before
     }
     if (done == (1 << n) - 1) {
       break;

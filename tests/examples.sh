@@ -18,7 +18,7 @@ expect() {
   local line=$1
   shift
   ran=$((ran + 1))
-  if timeout 120 "$@" >"$tmp/log" 2>&1 && [ "$(tail -1 "$tmp/log")" = "$line" ]; then
+  if timeout 300 "$@" >"$tmp/log" 2>&1 && [ "$(tail -1 "$tmp/log")" = "$line" ]; then
     echo "ok: $*: $line"
   else
     echo "FAILED: $*"
@@ -61,7 +61,7 @@ uses() {
   shift
   while [ "$1" != -- ]; do variables+=("$1"); shift; done
   shift
-  if timeout 120 env NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALL "${variables[@]}" "$build/bin/all_reduce_perf" -c 1 -n 2 -w 1 "$@" >"$tmp/log" 2>&1 &&
+  if timeout 300 env NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALL "${variables[@]}" "$build/bin/all_reduce_perf" -c 1 -n 2 -w 1 "$@" >"$tmp/log" 2>&1 &&
     grep -F "Out of bounds values : 0 OK" "$tmp/log" >/dev/null && grep -F "$text" "$tmp/log" >/dev/null; then
     echo "ok: $text"
   else

@@ -77,7 +77,7 @@ check_typedefs() {
 
 # run NAME PROGRAM [LIBRARIES]: with the libraries of the installed copy.
 run() {
-  if LD_LIBRARY_PATH=$libdir${3:+:$3} timeout 60 "$2"; then passed "$1"; else fail "$1 does not run"; fi
+  if LD_LIBRARY_PATH=$libdir${3:+:$3} timeout 300 "$2"; then passed "$1"; else fail "$1 does not run"; fi
 }
 
 # With our own headers.

@@ -28,7 +28,7 @@ example() {
   local folder=$1 words=$2 devices=$3 log=$tmp/log
   shift 3
   (cd "$tmp/docs/examples/$folder/c" && make "${settings[@]}" ${mpi:+MPI=1 MPICXX="$mpi"} && echo "---- run" &&
-    NCCL_HOST_DEVICES=$devices timeout 120 "$@") >"$log" 2>&1 && grep -qF "$words" "$log" &&
+    NCCL_HOST_DEVICES=$devices timeout 300 "$@") >"$log" 2>&1 && grep -qF "$words" "$log" &&
     sed '1,/^---- run/d' "$log" >"$tmp/said" && ! grep -qiE 'fail|error|warning|mismatch' "$tmp/said" &&
     { echo "ok: $folder${mpi:+ (MPI)}: $(grep -F "$words" "$log" | tail -1)"; return; }
   echo "FAILED: $folder${mpi:+ (MPI)}"

@@ -55,7 +55,7 @@ report() { # report NAME PROBLEM: an empty problem is a success
 good() {
   local name=$1 pattern=$2 problem=""
   shift 2
-  timeout -k 5 120 "$@" >"$tmp/out" 2>&1 || problem="status $?"
+  timeout -k 5 300 "$@" >"$tmp/out" 2>&1 || problem="status $?"
   [ "$(grep -c 'Out of bounds values : 0 OK' "$tmp/out")" = 1 ] || problem="$problem, no table or too many"
   tr '\n' ' ' <"$tmp/out" | grep -Eqe "$pattern" || problem="$problem, no '$pattern'"
   report "$name" "$problem"
@@ -65,7 +65,7 @@ good() {
 bad() {
   local name=$1 status=$2 pattern=$3 problem="" got=0
   shift 3
-  timeout -k 5 120 "$@" >"$tmp/out" 2>&1 || got=$?
+  timeout -k 5 300 "$@" >"$tmp/out" 2>&1 || got=$?
   if [ $got = 0 ] || [ $got -ge 124 ] || { [ "$status" != any ] && [ $got != "$status" ]; }; then problem="status $got"; fi
   tr '\n' ' ' <"$tmp/out" | grep -Eqe "$pattern" || problem="$problem, no '$pattern'"
   report "$name" "$problem"
@@ -79,7 +79,7 @@ gang() {
   pids=()
   for ((i = 0; i < n; i++)); do
     # shellcheck disable=SC2046
-    timeout -k 5 120 env $($variables "$i" "$n") "$perf" "$@" >"$tmp/out.$i" 2>&1 &
+    timeout -k 5 300 env $($variables "$i" "$n") "$perf" "$@" >"$tmp/out.$i" 2>&1 &
     pids+=($!)
   done
 }
@@ -250,7 +250,7 @@ mpi() {
   bad "$kind: -P" any "-P,--procs 2 cannot be combined with" "$@" -np 2 "$perf" -P 2 "${small[@]}"
   bad "$kind: wrong option" any "process 1 .rank 1.: .*--root '-7'" "$@" -np 2 "$perf" -r -7
   bad "$kind: not possible here" 5 "device implementations are not supported" "$@" -np 2 "$perf" -D 1 -R 2
-  timeout -k 5 120 "$@" -np 2 "$perf" -T 1 -N 0 "${small[@]}" >"$tmp/out" 2>&1 &
+  timeout -k 5 300 "$@" -np 2 "$perf" -T 1 -N 0 "${small[@]}" >"$tmp/out" 2>&1 &
   pid=$!
   signal_one STOP
   wait $pid
@@ -259,7 +259,7 @@ mpi() {
   grep -q "Test timeout (1s)" "$tmp/out" || problem="$problem, no time limit"
   report "$kind: time limit" "$problem"
   for row in mpi env; do
-    TUTTI_PERF_LAUNCHER=$row timeout -k 5 120 "$@" -np 3 "$perf" -b 8 -e 32K -f 16 -N 0 >"$tmp/out" 2>&1 &
+    TUTTI_PERF_LAUNCHER=$row timeout -k 5 300 "$@" -np 3 "$perf" -b 8 -e 32K -f 16 -N 0 >"$tmp/out" 2>&1 &
     pid=$!
     signal_one KILL
     wait $pid && problem="status 0" || problem=

@@ -12,7 +12,7 @@ failed=0
 row() {
   name=$1 pattern=$2 program=$3
   shift 3
-  if timeout 120 "$build/bin/${program}_perf" -n 2 -U 1 "$@" >"$tmp/out" 2>"$tmp/err" && grep -v '^#' "$tmp/out" | grep -Eq " $pattern *\$"; then
+  if timeout 300 "$build/bin/${program}_perf" -n 2 -U 1 "$@" >"$tmp/out" 2>"$tmp/err" && grep -v '^#' "$tmp/out" | grep -Eq " $pattern *\$"; then
     echo "ok: $name"
   else
     failed=$((failed + 1))
@@ -50,7 +50,7 @@ assert x["version"] == 4 and 0 < chunk <= 8192, x
 assert t == {"implementation": "collective", "algo": "RING", "proto": "SIMPLE", "variant": "RING_SIMPLE", "#channels": 1, "#warps": 1}, t
 END
 fi
-if timeout 60 "$build/bin/all_reduce_perf" -U 2 >"$tmp/out" 2>&1 || ! grep -q -- "-U,--report_tuning '2': must be 0 to 1" "$tmp/out"; then
+if timeout 300 "$build/bin/all_reduce_perf" -U 2 >"$tmp/out" 2>&1 || ! grep -q -- "-U,--report_tuning '2': must be 0 to 1" "$tmp/out"; then
   failed=$((failed + 1))
   echo "FAILED: -U 2"
 fi

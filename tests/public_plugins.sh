@@ -54,7 +54,7 @@ built() {
 job() {
   local what=$1
   shift
-  env "$@" timeout 120 "$tmp/job" $reduces $pairs >"$tmp/log" 2>&1 || { failure "$what: the job fails"; return 1; }
+  env "$@" timeout 300 "$tmp/job" $reduces $pairs >"$tmp/log" 2>&1 || { failure "$what: the job fails"; return 1; }
 }
 
 # said WHAT WORDS...: the log has each of the WORDS.

@@ -45,8 +45,8 @@ libraries=$(grep -oE '[^ ]*/lib(sodium|expat)\.(so|a)[^ ]*' "$build/CMakeCache.t
 # shellcheck disable=SC2086
 ${CC:-cc} -rdynamic -o "$tmp/toy" "$tmp/main.o" $objects "$build/tools/libtutti-tools.a" "$build/lib/libnccl_static.a" $libraries -lpthread -ldl -lm \
   || fail "does not link"
-timeout 120 "$tmp/toy" || fail "by its rule: $?"
-NCCL_ALGO=Toy timeout 120 "$tmp/toy" || fail "by NCCL_ALGO: $?"
+timeout 300 "$tmp/toy" || fail "by its rule: $?"
+NCCL_ALGO=Toy timeout 300 "$tmp/toy" || fail "by NCCL_ALGO: $?"
 
 # The page of the rules is made anew, and the name is known nowhere else.
 cd "$tmp/tree"

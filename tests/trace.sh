@@ -18,7 +18,7 @@ job() {
     shift
   done
   shift
-  env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE "${variables[@]}" timeout 120 "$perf" "$@" >"$tmp/$name.log" 2>&1
+  env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE "${variables[@]}" timeout 300 "$perf" "$@" >"$tmp/$name.log" 2>&1
 }
 
 cat >"$tmp/check.py" <<'END'
@@ -126,7 +126,7 @@ END
 )"
 
 mkdir "$tmp/puts"
-env NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp/puts" timeout 120 "$build/examples/one_sided" >"$tmp/puts.log" 2>&1
+env NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp/puts" timeout 300 "$build/examples/one_sided" >"$tmp/puts.log" 2>&1
 report "one-sided: the job" "$([ $? = 0 ] || tail -5 "$tmp/puts.log")"
 report "one-sided: puts and waits are operations, and nothing points at them" "$(python3 - "$tmp/puts" <<'END' 2>&1
 import glob, json, sys
@@ -148,7 +148,7 @@ fi
 job unwritable TUTTI_TRACE_DIR="$tmp/none/such" -- -P 2 -b 8 -e 64 -n 5
 report "no such folder: the job" "$([ $? = 0 ] || tail -5 "$tmp/unwritable.log")"
 report "no such folder: said" "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/unwritable.log" | grep -qx 2 || tail -5 "$tmp/unwritable.log")"
-env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=WARN TUTTI_TRACE_DIR="$tmp/none/such" TUTTI_TRACE_WAIT=x timeout 120 "$perf" -P 2 -b 8 -e 64 -n 5 >"$tmp/warned.log" 2>&1
+env NCCL_PROFILER_PLUGIN=trace NCCL_DEBUG=WARN TUTTI_TRACE_DIR="$tmp/none/such" TUTTI_TRACE_WAIT=x timeout 300 "$perf" -P 2 -b 8 -e 64 -n 5 >"$tmp/warned.log" 2>&1
 report "without NCCL_DEBUG_SUBSYS: the job" "$([ $? = 0 ] || tail -5 "$tmp/warned.log")"
 report "without NCCL_DEBUG_SUBSYS: said" "$([ "$(grep -c 'WARN trace: rank [01]: cannot create .*none/such.*No such file' "$tmp/warned.log")" = 2 ] || tail -5 "$tmp/warned.log")"
 report "without NCCL_DEBUG_SUBSYS: settings" "$(grep 'WARN trace: TUTTI_TRACE_WAIT=x is no number' "$tmp/warned.log" >"$tmp/lines" || tail -5 "$tmp/warned.log")"

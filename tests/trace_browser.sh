@@ -75,11 +75,11 @@ END
 browse() { # browse PAGE OPTION…: the page's document on standard output, the console in $tmp/console
   local page=$1
   shift
-  timeout 120 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --user-data-dir="$tmp/profile" \
+  timeout 300 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --user-data-dir="$tmp/profile" \
     --window-size=1500,1000 --enable-logging=stderr "$@" --dump-dom "file://$page" 2>"$tmp/console"
 }
 
-NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp" timeout 120 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 1M -f 128 -n 20 -c 0 >"$tmp/log" 2>&1 ||
+NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp" timeout 300 "$build/bin/all_reduce_perf" -P 2 -b 64 -e 1M -f 128 -n 20 -c 0 >"$tmp/log" 2>&1 ||
   report "the job" "$(tail -5 "$tmp/log")"
 # A name that would end the data, were it put there as it is.
 sed -i '1,20s|"args":{"name":"channel 0"}|"args":{"name":"</script><b>channel 0"}|' "$tmp"/*-r1.json

@@ -20,7 +20,7 @@ job() {
     local clock=()
     [ $rank = 0 ] || clock=("${other_clock[@]}")
     env RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$ranks_port NCCL_PROFILER_PLUGIN=trace TUTTI_TRACE_DIR="$tmp" NCCL_DEBUG=WARN \
-      NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 timeout 120 "${clock[@]}" "$perf" -b 8 -e 4K -f 8 -n 200 -w 5 -c 0 >"$tmp/log$rank" 2>&1 &
+      NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 timeout 300 "${clock[@]}" "$perf" -b 8 -e 4K -f 8 -n 200 -w 5 -c 0 >"$tmp/log$rank" 2>&1 &
     pids+=($!)
   done
   wait "${pids[0]}" && wait "${pids[1]}"

@@ -5,6 +5,7 @@
 
 #include "base/param.h"
 #include "device/cuda/work/functions.h"
+#include "device/cuda/work/ipc.h"
 
 enum { WALK_ITEMS = 1024 }; // of one launch: the first begins while the others are made
 
@@ -19,19 +20,20 @@ typedef struct gpu_walk {
   uint32_t nwaits;
 } gpu_walk;
 
-// Is a rank of the communicator on the same GPU?
-static bool gpu_is_shared(const tt_port *port)
+// Is a rank of the communicator on the same GPU, or in another process of this machine? Memory of the latter is opened
+// when it is first used, and a driver may let that wait for the kernel that waits for it.
+static bool walk_could_hang(const tt_gpu_port *p)
 {
-  bool shared = false;
-  for (int i = 0; port->neighbors != NULL && i < port->nranks; i++) {
-    shared |= port->neighbors[i].beside;
+  bool could = false;
+  for (int i = 0; p->port->neighbors != NULL && i < p->nranks; i++) {
+    could |= p->port->neighbors[i].beside || tt_gpu_ipc_has(p, i);
   }
-  return shared;
+  return could;
 }
 
 ncclResult_t tt_gpu_walk_open(tt_gpu_port *p)
 {
-  if (!tt_params_get()->cuda_resident || gpu_is_shared(p->port)) {
+  if (!tt_params_get()->cuda_resident || walk_could_hang(p)) {
     return ncclSuccess;
   }
   return TT_NEW(p->walk, 1, "GPU %d: no memory for a port", p->device);
