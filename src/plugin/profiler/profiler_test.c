@@ -298,7 +298,8 @@ static void a_slow_library_does_not_keep_others_waiting(void **state)
   for (int i = 0; i < 2; i++) {
     pthread_create(&threads[i], NULL, open_one, &p[i]);
   }
-  await(3, "init\n", 2); // while version 6 waits in its first init
+  await(3, "init\n", 2);
+  await(6, " name", 1); // while version 6 waits in its first init
   assert_ptr_equal(strstr(said(6, false), "init") + 4, strstr(said(6, false), " name"));
   fclose(fopen(gate + 2, "w"));
   for (int i = 0; i < 2; i++) {
