@@ -73,12 +73,30 @@ static void test_captured(void **state)
   PROCESSES(1, 60, captured_body, NULL);
 }
 
+// The lines of the log with that text.
+static int logged(const char *path, const char *text)
+{
+  char line[1024];
+  int n = 0;
+  FILE *f = fopen(path, "r");
+  CHECK(f != NULL, "%s: no log", path);
+  while (fgets(line, sizeof line, f) != NULL) {
+    n += strstr(line, text) != NULL;
+  }
+  fclose(f);
+  return n;
+}
+
 // A resident rank has one launch for an operation, and its stream waits for no word; one that shares its GPU is not
-// resident.
+// resident, and says so.
 static void resident_body(int rank, void *arg)
 {
+  char log[128];
   (void)rank;
   (void)arg;
+  snprintf(log, sizeof log, "/tmp/cuda_calls_test-%d", (int)getpid());
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_DEBUG_FILE", log, 1);
   open_counts();
   for (int shared = 0; shared < 2; shared++) {
     open_ranks((const int[]){0, !shared});
@@ -89,6 +107,10 @@ static void resident_body(int rank, void *arg)
           launched, waited);
     close_ranks();
   }
+  const int resident = logged(log, "an operation is one kernel"), shares = logged(log, "is on the same GPU");
+  unlink(log);
+  CHECK(resident == RANKS && shares == RANKS, "%d ranks say that they are resident, %d why they are not", resident,
+        shares);
 }
 
 static void test_resident(void **state)

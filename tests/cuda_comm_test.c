@@ -737,6 +737,8 @@ static void test_network(void **state)
         .n = n, .seconds = 60, .fn = process_body, .arg = &n, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
     assert_int_equal(run_processes(&job), 0);
   }
+  const run death = {.n = 3, .seconds = 60, .fn = death_body, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  assert_int_equal(run_processes(&death), 0);
 }
 
 static void test_processes(void **state)

@@ -329,12 +329,12 @@ static tt_endpoint *endpoints_of(const struct ncclComm *c)
   return all;
 }
 
-// All ranks. NULL: no memory. The caller frees it.
-static bool is_beside(const tt_device_id *a, const tt_device_id *b)
+static bool is_same_device(const tt_device_id *a, const tt_device_id *b)
 {
   return strncmp(a->kind, b->kind, sizeof a->kind) == 0 && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
+// All ranks. NULL: no memory. The caller frees it.
 static tt_neighbor *neighbors_of(const struct ncclComm *c)
 {
   tt_neighbor *all = tt_calloc((size_t)c->nranks, sizeof *all);
@@ -349,7 +349,7 @@ static tt_neighbor *neighbors_of(const struct ncclComm *c)
                            .number = peer->at.proc.pid,
                            .cookie = peer->at.proc.cookie,
                            .host = peer->host,
-                           .beside = i != c->rank && is_beside(&c->peers[c->rank].where, &peer->where)};
+                           .beside = i != c->rank && is_same_device(&c->peers[c->rank].where, &peer->where)};
     if (place >= 0) {
       all[i].to = tt_segment_mail(c->segment, me, place);
       all[i].from = tt_segment_mail(c->segment, place, me);

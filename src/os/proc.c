@@ -229,7 +229,8 @@ void tt_proc_on_fork(tt_fork_hook *hook)
   pthread_once(&once, start_proc);
   tt_fork_hook *none = NULL;
   for (tt_fork_hook **at = &hooks;
-       !__atomic_compare_exchange_n(at, &none, hook, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE); none = NULL) {
+       !__atomic_compare_exchange_n(at, &none, hook, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) && none != hook;
+       none = NULL) {
     at = &none->next;
   }
 }

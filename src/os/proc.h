@@ -29,7 +29,8 @@ typedef struct tt_fork_hook {
   struct tt_fork_hook *next; // of proc.c
 } tt_fork_hook;
 
-// Calls the hook's `fn` in the child after each later fork, in the order of the calls. Once per hook. Any thread.
+// Calls the hook's `fn` in the child after each later fork, in the order of the calls. A hook that is there already
+// stays where it is. Any thread.
 void tt_proc_on_fork(tt_fork_hook *hook);
 
 // From now on every fork waits until `lock` is free, and holds it meanwhile: so the child finds the lock free and

@@ -424,6 +424,8 @@ int main(int argc, char **argv)
     hooks[i].fn = count_hook;
     tt_proc_on_fork(&hooks[i]);
   }
+  tt_proc_on_fork(&hooks[0]);
+  tt_proc_on_fork(&hooks[MANY - 1]); // which is the last one
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_self),      cmocka_unit_test(test_alive),
       cmocka_unit_test(test_odd_name),  cmocka_unit_test(test_main_thread_left),

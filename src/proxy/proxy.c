@@ -89,8 +89,8 @@ static void proxy_in_child(void)
 
 static void hook(void)
 {
-  static tt_fork_hook hook = {.fn = proxy_in_child};
-  tt_proc_on_fork(&hook);
+  static tt_fork_hook own = {.fn = proxy_in_child};
+  tt_proc_on_fork(&own);
 }
 
 // ---- life

@@ -25,7 +25,6 @@ static struct {
   pthread_mutex_t lock;
   ras_server *server; // NULL: none
   int users;
-  bool hooked;
 } ras = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 __attribute__((constructor)) static void ras_at_start(void)
@@ -286,11 +285,8 @@ static void server_need(const tt_addr *best)
     server_tell(ras.server, best);
     return;
   }
-  if (!ras.hooked) {
-    ras.hooked = true;
-    static tt_fork_hook hook = {.fn = ras_in_child};
-    tt_proc_on_fork(&hook);
-  }
+  static tt_fork_hook hook = {.fn = ras_in_child};
+  tt_proc_on_fork(&hook);
   ras.server = server_start(best);
 }
 

@@ -163,7 +163,6 @@ static void launch(void *arg, const char *module, const char *kernel, unsigned c
   snprintf(name, sizeof name, "walk_%s", module);
   walk.meet = 0;
   walk.items[0] = (tt_cuda_item){.step = *s, .meet = ctas > 1 ? case_at(&walk.meet) : 0};
-  walk.items[0].step.combine.alone = ctas == 1;
   launch_any(name, kernel, TT_MIN(ctas, SMS), &first, sizeof first); // CTAs that meet are resident together
 }
 
@@ -515,7 +514,7 @@ static tt_cuda_item walk_copy(int i, bool all)
   walk.operands[i][1] = (tt_cuda_operand){.at = case_at(walk.data[i + 1])};
   tt_cuda_item item = {.step = case_base(&rig), .copies = 1, .meet = all ? case_at(&walk.meet) : 0};
   item.step.operands = case_at(walk.operands[i]);
-  item.step.combine = (tt_cuda_combine){.count = WALK_BYTES, .nsrc = 1, .ndst = 1, .alone = !all};
+  item.step.combine = (tt_cuda_combine){.count = WALK_BYTES, .nsrc = 1, .ndst = 1};
   return item;
 }
 

@@ -19,7 +19,6 @@ static pthread_mutex_t row_locks[TT_PROFILERS] = {PTHREAD_MUTEX_INITIALIZER, PTH
 static struct {
   tt_profiler_library rows[TT_PROFILERS];
   int users;
-  bool hooked;
 } libraries;
 
 // A forked child keeps what is open: its own communicators go on with it, in the state in which the fork has left it.
@@ -111,11 +110,8 @@ ncclResult_t tt_profiler_libraries_use(const tt_plugin_fallback *net, tt_profile
 {
   ncclResult_t res = ncclSuccess;
   pthread_mutex_lock(&lock);
-  if (!libraries.hooked) {
-    libraries.hooked = true;
-    static tt_fork_hook hook = {.fn = forked};
-    tt_proc_on_fork(&hook);
-  }
+  static tt_fork_hook hook = {.fn = forked};
+  tt_proc_on_fork(&hook);
   if (libraries.users++ == 0) {
     res = profiler_open_all(net);
   }

@@ -123,7 +123,7 @@ typedef struct tt_cuda_combine {
   uint32_t shift; // and its shift
   uint32_t nsrc, ndst;
   uint32_t kind;          // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
-  uint32_t alone, unused; // of a walk: 1: the first CTA makes all of it
+  uint32_t alone, unused; // 1: the first CTA makes all of it. Walks set it, nobody else does
   uint64_t mask, one;     // of logical operations: the bits that make an element true; the code of 1
 } tt_cuda_combine;
 
@@ -174,9 +174,9 @@ typedef struct tt_cuda_wait {
 // What a walk does one after the other. The first CTA carries out the step; or, of a part of `combine` alone, all CTAs
 // do.
 typedef struct tt_cuda_item {
-  tt_cuda_step step; // `combine.alone` is 0 in a step of all CTAs, else 1
-  uint64_t next;     // address of the next item; 0: it is the last one
-  uint64_t waits;    // address of the tt_cuda_wait
+  tt_cuda_step step;
+  uint64_t next;  // address of the next item; 0: it is the last one
+  uint64_t waits; // address of the tt_cuda_wait
   uint32_t nwaits;
   uint32_t copies; // the data is copied; else the kernel makes it
   uint64_t meet;   // address of a count, in device memory, of how many CTAs have come, 0 before the launch: by it they

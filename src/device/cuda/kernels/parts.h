@@ -264,7 +264,8 @@ TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
         walk_meet(meet, ++meetings);                                                                                   \
       }                                                                                                                \
       if (meet != 0 || gpu_cta() == 0) {                                                                               \
-        const tt_cuda_step s = *(const tt_cuda_step *)at;                                                              \
+        tt_cuda_step s = *(const tt_cuda_step *)at;                                                                    \
+        s.combine.alone = meet == 0;                                                                                   \
         walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)), gpu_load4(AT(at, tt_cuda_item, 0, nwaits))); \
         const bool goes_on = step_begin(s);                                                                            \
         if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) {                       \

@@ -243,7 +243,7 @@ bool tt_gpu_port_lost(const tt_gpu_port *p)
 {
   bool idle = true;
   return atomic_load_explicit(&p->lost, memory_order_acquire) &&
-         (tt_gpu_stream_query(p->last, &idle) != ncclSuccess || idle);
+         (tt_gpu_stream_query(__atomic_load_n(&p->last, __ATOMIC_ACQUIRE), &idle) != ncclSuccess || idle);
 }
 
 // The word is as far as a stream may wait for.

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/param.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
@@ -20,22 +21,30 @@ typedef struct gpu_walk {
   uint32_t nwaits;
 } gpu_walk;
 
-// Is a rank of the communicator on the same GPU, or in another process of this machine? Memory of the latter is opened
-// when it is first used, and a driver may let that wait for the kernel that waits for it.
-static bool walk_could_hang(const tt_gpu_port *p)
+// A rank of the communicator that is on the same GPU, or in another process of this machine; -1: there is none. Memory
+// of the latter is opened when it is first used, and a driver may let that wait for the kernel that waits for it.
+static int walk_obstacle(const tt_gpu_port *p)
 {
-  bool could = false;
   for (int i = 0; p->port->neighbors != NULL && i < p->nranks; i++) {
-    could |= p->port->neighbors[i].beside || tt_gpu_ipc_has(p, i);
+    if (p->port->neighbors[i].beside || tt_gpu_ipc_has(p, i)) {
+      return i;
+    }
   }
-  return could;
+  return -1;
 }
 
 ncclResult_t tt_gpu_walk_open(tt_gpu_port *p)
 {
-  if (!tt_params_get()->cuda_resident || walk_could_hang(p)) {
+  if (!tt_params_get()->cuda_resident) {
     return ncclSuccess;
   }
+  const int rank = walk_obstacle(p);
+  if (rank >= 0) {
+    tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT has no effect: rank %d is %s", p->port->rank, rank,
+            p->port->neighbors[rank].beside ? "on the same GPU" : "in another process of this machine");
+    return ncclSuccess;
+  }
+  tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT: an operation is one kernel, which waits itself", p->port->rank);
   return TT_NEW(p->walk, 1, "GPU %d: no memory for a port", p->device);
 }
 
@@ -139,7 +148,6 @@ ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *k
   item->step = *step;
   item->copies = copies;
   item->meet = ctas > 1 ? p->room->meet : 0;
-  item->step.combine.alone = ctas == 1;
   w->ctas = TT_MAX(w->ctas, TT_MIN(ctas, (unsigned)p->sms));
   if (!copies) {
     w->kernel = *kernel;
