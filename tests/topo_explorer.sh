@@ -160,6 +160,33 @@ good "all-to-all, one rank" '^AllToAll on 1 rank: .*nothing is sent$' explain --
 good "all-to-all, a table" '^ +64 MiB +1048.58 +64.00$' tuning --coll alltoall -N 4 -b 1M -e 64M "$h100"
 good "all-to-all, plain" '^least AllToAll 67108864 1048.5760$' tuning --format plain -N 4 -b 1M -e 64M "$h100"
 good "all-to-all, host memory" '^AlltoAll of 4 processes' host --coll alltoall --ranks 4 -e 64
+for coll in allreduce allgather reducescatter broadcast reduce alltoall; do
+  good "own runs, $coll" '^# Avg bus bandwidth' simulate --measured --coll $coll -b 8 -e 64M -f 8
+  good "own runs on four machines, $coll" '^# Avg bus bandwidth' simulate --measured --coll $coll -N 4 --ranks 2 -n 5 -e 64M -f 8 \
+    --link gbit=10,ms=0.5,way=60,idle=200,wake=40,work=2,kib=0.2,carry=4,carry_kib=0.5
+done
+good "own runs over 16 machines" '^# Avg bus bandwidth' simulate --measured -N 16 -e 64M
+good "own runs over 17 machines" '^# Avg bus bandwidth' simulate --measured -N 17 -e 1M -f 32
+good "own runs of one rank" '^# Avg bus bandwidth' simulate --measured --ranks 1 -e 1M -f 32
+bad "no such value of a link" 2 "'speed=1': name=number is expected" simulate --measured -N 2 --link speed=1
+bad "a link's value is no number" 2 "'ms=fast': name=number" simulate --measured -N 2 --link gbit=1,ms=fast
+bad "a link's value is negative" 2 "'ms=-1': name=number" simulate --measured -N 2 --link ms=-1
+bad "a link's text goes on" 2 "name=number is expected" simulate --measured -N 2 --link ms=1,
+bad "a link without --measured" 2 "is for --measured" simulate --link ms=1 "$h100"
+printf '# a job\ncoll,bytes,ranks,count,us\nallreduce,1048576,8,10,2000.5\nbroadcast,64,8,1,0\n' >"$tmp/job.csv"
+good "a job" '^AllReduce +1048576 +8 +10 +200\.1 ' simulate --workload "$tmp/job.csv" -N 2 "$h100"
+good "a job's sum" '^# all: 11 collectives took 2.001 ms' simulate --workload "$tmp/job.csv" --measured -N 3
+printf 'allreduce,1048576,8,10\n' >"$tmp/short.csv"
+bad "a job's line lacks a value" 2 'short.csv:1: coll,bytes,ranks,count,us is expected' simulate --workload "$tmp/short.csv" "$h100"
+printf 'allreduce,-1,8,10,3\n' >"$tmp/negative.csv"
+bad "a job's line has a wrong number" 2 'negative.csv:1: coll,bytes' simulate --workload "$tmp/negative.csv" "$h100"
+printf 'allreduces,1,8,10,3\n' >"$tmp/unknown.csv"
+bad "a job has an unknown collective" 2 'allreduces' simulate --workload "$tmp/unknown.csv" "$h100"
+printf 'alltoall,64,8,10,3\n' >"$tmp/alltoall.csv"
+bad "a job's all-to-all has no model" 1 'no cost model' simulate --workload "$tmp/alltoall.csv" "$h100"
+: >"$tmp/empty.csv"
+bad "a job without collectives" 2 'there is no collective' simulate --workload "$tmp/empty.csv" "$h100"
+bad "a job that is not there" 2 'nowhere.csv: No such file' simulate --workload "$tmp/nowhere.csv" "$h100"
 bad "all-to-all is not simulated" 2 'no cost model for all-to-all' simulate --coll alltoall "$h100"
 bad "tuning's formats" 2 'format xml: there are text, plain and json' tuning --format xml "$h100"
 if command -v python3 >"$tmp/python"; then

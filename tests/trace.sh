@@ -73,6 +73,14 @@ tool=$build/bin/tutti-trace
 if [ -x "$tool" ]; then
   "$tool" summary "$tmp"/two/*.json >"$tmp/summary" 2>&1
   report "tutti-trace summary" "$([ $? = 0 ] && awk -v n=$((2 * ops)) '$1 == "AllReduce" { c += $3 } END { exit c != n }' "$tmp/summary" || cat "$tmp/summary")"
+  "$tool" workload "$tmp"/two/*.json -o "$tmp/job.csv" 2>"$tmp/errors"
+  report "tutti-trace workload" "$([ $? = 0 ] && awk -F, -v n="$ops" '$1 == "allreduce" && $3 == 2 && $5 > 0 { c += $4 } END { exit c != n }' "$tmp/job.csv" || cat "$tmp/errors" "$tmp/job.csv")"
+  if [ -x "$build/bin/tutti-topo" ]; then
+    "$build/bin/tutti-topo" simulate --measured --workload "$tmp/job.csv" >"$tmp/predicted" 2>&1
+    report "the job predicted on two machines" "$([ $? = 0 ] && grep -q "^# all: $ops collectives took " "$tmp/predicted" || cat "$tmp/predicted")"
+    "$build/bin/tutti-topo" simulate --workload "$tmp/job.csv" tests/topologies/known/hgx_h100_8gpu_nvswitch_8nic/input.xml >"$tmp/predicted" 2>&1
+    report "the job predicted on GPUs" "$([ $? = 0 ] && grep -q "^# all: $ops collectives took " "$tmp/predicted" || cat "$tmp/predicted")"
+  fi
   "$tool" merge "$tmp"/two/*.json -o "$tmp/job.json" 2>"$tmp/errors"
   report "tutti-trace merge" "$([ $? = 0 ] && python3 -c '
 import glob, json, sys

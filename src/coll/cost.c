@@ -9,7 +9,7 @@
 #include "coll/cost_priv.h"
 #include "coll/select.h"
 
-enum { SAMPLES = 3 };
+enum { SAMPLES = 3, RUN_PASSES = 96 };
 
 // Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many
 // chunks as it needs. Over a network one thread makes the calls for both directions, and shorter messages overlap with
@@ -137,29 +137,32 @@ static ncclResult_t walk_samples(const tt_cost *c, curve *v, const tt_schedule *
 }
 
 // The schedules of all ranks. Rooted functions: rank 0 is the root.
-static ncclResult_t write_all(const tt_cost *c, const curve *v, tt_schedule **all)
+static ncclResult_t write_all(const tt_cost *c, tt_func func, int algo, tt_schedule **all)
 {
-  tt_shape shape = {.func = v->func, .nranks = c->nranks, .layout = c->layout};
+  tt_shape shape = {.func = func, .nranks = c->nranks, .layout = c->layout};
   for (; shape.rank < c->nranks; shape.rank++) {
-    TT_TRY(tt_algorithm_write(&tt_algorithms(NULL)[v->algo], &shape, &all[shape.rank]));
+    TT_TRY(tt_algorithm_write(&tt_algorithms(NULL)[algo], &shape, &all[shape.rank]));
   }
   return ncclSuccess;
 }
 
-static ncclResult_t fill_curve(const tt_cost *c, curve *v)
+static void free_all(const tt_cost *c, tt_schedule **all)
 {
-  tt_schedule **all = tt_calloc((size_t)c->nranks, sizeof(tt_schedule *));
-  if (!all) {
-    return tt_fail(ncclSystemError, "out of memory: %d schedules", c->nranks);
-  }
-  ncclResult_t res = write_all(c, v, all);
-  if (res == ncclSuccess) {
-    res = walk_samples(c, v, (const tt_schedule *const *)all);
-  }
   for (int r = 0; r < c->nranks; r++) {
     tt_schedule_free(all[r]);
   }
   tt_free(all);
+}
+
+static ncclResult_t fill_curve(const tt_cost *c, curve *v)
+{
+  tt_schedule **all = NULL;
+  TT_TRY(TT_NEW(all, (size_t)c->nranks, "out of memory: %d schedules", c->nranks));
+  ncclResult_t res = write_all(c, v->func, v->algo, all);
+  if (res == ncclSuccess) {
+    res = walk_samples(c, v, (const tt_schedule *const *)all);
+  }
+  free_all(c, all);
   return res;
 }
 
@@ -243,6 +246,54 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
   }
   *out = best;
   return ncclSuccess;
+}
+
+// ---- runs, walked to their end ----
+
+static ncclResult_t walk_run(const tt_cost *c, const tt_cost_run *run, const tt_schedule *const *schedules, double *us)
+{
+  double ends[RUN_PASSES];
+  tt_walk_result walk;
+  double part = fmax(ceil((double)run->bytes / (cost_has_blocks(run->func) ? c->nranks : 1) / schedules[0]->nsub), 1);
+  double each = ceil(part / (double)run->chunk);
+  tt_walk_passes p = {.chunk = fmin((double)run->chunk, part), .last = part - (each - 1) * (double)run->chunk};
+  bool whole = each <= RUN_PASSES / 3; // several operations can be walked; else the beginning of one
+  int walked = whole ? (int)fmin(RUN_PASSES / each, run->times) : 1;
+  p.late = c->layout != NULL && c->layout->nnodes > 1 ? c->env.hop[TT_HOP_NETWORK][TT_LL].latency : 0;
+  p.cycle = whole ? (int)each : 0;
+  p.count = whole ? walked * p.cycle : (int)fmin(each, RUN_PASSES);
+  TT_TRY(tt_cost_walk_passes(&c->env, c->layout, schedules, run->proto, &p, ends, &walk));
+  if (isinf(walk.longest)) {
+    *us = HUGE_VAL;
+    return ncclSuccess;
+  }
+  if (!whole) {
+    int half = p.count / 2;
+    *us = walk.longest + (each - p.count) * (ends[p.count - 1] - ends[half - 1]) / (p.count - half);
+    return ncclSuccess;
+  }
+  // Further operations are like the second half of those that were walked.
+  int half = walked / 2;
+  double further = half > 0 ? (ends[p.count - 1] - ends[half * p.cycle - 1]) / (walked - half) : ends[p.count - 1];
+  *us = (walk.longest + (run->times - walked) * further) / run->times;
+  return ncclSuccess;
+}
+
+ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us)
+{
+  tt_cost_choice unused;
+  TT_TRY(tt_cost_estimate(c, run->func, run->algo, run->proto == TT_TOK ? TT_SIMPLE : run->proto, run->bytes, &unused));
+  if (run->chunk == 0 || run->times < 1) {
+    return tt_fail(ncclInvalidArgument, "no cost of %d operations in chunks of %zu bytes", run->times, run->chunk);
+  }
+  tt_schedule **all = NULL;
+  TT_TRY(TT_NEW(all, (size_t)c->nranks, "out of memory: %d schedules", c->nranks));
+  ncclResult_t res = write_all(c, run->func, run->algo, all);
+  if (res == ncclSuccess) {
+    res = walk_run(c, run, (const tt_schedule *const *)all, us);
+  }
+  free_all(c, all);
+  return res;
 }
 
 ncclResult_t tt_cost_best(tt_cost *c, tt_func func, size_t bytes, uint32_t algos, uint32_t protos, tt_cost_choice *out)

@@ -12,6 +12,7 @@
 //
 // The same numbers give the same answer on every rank: all ranks must pass equal tables and layouts.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,9 +40,17 @@ typedef struct tt_cost_env {
   double byte;                                  // of the core, for each byte of own memory that is read or written
   double net_byte;                              // of a node's network, for each byte, in each direction
   double change;                                // of a core, to go on with another rank than before
-  int cores;                                    // per node
-  uint32_t slots[TT_COST_FIFOS];                // messages a connection holds
-  size_t payload[TT_COST_FIFOS];                // largest chunk. TT_TOK: of algorithms that use direct access
+  int cores;                                    // per node; of one_machine: of all together
+  // A rank that had nothing to do goes on with `rouse` of work; if that was longer than `idle`, by `wake` later, too.
+  double rouse, idle, wake;
+  // What a connection of the network holds of a message's way: bytes that have left the sender's slots, and that the
+  // receiver has not acknowledged. 0: they stay in the slots.
+  double net_window;
+  // The nodes are parts of one machine (namespaces): they share its cores, and one thread carries their messages.
+  bool one_machine;
+  double carry_work, carry_byte; // of a core, for that thread to carry a message, and each of its bytes
+  uint32_t slots[TT_COST_FIFOS]; // messages a connection holds
+  size_t payload[TT_COST_FIFOS]; // largest chunk. TT_TOK: of algorithms that use direct access
 } tt_cost_env;
 
 // What an operation costs at best.
@@ -74,6 +83,22 @@ void tt_cost_destroy(tt_cost *c);
 // ncclInvalidArgument for send and receive, which depend on who they are between, and for senseless numbers;
 // ncclSystemError when out of memory.
 ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto, size_t bytes, tt_cost_choice *out);
+
+// What one run of operations takes, walked to its end.
+typedef struct tt_cost_run {
+  tt_func func;
+  int algo;
+  tt_proto proto; // TT_TOK for algorithms that need direct access
+  size_t bytes;   // of the message, as in tt_cost_estimate
+  size_t chunk;   // bytes of a chunk
+  int times;      // operations, one behind the other: a rank begins the next one when it has done its part
+} tt_cost_run;
+
+// What perf programs print: microseconds of the rank that takes longest, divided by the number of operations. A barrier
+// goes before, which rank 0 leaves first, and the others by the way of a message later. Walks every pass of the first
+// operations; if these are many passes, what follows takes as long as the last one did. HUGE_VAL:
+// cannot be done. Errors: those of tt_cost_estimate; ncclInvalidArgument also for a chunk of 0 and for no operations.
+ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us);
 
 // The cheapest among the rows in `algos` (bit i: row i) and the protocols in `protos` (TT_PROTO_…). Equal costs: the
 // earlier row, SIMPLE. out->algo -1 when none can do it. Errors as tt_cost_estimate.

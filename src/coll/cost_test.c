@@ -308,6 +308,137 @@ static void test_out_of_memory(void **state)
   assert_in_range(k, 20, 200);
 }
 
+// ---- runs ----
+
+static double run_of(const model *m, tt_func f, const char *algo, size_t bytes, size_t chunk, int times)
+{
+  tt_cost_run run = {f, tt_algorithm_find(algo), TT_LL, bytes, chunk, times};
+  double us = 0;
+  assert_int_equal(tt_cost_of_run(m->cost, &run, &us), ncclSuccess);
+  return us;
+}
+
+// One operation of one pass takes what the estimate says; so do several passes of a whole chunk each.
+static void test_run_is_estimate(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  model m = model_of(&e, 4, 1);
+  assert_float_equal(run_of(&m, TT_FUNC_ALLREDUCE, "RD", 64, 64, 1), cost_of(&m, TT_FUNC_ALLREDUCE, "RD", TT_LL, 64),
+                     1e-6);
+  assert_float_equal(run_of(&m, TT_FUNC_BROADCAST, "Ring", 128, 64, 1),
+                     cost_of(&m, TT_FUNC_BROADCAST, "Ring", TT_LL, 128), 1e-6);
+  free_model(&m);
+}
+
+// The next operation of a rank waits for all strands of the one before: a tree's way down is over before its next way
+// up begins.
+static void test_operations_wait(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  model m = model_of(&e, 2, 2);
+  double one = run_of(&m, TT_FUNC_ALLREDUCE, "Tree", 64, 64, 1),
+         ten = run_of(&m, TT_FUNC_ALLREDUCE, "Tree", 64, 64, 10);
+  assert_true(one > 20000 && ten > 20000 * 0.9);
+  // In one direction nothing has to wait but for the first one. The root leaves the barrier first.
+  e.slots[TT_LL] = 32;
+  model wide = model_of(&e, 2, 2);
+  assert_true(run_of(&wide, TT_FUNC_BROADCAST, "Ring", 64, 64, 1) < 1000);
+  assert_true(run_of(&wide, TT_FUNC_BROADCAST, "Ring", 64, 64, 10) < 1000);
+  free_model(&m);
+  free_model(&wide);
+}
+
+// One slot, and a wire of 10 ms: a message for each round trip, unless the network takes messages out of the slot.
+static void test_window(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  model narrow = model_of(&e, 2, 2);
+  double slow = run_of(&narrow, TT_FUNC_BROADCAST, "Ring", 64 * 40, 64, 1);
+  e.net_window = 64 * 1024;
+  model wide = model_of(&e, 2, 2);
+  double fast = run_of(&wide, TT_FUNC_BROADCAST, "Ring", 64 * 40, 64, 1);
+  assert_true(slow > 38 * 20000.0 && fast < 20000);
+  free_model(&narrow);
+  free_model(&wide);
+}
+
+// Nodes that are namespaces of one machine with one core: the work of all ranks, and of who carries, adds up.
+static void test_one_machine(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.cores = 1;
+  e.change = 0;
+  model apart = model_of(&e, 4, 4);
+  e.one_machine = true;
+  model together = model_of(&e, 4, 4);
+  e.carry_work = 5000;
+  model carried = model_of(&e, 4, 4);
+  double a = run_of(&apart, TT_FUNC_ALLTOALL, "Pairwise", 256, 64, 8),
+         t = run_of(&together, TT_FUNC_ALLTOALL, "Pairwise", 256, 64, 8),
+         c = run_of(&carried, TT_FUNC_ALLTOALL, "Pairwise", 256, 64, 8);
+  assert_true(t > a && c >= 12 * 5000.0);
+  free_model(&apart);
+  free_model(&together);
+  free_model(&carried);
+}
+
+// A rank that waited for long goes on later: with every message of a ring.
+static void test_wake(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.slots[TT_LL] = 8;
+  model awake = model_of(&e, 4, 4);
+  e.idle = 5000;
+  e.wake = 700;
+  model asleep = model_of(&e, 4, 4);
+  double a = run_of(&awake, TT_FUNC_ALLREDUCE, "Ring", 64, 16, 5),
+         s = run_of(&asleep, TT_FUNC_ALLREDUCE, "Ring", 64, 16, 5);
+  assert_true(s - a > 5 * 700 && s - a < 7 * 700);
+  free_model(&awake);
+  free_model(&asleep);
+}
+
+// More passes, and more operations, than are walked: bounded by what each takes at least and at most.
+static void test_long_runs(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.slots[TT_LL] = 8;
+  model m = model_of(&e, 3, 1);
+  double one = run_of(&m, TT_FUNC_ALLREDUCE, "Ring", 192, 64, 1);
+  double many = run_of(&m, TT_FUNC_ALLREDUCE, "Ring", 192, 64, 100000),
+         passes = run_of(&m, TT_FUNC_ALLREDUCE, "Ring", 192 * 100000, 64, 1);
+  assert_true(many > one / 2 && many <= one);
+  assert_true(passes > 100000 * (one / 2) && passes <= 100000 * one);
+  free_model(&m);
+}
+
+static void test_wrong_runs(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  model m = model_of(&e, 2, 2);
+  double us;
+  int ring = tt_algorithm_find("Ring");
+  const tt_cost_run wrong[] = {{TT_FUNC_ALLREDUCE, ring, TT_LL, 64, 0, 1},
+                               {TT_FUNC_ALLREDUCE, ring, TT_LL, 64, 64, 0},
+                               {TT_FUNC_ALLREDUCE, -1, TT_LL, 64, 64, 1},
+                               {TT_FUNC_SEND, ring, TT_LL, 64, 64, 1}};
+  for (size_t i = 0; i < TT_COUNT(wrong); i++) {
+    assert_int_equal(tt_cost_of_run(m.cost, &wrong[i], &us), ncclInvalidArgument);
+  }
+  // Over the network nobody reads another's memory.
+  tt_cost_run direct = {TT_FUNC_ALLREDUCE, tt_algorithm_find("Direct"), TT_TOK, 64, 64, 1};
+  assert_int_equal(tt_cost_of_run(m.cost, &direct, &us), ncclSuccess);
+  assert_true(isinf(us));
+  free_model(&m);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -322,6 +453,13 @@ int main(void)
       cmocka_unit_test(test_what_cannot_be_done),
       cmocka_unit_test(test_senseless),
       cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_run_is_estimate),
+      cmocka_unit_test(test_operations_wait),
+      cmocka_unit_test(test_window),
+      cmocka_unit_test(test_one_machine),
+      cmocka_unit_test(test_wake),
+      cmocka_unit_test(test_long_runs),
+      cmocka_unit_test(test_wrong_runs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

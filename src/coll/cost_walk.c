@@ -5,13 +5,20 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/result.h"
 #include "base/util.h"
 
+#define MESSAGE_LEAST 1024.0 // what even the shortest message takes of a connection's buffers
+#define MOST_HELD 4096.0     // messages that a connection holds
+
+enum { NOBODY = -2, CARRIER = -1 }; // who used a core last, beside the ranks
+
 // One direction of a connection, for messages or for tokens.
 typedef struct line {
   uint32_t sent, taken;
+  uint32_t slots;
   int writer, reader; // the strand that waits for room, for a message; -1: none
   double *arrived;    // by message modulo slots
   double *freed;      // by slot: when the sender sees that the last message in it was taken
@@ -27,7 +34,7 @@ typedef struct actor {
 
 typedef struct core {
   double free;
-  int last; // rank that used it
+  int last; // rank that used it, or NOBODY, CARRIER
 } core;
 
 // What all passes together ask of a rank or a node.
@@ -42,16 +49,19 @@ typedef struct walk {
   int n, nnodes, nactors, ncores; // cores per node
   int ends;                       // ranks, and behind them the networks that reduce
   tt_proto proto;
-  double chunk;
+  const tt_walk_passes *passes;
   line **lines; // (from * ends + to) * 2 + token
   actor *actors;
   int *heap, nheap;         // strands that may be able to go on, the earliest first
   double *rank_free;        // a rank is one thread
+  int *rank_ended;          // strands of a rank that have ended its operation
   core *cores;              // node * ncores + i
   double *net_out, *net_in; // by node: free again
   load *rank_load, *node_load;
+  double carrier_free; // the thread that carries messages between nodes of one machine
+  double *carry_begun; // [from * ends + to]: when it began with the last one
+  double *through;     // by pass: when all ranks have ended it
   bool impossible, no_memory;
-  tt_walk_times times;
 } walk;
 
 static int cost_walk_node_of(const walk *w, int rank)
@@ -75,6 +85,18 @@ static const tt_cost_hop *hop_of(const walk *w, const tt_ref *ref, int rank)
 static bool is_line(const tt_ref *ref)
 {
   return ref->kind == TT_FIFO || ref->kind == TT_TOKEN;
+}
+
+// The cores of a node: those of the machine where nodes are parts of one.
+static core *cost_walk_cores(const walk *w, int rank)
+{
+  return &w->cores[w->env->one_machine ? 0 : cost_walk_node_of(w, rank) * w->ncores];
+}
+
+static double chunk_of(const walk *w, int pass)
+{
+  const tt_walk_passes *p = w->passes;
+  return p->cycle > 0 && (pass + 1) % p->cycle == 0 ? p->last : p->chunk;
 }
 
 // ---- the heap ----
@@ -119,9 +141,14 @@ static void cost_walk_wake(walk *w, int *waiter, double when)
 
 // ---- one step ----
 
-static uint32_t slots_of(const walk *w, const tt_ref *ref)
+// Messages of a line. What the network holds of them is no longer in the sender's slots.
+static uint32_t slots_of(const walk *w, const tt_ref *ref, int from, int to)
 {
-  return w->env->slots[ref->kind == TT_FIFO ? w->proto : TT_TOK];
+  uint32_t slots = w->env->slots[ref->kind == TT_FIFO ? w->proto : TT_TOK];
+  if (ref->kind == TT_FIFO && w->env->net_window > 0 && cost_walk_kind_of(w, from, to) == TT_HOP_NETWORK) {
+    slots += (uint32_t)fmin(w->env->net_window / fmax(w->passes->chunk, MESSAGE_LEAST), MOST_HELD);
+  }
+  return slots;
 }
 
 // The line of a reference; of TT_DRAIN, that of the tokens to the peer. Made at first sight; NULL when out of memory.
@@ -131,13 +158,14 @@ static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
   size_t from = (size_t)(in ? ref->peer : rank), to = (size_t)(in ? rank : ref->peer);
   line **l = &w->lines[(from * (size_t)w->ends + to) * 2 + (ref->kind != TT_FIFO)];
   if (!*l) {
-    *l = tt_calloc(1, sizeof **l + 2 * slots_of(w, ref) * sizeof(double));
+    uint32_t slots = slots_of(w, ref, (int)from, (int)to);
+    *l = tt_calloc(1, sizeof **l + 2 * slots * sizeof(double));
     if (!*l) {
       w->no_memory = true;
       return NULL;
     }
-    **l = (line){.writer = -1, .reader = -1, .arrived = (double *)(*l + 1)};
-    (*l)->freed = (*l)->arrived + slots_of(w, ref);
+    **l = (line){.slots = slots, .writer = -1, .reader = -1, .arrived = (double *)(*l + 1)};
+    (*l)->freed = (*l)->arrived + slots;
   }
   return *l;
 }
@@ -152,11 +180,11 @@ static double satisfied(walk *w, int id, const tt_ref *ref, bool source)
   }
   if (source && !drain) {
     l->reader = l->sent == l->taken ? id : -1;
-    return l->sent == l->taken ? -1 : l->arrived[l->taken % slots_of(w, ref)];
+    return l->sent == l->taken ? -1 : l->arrived[l->taken % l->slots];
   }
-  uint32_t slots = slots_of(w, ref), most = drain ? 0 : slots - 1;
+  uint32_t most = drain ? 0 : l->slots - 1;
   l->writer = l->sent - l->taken > most ? id : -1;
-  return l->sent - l->taken > most ? -1 : l->freed[(drain ? l->sent - 1 : l->sent) % slots];
+  return l->sent - l->taken > most ? -1 : l->freed[(drain ? l->sent - 1 : l->sent) % l->slots];
 }
 
 static const tt_step *cost_walk_step_of(const walk *w, const actor *a)
@@ -183,50 +211,75 @@ static bool cost_walk_look(walk *w, int id)
   return true;
 }
 
-static double work_of(walk *w, const tt_ref *ref, int rank)
+static double work_of(walk *w, const tt_ref *ref, int rank, double chunk)
 {
   const tt_cost_hop *hop = ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? &w->env->direct : hop_of(w, ref, rank);
   switch (ref->kind) {
   case TT_IN:
   case TT_OUT:
-  case TT_TMP: return w->chunk * w->env->byte;
-  case TT_FIFO: return hop->work + w->chunk * hop->byte;
+  case TT_TMP: return chunk * w->env->byte;
+  case TT_FIFO: return hop->work + chunk * hop->byte;
   default:
     w->impossible |= cost_walk_kind_of(w, rank, ref->peer) == TT_HOP_NETWORK;
-    return hop->work + (ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? w->chunk * hop->byte : 0);
+    return hop->work + (ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? chunk * hop->byte : 0);
   }
 }
 
-// Takes the core of the rank's node on which the step can start first, for so long. Returns when it ends.
-static double use_core(walk *w, const actor *a, double work)
+// Takes the core of them on which work of a rank, or of the carrier (-1), can start first, at `from` at the earliest.
+// Returns when it ends.
+static double use_core(const walk *w, core *cores, int rank, double from, double work, bool *changed)
 {
-  core *cores = &w->cores[cost_walk_node_of(w, a->rank) * w->ncores], *best = cores;
-  double earliest = 0, from = fmax(a->ready, w->rank_free[a->rank]);
+  core *best = cores;
+  double earliest = 0;
   for (int i = 0; i < w->ncores; i++) {
-    bool change = cores[i].last >= 0 && cores[i].last != a->rank;
+    bool change = cores[i].last != NOBODY && cores[i].last != rank;
     double start = fmax(from, cores[i].free) + (change ? w->env->change : 0);
-    if (i == 0 || start < earliest || (start == earliest && cores[i].last == a->rank)) {
+    if (i == 0 || start < earliest || (start == earliest && cores[i].last == rank)) {
       best = &cores[i];
       earliest = start;
     }
   }
-  bool changed = best->last >= 0 && best->last != a->rank;
-  w->rank_load[a->rank].work += work;
-  w->node_load[cost_walk_node_of(w, a->rank)].work += work + (changed ? w->env->change : 0);
-  *best = (core){.free = earliest + work, .last = a->rank};
-  w->rank_free[a->rank] = best->free;
+  *changed = best->last != NOBODY && best->last != rank;
+  *best = (core){.free = earliest + work, .last = rank};
   return best->free;
 }
 
+// The work of a rank's step. A rank that had nothing to do has to be woken.
+static double cost_walk_work(walk *w, const actor *a, double work)
+{
+  double waited = a->ready - w->rank_free[a->rank], all = work + (waited > 0 ? w->env->rouse : 0);
+  bool changed, slept = w->env->idle > 0 && waited > w->env->idle;
+  double from = fmax(a->ready + (slept ? w->env->wake : 0), w->rank_free[a->rank]);
+  w->rank_free[a->rank] = use_core(w, cost_walk_cores(w, a->rank), a->rank, from, all, &changed);
+  w->rank_load[a->rank].work += all;
+  w->node_load[cost_walk_node_of(w, a->rank)].work += all + (changed ? w->env->change : 0);
+  return w->rank_free[a->rank];
+}
+
+// Where the nodes are parts of one machine: when the thread that carries their messages has taken this one. A message
+// that comes before the one ahead of it has had its turn goes with that one.
+static double carry(walk *w, int rank, int peer, double bytes, double when)
+{
+  double *begun = &w->carry_begun[(size_t)rank * (size_t)w->ends + (size_t)peer];
+  double work = (when < *begun ? 0 : w->env->carry_work) + bytes * w->env->carry_byte;
+  if (w->env->one_machine && work > 0) {
+    bool changed;
+    w->carrier_free = use_core(w, cost_walk_cores(w, rank), CARRIER, fmax(when, w->carrier_free), work, &changed);
+    *begun = fmax(*begun, w->carrier_free - work);
+  }
+  return w->env->one_machine ? fmax(when, w->carrier_free) : when;
+}
+
 // When a message that leaves at `when` is seen.
-static double arrival(walk *w, const tt_ref *ref, int rank, double when)
+static double arrival(walk *w, const tt_ref *ref, int rank, double when, double chunk)
 {
   const tt_cost_hop *hop = hop_of(w, ref, rank);
   if (cost_walk_kind_of(w, rank, ref->peer) != TT_HOP_NETWORK) {
     return when + hop->latency;
   }
   int from = cost_walk_node_of(w, rank), to = cost_walk_node_of(w, ref->peer);
-  double bytes = ref->kind == TT_FIFO ? w->chunk * w->env->net_byte : 0, begin = fmax(when, w->net_out[from]);
+  double size = ref->kind == TT_FIFO ? chunk : 0, bytes = size * w->env->net_byte;
+  double begin = fmax(carry(w, rank, ref->peer, size, when), w->net_out[from]);
   w->node_load[from].out += bytes;
   w->node_load[to].in += bytes;
   w->net_out[from] = begin + bytes;
@@ -237,7 +290,7 @@ static double arrival(walk *w, const tt_ref *ref, int rank, double when)
 // Occupies the node's way into or out of the network for one message. Returns when it is through.
 static double pass_network(walk *w, int node, bool in, double when)
 {
-  double bytes = w->chunk * w->env->net_byte, *until = in ? &w->net_in[node] : &w->net_out[node];
+  double bytes = w->passes->chunk * w->env->net_byte, *until = in ? &w->net_in[node] : &w->net_out[node];
   *(in ? &w->node_load[node].in : &w->node_load[node].out) += bytes;
   *until = fmax(when, *until) + bytes;
   return *until;
@@ -248,22 +301,21 @@ static void reduce_in(walk *w, int net)
 {
   double seen = 0;
   tt_ref ref = {.kind = TT_FIFO, .peer = net};
-  uint32_t slots = slots_of(w, &ref);
   for (int r = 0; r < w->n; r++) {
     const line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2];
     const line *back = w->lines[((size_t)net * (size_t)w->ends + (size_t)r) * 2];
-    if (l && (l->sent == l->taken || back->sent - back->taken == slots)) {
+    if (l && (l->sent == l->taken || back->sent - back->taken == back->slots)) {
       return;
     }
-    seen = l ? fmax(seen, l->arrived[l->taken % slots]) : seen;
+    seen = l ? fmax(seen, l->arrived[l->taken % l->slots]) : seen;
   }
   for (int r = 0; r < w->n && !w->no_memory; r++) {
     line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2], *back = l ? line_of(w, &ref, r, true) : NULL;
     if (back) {
-      l->freed[l->taken++ % slots] = seen;
+      l->freed[l->taken++ % l->slots] = seen;
       cost_walk_wake(w, &l->writer, seen);
       double there = pass_network(w, cost_walk_node_of(w, r), true, seen) + hop_of(w, &ref, r)->latency;
-      back->arrived[back->sent++ % slots] = there;
+      back->arrived[back->sent++ % back->slots] = there;
       cost_walk_wake(w, &back->reader, there);
     }
   }
@@ -275,7 +327,7 @@ static void cost_walk_take_all(walk *w, int rank, const tt_ref *src, int count, 
     line *l = is_line(&src[i]) ? line_of(w, &src[i], rank, true) : NULL;
     if (l) {
       double freed = end + hop_of(w, &src[i], rank)->latency;
-      l->freed[l->taken++ % slots_of(w, &src[i])] = freed;
+      l->freed[l->taken++ % l->slots] = freed;
       cost_walk_wake(w, &l->writer, freed);
       if (src[i].peer >= w->n) {
         reduce_in(w, src[i].peer);
@@ -284,14 +336,15 @@ static void cost_walk_take_all(walk *w, int rank, const tt_ref *src, int count, 
   }
 }
 
-static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end)
+static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end, double chunk)
 {
   for (int i = 0; i < count && !w->no_memory; i++) {
     line *l = is_line(&dst[i]) ? line_of(w, &dst[i], rank, false) : NULL;
     if (l) {
       bool net = dst[i].peer >= w->n;
-      double seen = net ? pass_network(w, cost_walk_node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end);
-      l->arrived[l->sent++ % slots_of(w, &dst[i])] = seen;
+      double seen =
+          net ? pass_network(w, cost_walk_node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end, chunk);
+      l->arrived[l->sent++ % l->slots] = seen;
       cost_walk_wake(w, &l->reader, seen);
       if (net) {
         reduce_in(w, dst[i].peer);
@@ -305,23 +358,44 @@ static void take_step(walk *w, int id)
   actor *a = &w->actors[id];
   const tt_schedule *s = w->all[a->rank];
   const tt_step *step = cost_walk_step_of(w, a);
-  double work = w->env->step;
+  double work = w->env->step, chunk = chunk_of(w, a->pass);
   for (int i = 0; i < step->nsrc; i++) {
-    work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank);
+    work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank, chunk);
   }
   for (int i = 0; i < step->ndst; i++) {
     const tt_ref *ref = &s->refs[step->dst + (uint32_t)i];
     // Taken for one that is not made: the peer will fetch it.
     bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT);
-    work += put ? 0 : work_of(w, ref, a->rank);
+    work += put ? 0 : work_of(w, ref, a->rank, chunk);
   }
-  a->ready = use_core(w, a, work);
+  a->ready = cost_walk_work(w, a, work);
   cost_walk_take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
-  send_all(w, a->rank, &s->refs[step->dst], step->ndst, a->ready);
+  send_all(w, a->rank, &s->refs[step->dst], step->ndst, a->ready, chunk);
   if (++a->pos == s->strands[a->strand].count) {
-    w->times.end[a->pass] = fmax(w->times.end[a->pass], a->ready);
+    w->through[a->pass] = fmax(w->through[a->pass], a->ready);
     a->pos = 0;
     a->pass++;
+  }
+}
+
+// Has the strand ended an operation behind which another one comes?
+static bool has_ended(const walk *w, const actor *a)
+{
+  return w->passes->cycle > 0 && a->pos == 0 && a->pass % w->passes->cycle == 0;
+}
+
+// A rank begins its next operation when all its strands have ended the one before.
+static void end_operation(walk *w, int id)
+{
+  actor *a = &w->actors[id];
+  int strands = w->all[a->rank]->nstrands, first = id - a->strand;
+  if (++w->rank_ended[a->rank] < strands) {
+    return;
+  }
+  w->rank_ended[a->rank] = 0;
+  for (int k = first; k < first + strands; k++) {
+    w->actors[k].ready = fmax(w->actors[k].ready, a->ready);
+    push(w, k);
   }
 }
 
@@ -342,9 +416,13 @@ static bool cost_walk_run(walk *w)
     }
     if (a->ready <= before) {
       take_step(w, id);
-      left -= a->pass == TT_WALK_PASSES;
+      left -= a->pass == w->passes->count;
+      if (a->pass < w->passes->count && has_ended(w, a)) {
+        end_operation(w, id);
+        continue;
+      }
     }
-    if (a->pass < TT_WALK_PASSES) {
+    if (a->pass < w->passes->count) {
       push(w, id);
     }
   }
@@ -387,10 +465,13 @@ static bool cost_walk_set_up(walk *w)
   w->actors = tt_calloc((size_t)w->nactors + 1, sizeof *w->actors);
   w->heap = tt_calloc((size_t)w->nactors + 1, sizeof *w->heap);
   w->rank_free = tt_calloc(n, sizeof *w->rank_free);
+  w->rank_ended = tt_calloc(n, sizeof *w->rank_ended);
+  w->carry_begun = tt_calloc((size_t)w->ends * (size_t)w->ends, sizeof *w->carry_begun);
   w->cores = tt_calloc(nodes * (size_t)w->ncores, sizeof *w->cores);
   w->net_out = tt_calloc(nodes * 2, sizeof *w->net_out);
   w->rank_load = tt_calloc(n + nodes, sizeof *w->rank_load);
-  if (!w->lines || !w->actors || !w->heap || !w->rank_free || !w->cores || !w->net_out || !w->rank_load) {
+  if (!w->lines || !w->actors || !w->heap || !w->rank_free || !w->rank_ended || !w->carry_begun || !w->cores ||
+      !w->net_out || !w->rank_load) {
     return false;
   }
   w->net_in = w->net_out + nodes;
@@ -400,11 +481,11 @@ static bool cost_walk_set_up(walk *w)
   w->node_load = w->rank_load + n;
   for (int r = 0, id = 0; r < w->n; r++) {
     for (int k = 0; k < w->all[r]->nstrands; k++) {
-      w->actors[id++] = (actor){.rank = r, .strand = k};
+      w->actors[id++] = (actor){.rank = r, .strand = k, .ready = r == 0 ? 0 : w->passes->late};
     }
   }
   for (int i = 0; i < w->nnodes * w->ncores; i++) {
-    w->cores[i].last = -1;
+    w->cores[i].last = NOBODY;
   }
   return true;
 }
@@ -418,28 +499,40 @@ static void clean_up(walk *w)
   tt_free(w->actors);
   tt_free(w->heap);
   tt_free(w->rank_free);
+  tt_free(w->rank_ended);
+  tt_free(w->carry_begun);
   tt_free(w->cores);
   tt_free(w->net_out);
   tt_free(w->rank_load);
 }
 
-// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for
-// it: connections that were still filling hide that from the first passes.
-static void find_period(walk *w)
+// What all passes ask of the busiest rank, core or network.
+static double busiest_of(const walk *w)
 {
-  double busiest = 0;
+  double busiest = 0, work = 0;
   for (int r = 0; r < w->n; r++) {
     busiest = fmax(busiest, w->rank_load[r].work);
   }
   for (int k = 0; k < w->nnodes; k++) {
     const load *l = &w->node_load[k];
+    work += l->work;
     busiest = fmax(busiest, fmax(l->work / w->ncores, fmax(l->out, l->in)));
   }
-  w->times.period = fmax(w->times.end[TT_WALK_PASSES - 1] - w->times.end[TT_WALK_PASSES - 2], busiest / TT_WALK_PASSES);
+  return w->env->one_machine ? fmax(busiest, work / w->ncores) : busiest;
 }
 
-ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
-                          tt_proto proto, double chunk, tt_walk_times *out)
+// Ranks other than 0 have begun later.
+static double longest_of(const walk *w)
+{
+  double longest = w->rank_free[0];
+  for (int r = 1; r < w->n; r++) {
+    longest = fmax(longest, w->rank_free[r] - w->passes->late);
+  }
+  return longest;
+}
+
+ncclResult_t tt_cost_walk_passes(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
+                                 tt_proto proto, const tt_walk_passes *passes, double *ends, tt_walk_result *out)
 {
   int n = all[0]->nranks;
   walk w = {.env = env,
@@ -448,15 +541,18 @@ ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const
             .n = n,
             .nnodes = layout ? layout->nnodes : 1,
             .proto = proto,
-            .chunk = chunk};
-  w.ncores = TT_MIN(env->cores, layout ? layout->largest : n);
+            .passes = passes,
+            .through = ends};
+  w.ncores = TT_MIN(env->cores, env->one_machine || !layout ? n : layout->largest);
+  memset(ends, 0, (size_t)passes->count * sizeof *ends);
   w.no_memory = !cost_walk_set_up(&w);
   bool done = !w.no_memory && cost_walk_run(&w);
+  *out = (tt_walk_result){.busiest = HUGE_VAL, .longest = HUGE_VAL};
   if (done) {
-    find_period(&w);
+    *out = (tt_walk_result){.busiest = busiest_of(&w), .longest = longest_of(&w)};
   }
-  for (int i = 0; w.impossible && i < TT_WALK_PASSES; i++) {
-    w.times.end[i] = w.times.period = HUGE_VAL;
+  for (int i = 0; w.impossible && i < passes->count; i++) {
+    ends[i] = HUGE_VAL;
   }
   clean_up(&w);
   if (w.no_memory) {
@@ -465,6 +561,18 @@ ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const
   if (!done && !w.impossible) {
     return tt_fail(ncclInternalError, "the schedules of %d ranks get stuck", n);
   }
-  *out = w.times;
+  return ncclSuccess;
+}
+
+// A further pass takes as long as the last one did, but at least as long as the busiest rank, core or network needs for
+// it: connections that were still filling hide that from the first passes.
+ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
+                          tt_proto proto, double chunk, tt_walk_times *out)
+{
+  tt_walk_passes passes = {.count = TT_WALK_PASSES, .chunk = chunk};
+  tt_walk_result res;
+  TT_TRY(tt_cost_walk_passes(env, layout, all, proto, &passes, out->end, &res));
+  double last = out->end[TT_WALK_PASSES - 1] - out->end[TT_WALK_PASSES - 2];
+  out->period = isinf(res.busiest) ? HUGE_VAL : fmax(last, res.busiest / TT_WALK_PASSES);
   return ncclSuccess;
 }

@@ -12,6 +12,7 @@
 hosts_prefix= # name of the set; empty: there is none
 hosts_count=0
 hosts_guardian=
+hosts_wire= # what the program that carries for hosts far apart says
 
 # hosts_possible: true when this machine lets us make hosts; otherwise says why not.
 hosts_possible() {
@@ -53,7 +54,8 @@ hosts_remove() {
   [ -n "$hosts_prefix" ] || return 0
   hosts_remove_set "$hosts_prefix"
   kill "$hosts_guardian" 2>/dev/null
-  hosts_prefix="" hosts_count=0 hosts_guardian=""
+  [ -z "$hosts_wire" ] || exec {hosts_wire}<&-
+  hosts_wire="" hosts_prefix="" hosts_count=0 hosts_guardian=""
 }
 
 # Runs in a session of its own, as a child of nobody here.
@@ -106,6 +108,23 @@ hosts_plane() {
   ip -n "${hosts_prefix}s" link add "br$1" type bridge && ip -n "${hosts_prefix}s" link set dev "br$1" up || return 1
   for ((i = 0; i < hosts_count; i++)); do host_wire "$i" "$1" "$2" || return 1; done
   for ((i = 0; i < hosts_count; i++)); do host_running "$i" "$1" || return 1; done
+}
+
+# hosts_make_wired COUNT GBIT MS WIRE: as hosts_make, with one interface each, of IPv4, but far apart: the program WIRE (wire.c) carries
+# what they send, GBIT Gbit/s (0: any) each way of each host, and MS milliseconds later.
+hosts_make_wired() {
+  local i said
+  hosts_remove
+  hosts_prefix=tutti$BASHPID
+  hosts_count=$1
+  hosts_guard "$BASHPID" "$hosts_prefix"
+  for ((i = 0; i < hosts_count; i++)); do host_birth "$i" 4 || return 1; done
+  exec {hosts_wire}< <(exec "$4" "$hosts_prefix" "$hosts_count" "$2" "$3")
+  read -r -t 20 said <&"$hosts_wire" && [ "$said" = ready ] || return 1
+  for ((i = 0; i < hosts_count; i++)); do
+    ip -n "${hosts_prefix}h$i" link set dev eth0 up txqueuelen 4000 && ip -n "${hosts_prefix}h$i" addr add "10.77.0.$((i + 1))/24" dev eth0 &&
+      ip netns exec "${hosts_prefix}h$i" sysctl -qw net.ipv4.tcp_congestion_control=reno || return 1
+  done
 }
 
 # host_exec HOST COMMAND…: replaces itself by the command, so that the process id is the command's; in the background, for instance. The

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # run.sh: a perf program over several hosts made for it, one process per rank.
 #
-#   run.sh [-H hosts] [-r processes per host] [-i interfaces] [-f 4|6|46] [-s seconds] [-e NAME=VALUE]… PROGRAM [OPTION…]
+#   run.sh [-H hosts] [-r processes per host] [-i interfaces] [-f 4|6|46] [-s seconds] [-e NAME=VALUE]…
+#          [-w GBIT,MS] PROGRAM [OPTION…]
 #   tests/netns/run.sh -H 4 -i 2 -e NCCL_DEBUG=INFO build/bin/all_reduce_perf -b 8 -e 64M -f 8
 #
 # -f 46: both families have addresses, the processes meet over IPv4. -f 0: no hosts but fake nodes on this machine, told apart by
-# NCCL_HOSTID (needs no root). Prints what rank 0 printed; on failure what each rank printed, and ends with status 1.
+# NCCL_HOSTID (needs no root). -w: hosts that lie far apart (wire.c), GBIT Gbit/s and MS milliseconds each way.
+# Prints what rank 0 printed; on failure what each rank printed, and ends with status 1.
 # shellcheck disable=SC2154 # job_dir is job.sh's
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,14 +15,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/job.sh"
 . "$here/ranks.sh"
 
-hosts=2 each=2 interfaces=1 family=4 seconds=120
-while getopts H:r:i:f:s:e: option; do
+hosts=2 each=2 interfaces=1 family=4 seconds=120 far=
+while getopts H:r:i:f:s:e:w: option; do
   case $option in
     H) hosts=$OPTARG ;;
     r) each=$OPTARG ;;
     i) interfaces=$OPTARG ;;
     f) family=$OPTARG ;;
     s) seconds=$OPTARG ;;
+    w) far=$OPTARG ;;
     e) ranks_env+=("$OPTARG") ;;
     *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
@@ -28,10 +31,17 @@ done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
-trap 'job_close; hosts_remove' EXIT
+trap 'job_close; hosts_remove; [ -n "${TUTTI_WIRE:-}" ] || rm -f "${wire:-}"' EXIT
 trap 'exit 130' INT TERM
 meet=none
-if [ "$family" != 0 ]; then
+if [ -n "$far" ]; then
+  hosts_possible || exit 77
+  wire=${TUTTI_WIRE:-$(mktemp)}
+  [ -n "${TUTTI_WIRE:-}" ] || "${CC:-cc}" -std=gnu11 -O2 -o "$wire" "$here/wire.c" || exit 1
+  hosts_make_wired "$hosts" "${far%,*}" "${far#*,}" "$wire" || { echo "run.sh: the hosts could not be wired" >&2; exit 1; }
+  ranks_env+=(NCCL_SOCKET_IFNAME=eth0)
+  meet=4
+elif [ "$family" != 0 ]; then
   hosts_possible || exit 77
   hosts_make "$hosts" "$interfaces" "$family" || { echo "run.sh: the hosts could not be made" >&2; exit 1; }
   meet=${family:0:1}

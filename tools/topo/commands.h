@@ -4,6 +4,7 @@
 #include "draw.h"
 #include "machine.h"
 #include "print.h"
+#include "coll/coll.h"
 #include "tools/model_choice.h"
 
 int xp_show(const xp_options *o, xp_print *out);     // the machine as a tree, or in the form of --format
@@ -13,8 +14,10 @@ int xp_channels(const xp_options *o, xp_print *out); // rings and trees of every
 int xp_tuning(const xp_options *o, xp_print *out);   // the cost model, and the choice per size
 int xp_explain(const xp_options *o, xp_print *out);  // one operation: what is chosen, and why
 int xp_simulate(const xp_options *o, xp_print *out); // predicted table of a perf program
-int xp_gather(const xp_options *o, xp_print *out);   // a capture of this machine
-int xp_host(const xp_options *o, xp_print *out); // this machine's figures, and what the host device chooses with them
+// The same for ranks on host memory (--measured), of a function that xp_func_of knows.
+int xp_simulate_measured(const xp_options *o, int func, xp_print *out);
+int xp_gather(const xp_options *o, xp_print *out); // a capture of this machine
+int xp_host(const xp_options *o, xp_print *out);   // this machine's figures, and what the host device chooses with them
 
 // What is wrong in a file; how two files differ. What they say of a file that cannot be read is in the output.
 int xp_lint_file(const xp_options *o, xp_print *out);
@@ -25,6 +28,18 @@ int xp_diff_files(const xp_options *o, xp_print *out);
 // The function that --coll names, a tt_model_func or XP_ALL_TO_ALL; -1, with a message: none.
 enum { XP_ALL_TO_ALL = TT_MODEL_FUNCS };
 int xp_func_of(const char *name);
+// How long an operation takes. predict(arg, func, bytes, &us): microseconds of one of many of the same size; `func` as
+// xp_func_of gives it, `bytes` of the larger buffer.
+typedef struct xp_predict {
+  ncclResult_t (*predict)(void *arg, int func, size_t bytes, double *us);
+  void *arg;
+} xp_predict;
+// A table of the collectives in a file of `tutti-trace workload`: how long they took, and would take. Returns an exit
+// code.
+int xp_write_workload(const char *path, const xp_predict *p, FILE *f);
+
+// The library's own function for one that xp_func_of knows.
+tt_func xp_host_func(int func);
 // Is `coll`, which may be NULL, a collective of tutti.h whose blocks have lengths of their own? Then says of what parts
 // it consists, as text or JSON.
 bool xp_say_blocks(const char *coll, bool json, xp_print *out);

@@ -23,8 +23,7 @@ static void write_figures(const tt_figures_source *s, xp_print *out)
   }
 }
 
-// The library's function of that name; all-reduce where none is given. -1, with a message: none.
-static int find_function(const char *name)
+tt_func xp_host_func(int func)
 {
   static const tt_func known[] = {[TT_MODEL_ALL_REDUCE] = TT_FUNC_ALLREDUCE,
                                   [TT_MODEL_ALL_GATHER] = TT_FUNC_ALLGATHER,
@@ -32,8 +31,7 @@ static int find_function(const char *name)
                                   [TT_MODEL_BROADCAST] = TT_FUNC_BROADCAST,
                                   [TT_MODEL_REDUCE] = TT_FUNC_REDUCE,
                                   [XP_ALL_TO_ALL] = TT_FUNC_ALLTOALL};
-  int f = xp_func_of(name != NULL ? name : "allreduce");
-  return f < 0 ? -1 : (int)known[f];
+  return known[func];
 }
 
 static ncclResult_t write_choices(const xp_options *o, tt_func func, tt_preview *p, xp_print *out)
@@ -60,19 +58,20 @@ int xp_host(const xp_options *o, xp_print *out)
   if (xp_say_blocks(o->coll, false, out)) {
     return 0;
   }
-  int func = find_function(o->coll);
-  if (func < 0) {
+  int named = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
+  if (named < 0) {
     return 2;
   }
+  tt_func func = xp_host_func(named);
   tt_figures_find(&s);
   tt_preview_env env = {
       .figures = s.figures, .nranks = o->ranks > 0 ? o->ranks : DEFAULT_RANKS, .cores = tt_proc_cpus()};
   ncclResult_t res = tt_preview_create(&env, &p);
   if (res == ncclSuccess) {
     write_figures(&s, out);
-    fprintf(out->f, "%s%s%s of %d processes on %d cores, predicted:\n", xp_ansi(out, XP_BOLD),
-            tt_func_name((tt_func)func), xp_ansi(out, XP_PLAIN), env.nranks, env.cores);
-    res = write_choices(o, (tt_func)func, p, out);
+    fprintf(out->f, "%s%s%s of %d processes on %d cores, predicted:\n", xp_ansi(out, XP_BOLD), tt_func_name(func),
+            xp_ansi(out, XP_PLAIN), env.nranks, env.cores);
+    res = write_choices(o, func, p, out);
   }
   tt_preview_destroy(p);
   return res == ncclSuccess ? 0 : xp_complain(1);

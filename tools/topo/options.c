@@ -47,6 +47,14 @@ static const row rows[] = {
     {0, "leaf", ARG_INT, AT(leaf), 1, XP_MAX_NODES, XP_FABRIC, "M", "machines below one leaf switch (default: all)"},
     {0, "oversubscription", ARG_REAL, AT(oversubscription), 1, 1000, XP_FABRIC, "R",
      "bandwidth of a leaf switch's ports is R times that of its uplinks (default 1)"},
+    {0, "measured", ARG_FLAG, AT(measured), 0, 0, XP_SIMULATE, NULL,
+     "ranks on host memory of machines like this one (no FILE; --ranks: of each)"},
+    {0, "link", ARG_TEXT, AT(link), 0, 0, XP_SIMULATE, "NAME=NUMBER,...",
+     "with --measured: the network between machines: gbit=10,ms=0.5 and others"},
+    {0, "workload", ARG_TEXT, AT(workload), 0, 0, XP_SIMULATE, "FILE",
+     "predict the collectives of a job, as `tutti-trace workload` lists them"},
+    {'n', "iters", ARG_INT, AT(iters), 1, 1000000, XP_SIMULATE, "COUNT",
+     "with --measured: operations one behind the other (default 20)"},
     {0, "format", ARG_TEXT, AT(format), 0, 0, XP_SHOW | XP_CHANNELS | XP_TUNING | XP_EXPLAIN, "NAME",
      "form of the output (see above)"},
     {'o', "output", ARG_TEXT, AT(output), 0, 0, XP_EVERY, "FILE", "write to FILE instead of standard output"},
@@ -138,8 +146,8 @@ static const struct {
     {"befi", " minbytes maxbytes stepfactor stepbytes ", XP_EXPLAIN,
      "one size is explained, --bytes SIZE; tuning and simulate go from -b to -e"},
     {"gtP", " ngpus procs ", XP_CONNECT, "each GPU of the machine is a rank; --nodes M takes M machines"},
-    {"nmwczapTCJGDRxyVS", " iters agg_iters warmup_iters check blocking average timeout report_cputime cudagraph ",
-     XP_CONNECT, "an option of the perf programs; nothing is run here"},
+    {"mwczapTCJGDRxyVS", " agg_iters warmup_iters check blocking average timeout report_cputime cudagraph ", XP_CONNECT,
+     "an option of the perf programs; nothing is run here"},
 };
 
 // ---- Names ----

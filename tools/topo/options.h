@@ -38,7 +38,10 @@ typedef struct xp_options {
   int leaf;                // machines below one leaf switch; 0: all
   double oversubscription; // of a leaf's uplinks; 0: not given
   size_t bytes, min_bytes, max_bytes, step;
-  bool table, matrix, ways, collnet, rails, ascii, help;
+  const char *workload; // a file of tutti-trace workload
+  const char *link;     // of simulate --measured
+  int iters;            // operations one behind the other; 0: not given
+  bool table, matrix, ways, collnet, rails, measured, ascii, help;
 } xp_options;
 
 // Reads the arguments behind the command (argv[0] is not looked at) into *o, defaults first, and gives variables their

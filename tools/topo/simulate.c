@@ -1,6 +1,7 @@
 // simulate.c: what a perf program would print on so many machines, as the model predicts it.
 #include <stdio.h>
 
+#include "base/result.h"
 #include "base/util.h"
 #include "commands.h"
 
@@ -116,6 +117,20 @@ static void write_head(const run *x)
   }
 }
 
+static ncclResult_t predict_by_model(void *arg, int func, size_t bytes, double *us)
+{
+  run *x = arg;
+  char link[XP_SHARED_NAME];
+  tt_model_choice c;
+  if (func == XP_ALL_TO_ALL) {
+    return tt_fail(ncclInvalidUsage, "NCCL has no cost model for all-to-all");
+  }
+  x->op.func = (tt_model_func)func;
+  x->op.bytes = bytes;
+  TT_TRY(tt_model_choose(&x->m->model, &x->op, &c));
+  return xp_shared_time(x->m, &x->op, &c, x->o->root, us, link);
+}
+
 static int simulate(run *x)
 {
   int code = 0;
@@ -126,6 +141,12 @@ static int simulate(run *x)
   }
   if (c->nranks > 1 && check_channels(c) != ncclSuccess) {
     return xp_complain(1);
+  }
+  if (x->o->workload != NULL) {
+    fprintf(x->f, "# a job predicted: %d ranks on %d node%s, %d channels; no measurement\n", c->nranks, c->nnodes,
+            c->nnodes == 1 ? "" : "s", c->nchannels);
+    write_network(x);
+    return xp_write_workload(x->o->workload, &(xp_predict){predict_by_model, x}, x->f);
   }
   write_head(x);
   for (size_t size = x->o->min_bytes, more = 1; more != 0 && code == 0; more = size = xp_next_size(x->o, size)) {
@@ -142,6 +163,14 @@ int xp_simulate(const xp_options *o, xp_print *out)
   xp_work w;
   run x = {.o = o, .m = &w.m, .f = out->f};
   int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
+  if (!o->measured && (o->iters > 0 || o->link != NULL)) {
+    fprintf(stderr, "tutti-topo: simulate: %s is for --measured; nothing is run here\n",
+            o->iters > 0 ? "-n, --iters" : "--link");
+    return 2;
+  }
+  if (o->measured && func >= 0) {
+    return xp_simulate_measured(o, func, out);
+  }
   if (func == XP_ALL_TO_ALL) {
     fprintf(stderr, "tutti-topo: simulate: NCCL has no cost model for all-to-all; tuning and explain say the least "
                     "time that links allow\n");

@@ -18,6 +18,7 @@ static const char help[] =
     "  report    one HTML page that needs no other file: time line, which rank waits for which, bandwidth over time\n"
     "  merge     one time line of all ranks, on one clock, for ui.perfetto.dev or chrome://tracing\n"
     "  summary   a table of operations by function and size, with the slowest rank and the waits between ranks\n"
+    "  workload  the collectives as a list, from which `tutti-topo simulate --workload` predicts them elsewhere\n"
     "\n"
     "options\n"
     "  -o FILE   write to FILE (default: standard output)\n"
@@ -30,7 +31,8 @@ typedef struct command {
   bool (*run)(xt_jobs *jobs, FILE *out);
 } command;
 
-static const command commands[] = {{"report", xt_report}, {"merge", xt_merge}, {"summary", xt_summary}};
+static const command commands[] = {{"report", xt_report}, {"merge", xt_merge}, {"summary", xt_summary},
+                                   {"workload", xt_workload}};
 
 static int usage(const char *what, const char *which)
 {

@@ -120,6 +120,7 @@ bool xt_same_op(const xt_op *a, const xt_op *b);
 bool xt_summary(xt_jobs *jobs, FILE *out);
 bool xt_merge(xt_jobs *jobs, FILE *out);
 bool xt_report(xt_jobs *jobs, FILE *out);
+bool xt_workload(xt_jobs *jobs, FILE *out);
 // The summary of one job.
 void xt_job_summary(const xt_job *job, FILE *out);
 

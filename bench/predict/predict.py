@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""predict.py: the explorer's predictions beside measured times, over hosts that lie far apart.
+
+  bench/predict/predict.py measure [BUILD]   runs the perf programs over namespaces with wires (needs root); adds to the results
+  bench/predict/predict.py fit [BUILD]       finds the machine's costs that explain some of the results best
+  bench/predict/predict.py compare [BUILD]   predicts all results with these costs: tables and a picture
+  bench/predict/predict.py all [BUILD]
+
+Results: BUILD/predict.json (one line for each run, in the order of measuring; a later one of the same run counts). `measure` leaves out
+what is there already, so it can be broken off. Costs: BUILD/predict.link. PREDICT_WIRES, PREDICT_HOSTS: only these, as
+"1,0.1 10,5" (Gbit/s, ms) and "2 4".
+"""
+
+import collections
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+WIRES = [(10, 0.1), (1, 1), (25, 1), (1, 0.1), (25, 0.1), (10, 1), (10, 5), (1, 5), (25, 5)]  # Gbit/s, ms
+HOSTS = [2, 4, 8]
+PROGRAMS = {
+    "allreduce": ("all_reduce_perf", ["ring", "tree", "rd", "oneshot"]),
+    "allgather": ("all_gather_perf", ["ring", "pat", "oneshot"]),
+    "reducescatter": ("reduce_scatter_perf", ["ring", "pat"]),
+    "broadcast": ("broadcast_perf", ["ring", "tree", "oneshot"]),
+    "alltoall": ("alltoall_perf", [""]),
+}
+LEAST, MOST, FACTOR = 8, 2 << 20, 8
+
+# Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
+COSTS = {"way": 65.0, "rouse": 6.0, "idle": 220.0, "wake": 40.0, "work": 2.3, "kib": 0.2, "change": 3.0, "carry": 4.0, "carry_kib": 0.5}
+
+
+def fitted(case):
+    """Is the case one of those that the costs are found with?"""
+    return case["hosts"] != 4 and (case["coll"], case["algo"]) in (("allreduce", "rd"), ("alltoall", ""), ("broadcast", "ring"))
+
+
+def iterations(case):
+    """Operations that are timed, and those before: messages in one direction alone take next to no time, and connections have to warm up."""
+    one_way = case["coll"] == "broadcast"
+    return (40 if one_way else 10, 10 if one_way else 6) if case["ms"] < 5 else (20 if one_way else 5, 4)
+
+
+# ---- measuring ----
+
+
+def key(case):
+    return (case["gbit"], case["ms"], case["hosts"], case["coll"], case["algo"])
+
+
+def load(path):
+    """The newest line of each run."""
+    runs = collections.OrderedDict()
+    if os.path.exists(path):
+        with open(path) as f:
+            for line in f:
+                case = json.loads(line)
+                runs[key(case)] = case
+    return runs
+
+
+def run_program(build, case):
+    """Microseconds by size: of both forms, in place and not, the smaller; what else runs only adds."""
+    program = PROGRAMS[case["coll"]][0]
+    command = [ROOT + "/tests/netns/run.sh", "-H", str(case["hosts"]), "-r", "1", "-s", "300",
+               "-w", "%g,%g" % (case["gbit"], case["ms"])]
+    command += ["-e", "NCCL_HOST_SPIN_US=0"]  # the wires need the cores on which ranks would look for messages
+    if case["algo"]:
+        command += ["-e", "NCCL_ALGO=" + case["algo"]]
+    command += [build + "/bin/" + program, "-b", str(LEAST), "-e", str(MOST), "-f", str(FACTOR), "-c", "0", "-a", "3",
+                "-n", str(iterations(case)[0]), "-w", str(iterations(case)[1])]
+    env = dict(os.environ, TUTTI_WIRE=build + "/bench/wire")
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        sys.exit("predict.py: %s: %s%s" % (" ".join(command), done.stdout[-2000:], done.stderr[-2000:]))
+    times = {}
+    for line in done.stdout.splitlines():
+        word = line.split()
+        if word and word[0].isdigit() and int(word[0]) > 0:
+            times[word[0]] = min(float(word[5]), float(word[9]))
+    return times
+
+
+def chosen(name, default, read):
+    return [read(w) for w in os.environ[name].split()] if os.environ.get(name) else default
+
+
+def measure(build):
+    os.makedirs(build + "/bench", exist_ok=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o", build + "/bench/wire", ROOT + "/tests/netns/wire.c"], check=True)
+    path = build + "/predict.json"
+    runs = load(path)
+    for gbit, ms in chosen("PREDICT_WIRES", WIRES, lambda w: tuple(float(x) for x in w.split(","))):
+        for hosts in chosen("PREDICT_HOSTS", HOSTS, int):
+            for coll, (_, algos) in PROGRAMS.items():
+                for algo in algos:
+                    case = {"gbit": float(gbit), "ms": float(ms), "hosts": hosts, "coll": coll, "algo": algo}
+                    if key(case) in runs:
+                        continue
+                    case["us"] = run_program(build, case)
+                    runs[key(case)] = case
+                    with open(path, "a") as f:
+                        f.write(json.dumps(case) + "\n")
+
+
+# ---- predicting ----
+
+
+def link_text(costs):
+    return ",".join("%s=%.4g" % c for c in costs.items())
+
+
+def predict(build, case, costs):
+    command = [build + "/bin/tutti-topo", "simulate", "--measured", "-N", str(case["hosts"]), "-n", str(iterations(case)[0]),
+               "--coll", case["coll"], "-b", str(LEAST), "-e", str(MOST), "-f", str(FACTOR),
+               "--link", "gbit=%g,ms=%g,%s" % (case["gbit"], case["ms"], link_text(costs))]
+    env = dict(os.environ, NCCL_ALGO=case["algo"]) if case["algo"] else dict(os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        sys.exit("predict.py: %s: %s" % (" ".join(command), done.stderr))
+    return {w[0]: float(w[3]) for w in (line.split() for line in done.stdout.splitlines()) if w and w[0] != "#"}
+
+
+def errors_of(build, runs, costs):
+    """(run, size, measured, predicted) of every size."""
+    out = []
+    for case in runs:
+        predicted = predict(build, case, costs)
+        out += [(case, size, us, predicted[size]) for size, us in case["us"].items() if size in predicted]
+    return out
+
+
+def share(values, part):
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
+
+
+def relative(error):
+    return abs(error[3] / error[2] - 1)
+
+
+def score(build, runs, costs):
+    errors = [min(relative(e), 0.5) for e in errors_of(build, runs, costs)]
+    return statistics.mean(errors) + share(errors, 0.5)
+
+
+def fit(build, rounds=20):
+    """Changes one cost at a time, and keeps what explains the runs better."""
+    runs = [case for case in load(build + "/predict.json").values() if fitted(case)]
+    costs, step = dict(COSTS), 0.4
+    best = score(build, runs, costs)
+    chance = random.Random(1)
+    for _ in range(rounds):
+        for name in COSTS:
+            other = dict(costs)
+            other[name] *= chance.choice((1 - step, 1 + step))
+            now = score(build, runs, other)
+            if now < best:
+                best, costs = now, other
+        step *= 0.85
+    with open(build + "/predict.link", "w") as f:
+        f.write(link_text(costs) + "\n")
+    print("%d runs: %s" % (len(runs), link_text(costs)))
+
+
+# ---- comparing ----
+
+
+def row(name, errors):
+    r = [relative(e) for e in errors]
+    return "| %s | %d | %.1f %% | %.1f %% |" % (name, len(r), 100 * share(r, 0.5), 100 * share(r, 0.9))
+
+
+def tables(errors):
+    yield "| | times | median error | 90th percentile |"
+    yield "|---|---|---|---|"
+    yield row("all", errors)
+    for what, of in (("%g Gbit/s, %g ms", lambda e: (e[0]["gbit"], e[0]["ms"])), ("%d hosts", lambda e: (e[0]["hosts"],)),
+                     ("%s", lambda e: (e[0]["coll"],)), ("%s B", lambda e: (int(e[1]),))):
+        for value in sorted({of(e) for e in errors}):
+            yield row(what % value, [e for e in errors if of(e) == value])
+
+
+def choices(errors):
+    """(cases, those where the algorithm that is predicted fastest takes at most 1.05 times as long as the fastest)."""
+    by_case = collections.defaultdict(list)
+    for case, size, measured, predicted in errors:
+        by_case[key(case)[:4] + (size,)].append((predicted, measured))
+    several = [c for c in by_case.values() if len(c) > 1]
+    return len(several), sum(min(c)[1] <= 1.05 * min(m for _, m in c) for c in several)
+
+
+def picture(errors, path):
+    """Predicted over measured, one point for each time; both axes logarithmic, from 1 µs to 10 s."""
+    import math
+    width, margin, decades = 560, 50, 7
+    at = lambda us: margin + (width - 2 * margin) * min(max(math.log10(us), 0), decades) / decades
+    colours = {"allreduce": "#1f5fa8", "allgather": "#c0392b", "reducescatter": "#7d3c98", "broadcast": "#1e8449", "alltoall": "#b9770e"}
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">' % (width, width),
+           '<rect width="100%" height="100%" fill="white"/>']
+    for d in range(decades + 1):
+        x, label = at(10 ** d), ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s"][d]
+        out += ['<path d="M%.1f %d V%d M%d %.1f H%d" stroke="#ddd" fill="none"/>' % (x, margin, width - margin, margin, width - x, width - margin),
+                '<text x="%.1f" y="%d" text-anchor="middle">%s</text>' % (x, width - margin + 16, label),
+                '<text x="%d" y="%.1f" text-anchor="end">%s</text>' % (margin - 4, width - x + 4, label)]
+    out.append('<path d="M%d %d L%d %d" stroke="#888"/>' % (margin, width - margin, width - margin, margin))
+    for case, _, measured, predicted in errors:
+        out.append('<circle cx="%.1f" cy="%.1f" r="2.2" fill="%s" fill-opacity="0.5"/>'
+                   % (at(measured), width - at(predicted), colours[case["coll"]]))
+    for i, (coll, colour) in enumerate(colours.items()):
+        out.append('<text x="%d" y="%d" fill="%s">%s</text>' % (margin + 8, margin + 16 + 15 * i, colour, coll))
+    out += ['<text x="%d" y="%d" text-anchor="middle">measured</text>' % (width // 2, width - 10),
+            '<text x="14" y="%d" text-anchor="middle" transform="rotate(-90 14 %d)">predicted</text>' % (width // 2, width // 2), "</svg>"]
+    with open(path, "w") as f:
+        f.write("\n".join(out) + "\n")
+
+
+def compare(build):
+    with open(build + "/predict.link") as f:
+        costs = {name: float(value) for name, value in (c.split("=") for c in f.read().strip().split(","))}
+    errors = errors_of(build, load(build + "/predict.json").values(), costs)
+    others = [e for e in errors if not fitted(e[0])]
+    print("Costs: `%s`\n" % link_text(costs))
+    print("%d times that the costs were found with: median %.1f %%, 90th percentile %.1f %%. The others:\n"
+          % (len(errors) - len(others), *(100 * share([relative(e) for e in errors if fitted(e[0])], p) for p in (0.5, 0.9))))
+    print("\n".join(tables(others)))
+    cases, good = choices(errors)
+    print("\nThe algorithm predicted fastest is the fastest, or within 5 %% of it, in %d of %d cases (%.1f %%)."
+          % (good, cases, 100 * good / max(cases, 1)))
+    picture(errors, build + "/predict.svg")
+    with open(build + "/predict.csv", "w") as f:
+        f.write("gbit,ms,hosts,coll,algo,bytes,measured_us,predicted_us\n")
+        for case, size, measured, predicted in errors:
+            f.write("%g,%g,%d,%s,%s,%s,%.2f,%.2f\n" % (*key(case), size, measured, predicted))
+
+
+def main():
+    what = sys.argv[1] if len(sys.argv) > 1 else ""
+    build = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else ROOT + "/build")
+    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "all": [measure, fit, compare]}
+    if what not in steps or len(sys.argv) > 3:
+        sys.exit(__doc__)
+    for step in steps[what]:
+        step(build)
+
+
+if __name__ == "__main__":
+    main()
