@@ -425,11 +425,19 @@ struct ptx_barrier {
   uint32_t asked;     // predicates
 };
 
+// What the memory of a CTA depends on.
+struct ptx_shape {
+  int threads, slots;
+  size_t shared_bytes, local_bytes;
+  bool viewed;
+};
+
 struct ptx_cta {
   struct ptx_run *run;
   uint64_t number;
   uint32_t id[3];
   struct ptx_cta *next; // of the spare ones
+  struct ptx_shape shape;
   int left;             // threads that have not ended
   int nready;
   uint8_t *shared;
