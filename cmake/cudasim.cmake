@@ -1,8 +1,9 @@
 # tests/cudasim: what tests of the CUDA row need on machines without a GPU. cudasim_ptx runs PTX (tests/cudasim/ptx/README.md).
 file(GLOB cudasim_ptx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cudasim/ptx/*.c)
 list(FILTER cudasim_ptx_sources EXCLUDE REGEX "_test\\.c$")
-# cudasim_machine, which the driver has, is the same without a sanitizer: each instruction of a kernel is hundreds of the machine's. Its own tests, with
-# cudasim_ptx, look for its faults. Atomic operations stay what ThreadSanitizer knows of them: by those kernels and host threads are ordered.
+# cudasim_machine, which the driver has, is the same without a sanitizer: each instruction of a kernel is dozens of the
+# host's. Its own tests, with cudasim_ptx, look for its faults. ThreadSanitizer still sees its atomic operations: they
+# order kernels and threads of the host.
 set(cudasim_ptx_options -O2 -ffp-contract=off)
 set(cudasim_machine_options ${cudasim_ptx_options})
 if(TUTTI_SANITIZE STREQUAL "thread" AND CMAKE_C_COMPILER_ID MATCHES Clang)
