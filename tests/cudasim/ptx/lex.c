@@ -25,17 +25,17 @@ bool ptx_fail(struct ptx_parser *p, const char *format, ...)
 }
 
 // By hand: the functions of <ctype.h> would be half of the time that reading takes.
-static bool is_digit(char c)
+static bool is_ptx_digit(char c)
 {
   return c >= '0' && c <= '9';
 }
 
 static bool in_word(char c)
 {
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c == '.';
+  return is_ptx_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' || c == '.';
 }
 
-static bool is_blank(char c)
+static bool is_ptx_blank(char c)
 {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
@@ -53,7 +53,7 @@ static void skip_blanks(struct ptx_parser *p)
       continue;
     }
     p->line += *p->at == '\n';
-    if (!is_blank(*p->at)) {
+    if (!is_ptx_blank(*p->at)) {
       return;
     }
   }
@@ -68,7 +68,7 @@ static size_t token_length(const char *s, enum ptx_token *kind)
     n += strcspn(s + 1, "\"\n");
     return n + (s[n] == '"');
   }
-  *kind = is_digit(*s) ? PTX_NUMBER : in_word(*s) || *s == '%' ? PTX_WORD : PTX_PUNCT;
+  *kind = is_ptx_digit(*s) ? PTX_NUMBER : in_word(*s) || *s == '%' ? PTX_WORD : PTX_PUNCT;
   if (*kind == PTX_PUNCT) {
     return 1;
   }

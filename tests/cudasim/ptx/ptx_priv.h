@@ -5,7 +5,15 @@
 #include "alu.h"
 #include "ptx.h"
 
-enum { PTX_WARP = 32, PTX_BARRIERS = 16, PTX_VECTOR = 8, PTX_CALLS = 16, PTX_FRAME_ALIGN = 32, PTX_SEEN = 8, PTX_BUCKETS = 64 };
+enum {
+  PTX_WARP = 32,
+  PTX_BARRIERS = 16,
+  PTX_VECTOR = 8,
+  PTX_CALLS = 16,
+  PTX_FRAME_ALIGN = 32,
+  PTX_SEEN = 8,
+  PTX_BUCKETS = 64
+};
 
 enum ptx_space { PTX_GENERIC, PTX_GLOBAL, PTX_CONST, PTX_SHARED, PTX_LOCAL, PTX_PARAM };
 enum ptx_sem { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_ACQ_REL, PTX_SC };
@@ -158,7 +166,7 @@ struct ptx_module {
   char *text;
   int users;               // how often it was created
   struct ptx_module *next; // of those that are shared
-  void **kept; // memory that goes with the module
+  void **kept;             // memory that goes with the module
   int nkept, kept_room;
   struct ptx_kernel **functions;
   int nfunctions, functions_room;
@@ -438,7 +446,7 @@ struct ptx_cta {
   uint32_t id[3];
   struct ptx_cta *next; // of the spare ones
   struct ptx_shape shape;
-  int left;             // threads that have not ended
+  int left; // threads that have not ended
   int nready;
   uint8_t *shared;
   uint64_t *slots;

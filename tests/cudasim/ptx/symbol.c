@@ -65,7 +65,8 @@ void ptx_symbols_drop(struct ptx_parser *p, int n)
 
 // The symbol that was added last of those with these n characters as their name; before: of those that were added
 // before that one. NULL: there is none.
-static struct ptx_symbol *named(struct ptx_parser *p, const char *name, size_t n, const struct ptx_symbol *before)
+static struct ptx_symbol *symbol_named(struct ptx_parser *p, const char *name, size_t n,
+                                       const struct ptx_symbol *before)
 {
   uint32_t hash = before ? before->hash : ptx_hash(name, n);
   for (int i = before ? before->before : p->bucket[hash % PTX_BUCKETS]; i > 0; i = p->symbols[i - 1].before) {
@@ -80,7 +81,8 @@ static struct ptx_symbol *named(struct ptx_parser *p, const char *name, size_t n
 static bool resolve(struct ptx_parser *p, const struct ptx_reference *r, int from)
 {
   size_t n = strlen(r->name);
-  for (const struct ptx_symbol *s = named(p, r->name, n, NULL); s && s >= p->symbols + from; s = named(p, r->name, n, s)) {
+  for (const struct ptx_symbol *s = symbol_named(p, r->name, n, NULL); s && s >= p->symbols + from;
+       s = symbol_named(p, r->name, n, s)) {
     if (s->kind == PTX_SYM_LABEL) {
       *(r->target ? r->target : &p->fn->code[r->ins].target) = s->slot;
       return true;
@@ -132,7 +134,8 @@ static bool find_in_range(struct ptx_parser *p, const char *name, size_t length,
     n--;
   }
   long index = name[n] ? strtol(name + n, NULL, 10) : -1;
-  for (const struct ptx_symbol *s = index >= 0 ? named(p, name, n, NULL) : NULL; s; s = named(p, name, n, s)) {
+  for (const struct ptx_symbol *s = index >= 0 ? symbol_named(p, name, n, NULL) : NULL; s;
+       s = symbol_named(p, name, n, s)) {
     if (s->kind == PTX_SYM_RANGE && index < s->count) {
       *symbol = *s;
       symbol->kind = PTX_SYM_REG;
@@ -146,7 +149,7 @@ static bool find_in_range(struct ptx_parser *p, const char *name, size_t length,
 bool ptx_symbol_find(struct ptx_parser *p, const char *name, struct ptx_symbol *symbol)
 {
   size_t n = strlen(name);
-  for (const struct ptx_symbol *s = named(p, name, n, NULL); s; s = named(p, name, n, s)) {
+  for (const struct ptx_symbol *s = symbol_named(p, name, n, NULL); s; s = symbol_named(p, name, n, s)) {
     if (s->kind != PTX_SYM_RANGE) {
       *symbol = *s;
       return true;
@@ -157,7 +160,7 @@ bool ptx_symbol_find(struct ptx_parser *p, const char *name, struct ptx_symbol *
 
 bool ptx_label_here(struct ptx_parser *p, const char *name)
 {
-  const struct ptx_symbol *s = named(p, name, strlen(name), NULL);
+  const struct ptx_symbol *s = symbol_named(p, name, strlen(name), NULL);
   if (s && s >= p->symbols + p->scopes[p->scope - 1]) {
     return ptx_fail(p, "'%.60s' is there already", name);
   }
