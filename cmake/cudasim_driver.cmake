@@ -5,7 +5,7 @@ list(FILTER CUDASIM_SOURCES EXCLUDE REGEX "_test\\.c$")
 
 add_library(cudasim SHARED ${CUDASIM_SOURCES})
 target_include_directories(cudasim PRIVATE ${PROJECT_SOURCE_DIR}/tests/cudasim ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(cudasim PRIVATE cudasim_ptx Threads::Threads ${CMAKE_DL_LIBS} m)
+target_link_libraries(cudasim PRIVATE cudasim_machine Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(cudasim PROPERTIES OUTPUT_NAME cuda SUFFIX .so.1 NO_SONAME ON C_VISIBILITY_PRESET default
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/cudasim LINK_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cudasim/exports.map)
 # Its threads stay until the process ends: so does its code.

@@ -95,7 +95,7 @@ static size_t word_length(const struct alu_opcode *op)
 bool alu_take(struct alu_opcode *op, const char *word)
 {
   size_t length = word_length(op);
-  if (length == 0 || length != strlen(word) || strncmp(op->rest + 1, word, length) != 0)
+  if (length == 0 || op->rest[1] != *word || length != strlen(word) || strncmp(op->rest + 1, word, length) != 0)
     return false;
   op->rest += 1 + length;
   return true;
@@ -153,7 +153,7 @@ static bool ends_as_float(const char *opcode)
 static const struct alu_root *find_root(const struct alu_root *roots, const char *opcode, size_t length)
 {
   for (; roots->word; roots++) {
-    if (strlen(roots->word) == length && strncmp(roots->word, opcode, length) == 0)
+    if (*roots->word == *opcode && strlen(roots->word) == length && strncmp(roots->word, opcode, length) == 0)
       return roots;
   }
   return NULL;

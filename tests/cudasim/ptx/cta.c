@@ -1,6 +1,7 @@
 // cta.c: CTAs of a run from their start to their end, and how their threads wait and end.
 #include "ptx_priv.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,27 +18,78 @@ static void *some(size_t n, size_t bytes)
   return memory;
 }
 
+// CTAs of runs that have ended, for later ones: most launches are of a few kernels, and memory that comes from the
+// system and goes back to it with each would take longer than they do. Threads that meet here do without.
+enum { KEPT = 16 };
+static struct ptx_cta *idle_ctas[KEPT];
+static atomic_flag idle_busy = ATOMIC_FLAG_INIT;
+
+static bool same_shape(const struct ptx_shape *a, const struct ptx_shape *b)
+{
+  return a->threads == b->threads && a->slots == b->slots && a->shared_bytes == b->shared_bytes &&
+         a->local_bytes == b->local_bytes && a->viewed == b->viewed;
+}
+
+static struct ptx_cta *kept_cta(const struct ptx_shape *shape)
+{
+  struct ptx_cta *cta = NULL;
+  if (atomic_flag_test_and_set_explicit(&idle_busy, memory_order_acquire)) {
+    return NULL;
+  }
+  for (int i = 0; i < KEPT && !cta; i++) {
+    if (idle_ctas[i] && same_shape(&idle_ctas[i]->shape, shape)) {
+      cta = idle_ctas[i];
+      idle_ctas[i] = NULL;
+    }
+  }
+  atomic_flag_clear_explicit(&idle_busy, memory_order_release);
+  return cta;
+}
+
+// Takes the place of the one that is there for longest. Returns what is to be freed, or NULL.
+static struct ptx_cta *keep_cta(struct ptx_cta *cta)
+{
+  static unsigned at;
+  if (atomic_flag_test_and_set_explicit(&idle_busy, memory_order_acquire)) {
+    return cta;
+  }
+  struct ptx_cta *old = idle_ctas[at % KEPT];
+  idle_ctas[at++ % KEPT] = cta;
+  atomic_flag_clear_explicit(&idle_busy, memory_order_release);
+  return old;
+}
+
 static struct ptx_cta *new_cta(struct ptx_run *run)
 {
-  struct ptx_cta *cta = some(1, sizeof *cta);
   size_t threads = (size_t)run->threads;
+  struct ptx_shape shape = {.threads = run->threads,
+                            .slots = run->slots,
+                            .shared_bytes = run->shared_bytes,
+                            .local_bytes = run->local_bytes,
+                            .viewed = (run->launch.modes & (PTX_STORE_BUFFERS | PTX_STALE_READS)) != 0};
+  struct ptx_cta *cta = kept_cta(&shape);
+  if (cta) {
+    cta->run = run;
+    return cta;
+  }
+  cta = some(1, sizeof *cta);
   cta->run = run;
+  cta->shape = shape;
   cta->threads = some(threads, sizeof *cta->threads);
   cta->warps = some((size_t)run->warps, sizeof *cta->warps);
   cta->shared = some(1, run->shared_bytes);
   cta->slots = some(threads * (size_t)run->slots, sizeof *cta->slots);
   cta->locals = some(threads, run->local_bytes);
-  if (run->launch.modes & (PTX_STORE_BUFFERS | PTX_STALE_READS)) {
+  if (shape.viewed) {
     cta->views = some(threads, sizeof *cta->views);
     cta->pending = some(PTX_CTA_BUFFER, sizeof *cta->pending);
   }
   return cta;
 }
 
-static void free_list(struct ptx_cta *cta)
+static void free_cta(struct ptx_cta *cta)
 {
-  while (cta) {
-    struct ptx_cta *next = cta->next;
+  if (cta) {
     free(cta->threads);
     free(cta->warps);
     free(cta->shared);
@@ -46,6 +98,14 @@ static void free_list(struct ptx_cta *cta)
     free(cta->views);
     free(cta->pending);
     free(cta);
+  }
+}
+
+static void free_list(struct ptx_cta *cta)
+{
+  while (cta) {
+    struct ptx_cta *next = cta->next;
+    free_cta(keep_cta(cta));
     cta = next;
   }
 }

@@ -5,7 +5,7 @@
 
 static bool is(const struct ptx_source *s, int word, const char *text)
 {
-  return word < s->nwords && strcmp(s->word[word], text) == 0;
+  return word < s->nwords && ptx_same(s->word[word], text);
 }
 
 static enum ptx_decoded done(bool good)
@@ -357,10 +357,14 @@ static bool alu_inputs(struct ptx_parser *p, const struct ptx_source *s, struct 
 enum ptx_decoded ptx_decode_alu(struct ptx_parser *p, struct ptx_source *s)
 {
   struct ptx_ins ins = {0};
-  char why[PTX_TEXT] = "";
-  if (!ptx_alu_find(s->opcode, &ins.alu, why)) {
-    return why[0] ? done(ptx_fail(p, "%s", why)) : PTX_NOT_MINE;
+  char why[PTX_TEXT];
+  if (!s->kept->has_alu) {
+    if (!ptx_alu_find(s->opcode, &s->kept->alu, why)) {
+      return why[0] ? done(ptx_fail(p, "%s", why)) : PTX_NOT_MINE;
+    }
+    s->kept->has_alu = true;
   }
+  ins.alu = s->kept->alu;
   int given = s->noperands > 0 && s->operand[0].second ? 2 : 1;
   if (given > ins.alu.outs) {
     return done(ptx_fail(p, "has one result"));

@@ -35,7 +35,7 @@ static const struct word hints[] = {{"ca", 0}, {"cg", 0}, {"cs", 0}, {"lu", 0},
 static bool among(const struct word *words, const char *name, int *value)
 {
   for (; words->name; words++) {
-    if (strcmp(words->name, name) == 0) {
+    if (ptx_same(words->name, name)) {
       *value = words->value;
       return true;
     }
@@ -63,11 +63,11 @@ static bool take_modifier(struct modifiers *m, const char *name)
   if (among(spaces, name, &m->space) || among(sems, name, &m->sem) || among(scopes, name, &m->scope) || is_hint(name)) {
     return true;
   }
-  if (strcmp(name, "volatile") == 0 || strcmp(name, "mmio") == 0) {
+  if (ptx_same(name, "volatile") || ptx_same(name, "mmio")) {
     m->is_volatile = true;
     return true;
   }
-  if (strcmp(name, "nc") == 0) {
+  if (ptx_same(name, "nc")) {
     m->coherent = false;
     return true;
   }
@@ -218,7 +218,7 @@ static const struct word operations[] = {{"exch", PTX_ATOM_EXCH},
 static bool find_operation(struct ptx_parser *p, const char *name, const char *type, struct ptx_alu *alu)
 {
   char opcode[64], why[PTX_TEXT] = "";
-  bool rounded = strcmp(name, "add") == 0 && strchr(type, 'f');
+  bool rounded = ptx_same(name, "add") && strchr(type, 'f');
   snprintf(opcode, sizeof opcode, "%s%s.%s", name, rounded ? ".rn" : "", type);
   return ptx_alu_find(opcode, alu, why) || ptx_fail(p, "%s: %s", opcode, why[0] ? why : "unknown here");
 }
@@ -231,7 +231,7 @@ static bool read_atom(struct ptx_parser *p, const struct ptx_source *s, struct p
   for (int i = 1; i < s->nwords; i++) {
     if (among(operations, s->word[i], &kind)) {
       name = s->word[i];
-    } else if (strcmp(s->word[i], "noftz") != 0 && !take_modifier(&m, s->word[i])) {
+    } else if (!ptx_same(s->word[i], "noftz") && !take_modifier(&m, s->word[i])) {
       return ptx_fail(p, "the modifier .%s is unknown here", s->word[i]);
     }
   }
@@ -283,7 +283,7 @@ static bool decode_atom(struct ptx_parser *p, struct ptx_source *s, bool result)
 static bool decode_fence(struct ptx_parser *p, struct ptx_source *s)
 {
   int sem = PTX_ACQ_REL, scope = -1, given;
-  sem = strcmp(s->word[0], "membar") == 0 ? PTX_SC : sem;
+  sem = ptx_same(s->word[0], "membar") ? PTX_SC : sem;
   for (int i = 1; i < s->nwords; i++) {
     if (among(sems, s->word[i], &given) && (given == PTX_SC || given == PTX_ACQ_REL) && s->word[0][0] == 'f') {
       sem = given;
@@ -304,13 +304,13 @@ enum ptx_decoded ptx_decode_memory(struct ptx_parser *p, struct ptx_source *s)
 {
   const char *name = s->word[0];
   bool good;
-  if (strcmp(name, "ld") == 0 || strcmp(name, "ldu") == 0) {
+  if (ptx_same(name, "ld") || ptx_same(name, "ldu")) {
     good = decode_access(p, s, true);
-  } else if (strcmp(name, "st") == 0) {
+  } else if (ptx_same(name, "st")) {
     good = decode_access(p, s, false);
-  } else if (strcmp(name, "atom") == 0 || strcmp(name, "red") == 0) {
+  } else if (ptx_same(name, "atom") || ptx_same(name, "red")) {
     good = decode_atom(p, s, name[0] == 'a');
-  } else if (strcmp(name, "membar") == 0 || strcmp(name, "fence") == 0) {
+  } else if (ptx_same(name, "membar") || ptx_same(name, "fence")) {
     good = decode_fence(p, s);
   } else {
     return PTX_NOT_MINE;

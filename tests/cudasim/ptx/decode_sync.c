@@ -6,7 +6,7 @@
 
 static bool is(const struct ptx_source *s, int word, const char *text)
 {
-  return word < s->nwords && strcmp(s->word[word], text) == 0;
+  return word < s->nwords && ptx_same(s->word[word], text);
 }
 
 // Operands into in[] of the instruction to come, all of 4 bytes but predicates.

@@ -1,30 +1,36 @@
 // instruction.c: bodies of functions, and what all instructions have in common.
 #include "ptx_priv.h"
 
+#include <stddef.h>
 #include <string.h>
 
-static const char *keep_opcode(struct ptx_parser *p, const char *opcode)
+static struct ptx_opcode *keep_opcode(struct ptx_parser *p, const char *opcode, size_t n)
 {
   struct ptx_module *m = p->module;
+  uint32_t hash = ptx_hash(opcode, n);
   for (int i = 0; i < m->nopcodes; i++) {
-    if (strcmp(m->opcodes[i], opcode) == 0) {
+    if (m->opcodes[i]->hash == hash && strcmp(m->opcodes[i]->text, opcode) == 0) {
       return m->opcodes[i];
     }
   }
-  size_t n = strlen(opcode) + 1;
+  struct ptx_opcode *o = ptx_keep(m, sizeof *o);
+  o->text = memcpy(ptx_keep(m, n + 1), opcode, n + 1);
+  o->hash = hash;
   m->opcodes = ptx_grow(m->opcodes, &m->opcodes_room, m->nopcodes, sizeof *m->opcodes);
-  m->opcodes[m->nopcodes] = memcpy(ptx_keep(m, n), opcode, n);
-  return m->opcodes[m->nopcodes++];
+  m->opcodes[m->nopcodes++] = o;
+  return o;
 }
 
 static bool split_opcode(struct ptx_parser *p, struct ptx_source *s)
 {
-  if (p->kind != PTX_WORD || strlen(p->token) >= sizeof s->opcode) {
+  size_t n = strlen(p->token);
+  if (p->kind != PTX_WORD || n >= sizeof s->opcode) {
     return ptx_fail(p, "an instruction expected, not '%.60s'", p->token);
   }
-  strcpy(s->opcode, p->token);
-  strcpy(s->words, p->token);
-  p->opcode = keep_opcode(p, s->opcode);
+  memcpy(s->opcode, p->token, n + 1);
+  memcpy(s->words, p->token, n + 1);
+  s->kept = keep_opcode(p, s->opcode, n);
+  p->opcode = s->kept->text;
   for (char *w = s->words;;) {
     if (s->nwords == PTX_WORDS) {
       return ptx_fail(p, "too many modifiers");
@@ -76,7 +82,7 @@ static bool parse_guard(struct ptx_parser *p, struct ptx_source *s)
 
 static bool first_word_takes_labels(const struct ptx_source *s)
 {
-  return strcmp(s->word[0], "bra") == 0 || strcmp(s->word[0], "brx") == 0;
+  return ptx_same(s->word[0], "bra") || ptx_same(s->word[0], "brx");
 }
 
 static bool parse_branch(struct ptx_parser *p, struct ptx_source *s)
@@ -106,7 +112,7 @@ static bool decode(struct ptx_parser *p, struct ptx_source *s)
 bool ptx_parse_instruction(struct ptx_parser *p)
 {
   struct ptx_source s;
-  memset(&s, 0, sizeof s);
+  memset(&s, 0, offsetof(struct ptx_source, operand));
   s.line = (uint32_t)p->token_line;
   s.text = (uint32_t)(p->token_at - p->module->text);
   if (!parse_guard(p, &s) || !split_opcode(p, &s)) {
@@ -115,7 +121,7 @@ bool ptx_parse_instruction(struct ptx_parser *p)
   bool good;
   if (first_word_takes_labels(&s)) {
     good = parse_branch(p, &s);
-  } else if (strcmp(s.word[0], "call") == 0) {
+  } else if (ptx_same(s.word[0], "call")) {
     good = ptx_parse_call(p, &s);
   } else {
     // The next token's line is that of the next instruction: messages speak of this one.

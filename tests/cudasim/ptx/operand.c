@@ -1,6 +1,7 @@
 // operand.c: operands of instructions, and the slots they become.
 #include "ptx_priv.h"
 
+#include <stddef.h>
 #include <string.h>
 
 static bool copy_text(struct ptx_parser *p, char *text)
@@ -67,7 +68,8 @@ static bool parse_vector(struct ptx_parser *p, struct ptx_operand *o)
 {
   o->kind = PTX_O_VECTOR;
   do {
-    struct ptx_operand e = {0};
+    struct ptx_operand e;
+    memset(&e, 0, offsetof(struct ptx_operand, element));
     if (!parse_scalar(p, &e)) {
       return false;
     }
@@ -112,7 +114,7 @@ static bool parse_address(struct ptx_parser *p, struct ptx_operand *o)
 
 bool ptx_parse_operand(struct ptx_parser *p, struct ptx_operand *o)
 {
-  *o = (struct ptx_operand){0};
+  memset(o, 0, offsetof(struct ptx_operand, element));
   if (ptx_accept(p, "{")) {
     return parse_vector(p, o);
   }

@@ -196,10 +196,10 @@ static bool parse_function(struct ptx_parser *p, bool entry)
   if (nheld > 16) {
     return ptx_fail(p, "more than 16 results");
   }
-  p->nsymbols -= nheld;
   for (int i = 0; i < nheld; i++) {
-    held[i] = p->symbols[p->nsymbols + i];
+    held[i] = p->symbols[results - nheld + i];
   }
+  ptx_symbols_drop(p, results - nheld);
   p->scope--;
   struct ptx_kernel *f = function_named(p, p->token, entry);
   if (p->failed) {
@@ -207,7 +207,9 @@ static bool parse_function(struct ptx_parser *p, bool entry)
   }
   ptx_scope_open(p);
   for (int i = 0; i < nheld; i++) {
-    *ptx_symbol_add(p, held[i].name, held[i].kind) = held[i];
+    struct ptx_symbol *s = ptx_symbol_add(p, held[i].name, held[i].kind);
+    held[i].before = s->before;
+    *s = held[i];
   }
   f->formals = before.formals;
   f->results = before.results;
@@ -346,16 +348,54 @@ static bool parse_module(struct ptx_parser *p)
   return !p->failed;
 }
 
+// Modules without variables: nothing writes into them once they are read. So each text is read once, however many
+// devices have it.
+static struct ptx_module *shared;
+
+static struct ptx_module *find_shared(const char *text)
+{
+  for (struct ptx_module *m = shared; m; m = m->next) {
+    if (strcmp(m->text, text) == 0) {
+      return m;
+    }
+  }
+  return NULL;
+}
+
+static void share(struct ptx_module *m)
+{
+  if (m->nglobals == 0) {
+    m->next = shared;
+    shared = m;
+  }
+}
+
+static void unshare(const struct ptx_module *m)
+{
+  for (struct ptx_module **at = &shared; *at; at = &(*at)->next) {
+    if (*at == m) {
+      *at = m->next;
+      return;
+    }
+  }
+}
+
 struct ptx_module *ptx_module_create(const char *text, char why[PTX_TEXT])
 {
-  struct ptx_module *m = calloc(1, sizeof *m);
+  struct ptx_module *m = find_shared(text);
+  why[0] = 0;
+  if (m) {
+    m->users++;
+    return m;
+  }
+  m = calloc(1, sizeof *m);
   if (!m) {
     return NULL;
   }
+  m->users = 1;
   size_t n = strlen(text) + 1;
   m->text = memcpy(ptx_keep(m, n), text, n);
   struct ptx_parser p = {.module = m, .at = m->text, .line = 1, .why = why};
-  why[0] = 0;
   bool good = parse_module(&p);
   free(p.symbols);
   free(p.scopes);
@@ -364,14 +404,16 @@ struct ptx_module *ptx_module_create(const char *text, char why[PTX_TEXT])
     ptx_module_destroy(m);
     return NULL;
   }
+  share(m);
   return m;
 }
 
 void ptx_module_destroy(struct ptx_module *m)
 {
-  if (!m) {
+  if (!m || --m->users > 0) {
     return;
   }
+  unshare(m);
   for (int i = 0; i < m->nfunctions; i++) {
     free(m->functions[i]->code);
     free(m->functions[i]->values);

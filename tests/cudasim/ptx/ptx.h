@@ -22,7 +22,8 @@ struct ptx_kernel;
 struct ptx_run;
 
 // Parses the text (zero-terminated). NULL when it is no PTX or uses what the machine has not got: why then says the
-// line, the instruction and what is wrong.
+// line, the instruction and what is wrong. Equal texts without variables give the same module again; one thread at a
+// time calls.
 struct ptx_module *ptx_module_create(const char *text, char why[PTX_TEXT]);
 
 // Frees a module; runs of it must have been destroyed. NULL is ignored.

@@ -5,7 +5,15 @@
 #include "alu.h"
 #include "ptx.h"
 
-enum { PTX_WARP = 32, PTX_BARRIERS = 16, PTX_VECTOR = 8, PTX_CALLS = 16, PTX_FRAME_ALIGN = 32, PTX_SEEN = 8 };
+enum {
+  PTX_WARP = 32,
+  PTX_BARRIERS = 16,
+  PTX_VECTOR = 8,
+  PTX_CALLS = 16,
+  PTX_FRAME_ALIGN = 32,
+  PTX_SEEN = 8,
+  PTX_BUCKETS = 64
+};
 
 enum ptx_space { PTX_GENERIC, PTX_GLOBAL, PTX_CONST, PTX_SHARED, PTX_LOCAL, PTX_PARAM };
 enum ptx_sem { PTX_WEAK, PTX_RELAXED, PTX_ACQUIRE, PTX_RELEASE, PTX_ACQ_REL, PTX_SC };
@@ -128,12 +136,22 @@ enum ptx_symbol_kind {
 
 struct ptx_symbol {
   char *name;
+  uint32_t hash; // of the name
+  int before;    // 1 + index of the symbol of the same bucket that was added before, 0: none
   enum ptx_symbol_kind kind;
   enum ptx_space space;
   int slot, count, bytes;
   uint64_t address;
   size_t size;
   struct ptx_kernel *function;
+};
+
+// An opcode of the module. A module has thousands of instructions, and some dozens of opcodes.
+struct ptx_opcode {
+  char *text;
+  uint32_t hash;
+  bool has_alu; // alu is known
+  struct ptx_alu alu;
 };
 
 // A variable of the module.
@@ -146,13 +164,15 @@ struct ptx_global {
 
 struct ptx_module {
   char *text;
-  void **kept; // memory that goes with the module
+  int users;               // how often it was created
+  struct ptx_module *next; // of those that are shared
+  void **kept;             // memory that goes with the module
   int nkept, kept_room;
   struct ptx_kernel **functions;
   int nfunctions, functions_room;
   struct ptx_global *globals;
   int nglobals, globals_room;
-  char **opcodes;
+  struct ptx_opcode **opcodes;
   int nopcodes, opcodes_room;
   size_t shared_end; // of the .shared variables outside functions
 };
@@ -179,6 +199,7 @@ struct ptx_parser {
   struct ptx_kernel *fn;
   struct ptx_symbol *symbols; // of the scopes that are open, innermost last
   int nsymbols, symbols_room;
+  int bucket[PTX_BUCKETS]; // by hash: 1 + index of the symbol that was added last, 0: none
   int scope;
   int *scopes; // nsymbols at the begin of each open scope
   int scopes_room;
@@ -224,6 +245,22 @@ void ptx_scope_open(struct ptx_parser *p);
 
 // Ends the innermost scope: its labels are resolved, its names forgotten.
 bool ptx_scope_close(struct ptx_parser *p);
+
+// A hash of n characters.
+uint32_t ptx_hash(const char *text, size_t n);
+
+// Are both texts the same? Most that are compared differ in the first characters: no call of the library for them.
+static inline bool ptx_same(const char *a, const char *b)
+{
+  while (*a == *b && *a) {
+    a++;
+    b++;
+  }
+  return *a == *b;
+}
+
+// Forgets all symbols but the first n.
+void ptx_symbols_drop(struct ptx_parser *p, int n);
 
 // Adds a name to the innermost scope. Valid until the next is added.
 struct ptx_symbol *ptx_symbol_add(struct ptx_parser *p, const char *name, enum ptx_symbol_kind kind);
@@ -272,7 +309,7 @@ struct ptx_operand {
   bool based;     // address: has a register or a symbol
   int64_t offset; // address
   int count;      // vector
-  struct {
+  struct {        // the first `count`
     bool number, sink;
     int slot, bytes;
     char text[48];
@@ -286,12 +323,13 @@ struct ptx_source {
   char opcode[128];
   char words[128]; // the opcode, with its points replaced by zeros
   const char *word[PTX_WORDS];
+  struct ptx_opcode *kept; // the opcode
   int nwords;
-  struct ptx_operand operand[PTX_OPERANDS];
   int noperands;
   int guard;
   bool negated;
   uint32_t line, text;
+  struct ptx_operand operand[PTX_OPERANDS]; // the first noperands: the others are not even cleared
 };
 
 // Parses and adds one instruction, guard and all.
@@ -395,12 +433,20 @@ struct ptx_barrier {
   uint32_t asked;     // predicates
 };
 
+// What the memory of a CTA depends on.
+struct ptx_shape {
+  int threads, slots;
+  size_t shared_bytes, local_bytes;
+  bool viewed;
+};
+
 struct ptx_cta {
   struct ptx_run *run;
   uint64_t number;
   uint32_t id[3];
   struct ptx_cta *next; // of the spare ones
-  int left;             // threads that have not ended
+  struct ptx_shape shape;
+  int left; // threads that have not ended
   int nready;
   uint8_t *shared;
   uint64_t *slots;

@@ -78,7 +78,7 @@ static const struct {
 int ptx_special_find(const char *name)
 {
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(names[i].name, name) == 0) {
+    if (ptx_same(names[i].name, name)) {
       return names[i].id;
     }
   }

@@ -46,11 +46,33 @@ void ptx_scope_open(struct ptx_parser *p)
   p->scopes[p->scope++] = p->nsymbols;
 }
 
-static struct ptx_symbol *find_exactly(struct ptx_parser *p, const char *name)
+uint32_t ptx_hash(const char *text, size_t n)
 {
-  for (int i = p->nsymbols - 1; i >= 0; i--) {
-    if (p->symbols[i].kind != PTX_SYM_RANGE && strcmp(p->symbols[i].name, name) == 0) {
-      return &p->symbols[i];
+  uint32_t hash = 2166136261;
+  for (size_t i = 0; i < n; i++) {
+    hash = (hash ^ (unsigned char)text[i]) * 16777619;
+  }
+  return hash ^ hash >> 16;
+}
+
+void ptx_symbols_drop(struct ptx_parser *p, int n)
+{
+  while (p->nsymbols > n) {
+    const struct ptx_symbol *s = &p->symbols[--p->nsymbols];
+    p->bucket[s->hash % PTX_BUCKETS] = s->before;
+  }
+}
+
+// The symbol that was added last of those with these n characters as their name; before: of those that were added
+// before that one. NULL: there is none.
+static struct ptx_symbol *symbol_named(struct ptx_parser *p, const char *name, size_t n,
+                                       const struct ptx_symbol *before)
+{
+  uint32_t hash = before ? before->hash : ptx_hash(name, n);
+  for (int i = before ? before->before : p->bucket[hash % PTX_BUCKETS]; i > 0; i = p->symbols[i - 1].before) {
+    struct ptx_symbol *s = &p->symbols[i - 1];
+    if (s->hash == hash && strncmp(s->name, name, n) == 0 && !s->name[n]) {
+      return s;
     }
   }
   return NULL;
@@ -58,9 +80,11 @@ static struct ptx_symbol *find_exactly(struct ptx_parser *p, const char *name)
 
 static bool resolve(struct ptx_parser *p, const struct ptx_reference *r, int from)
 {
-  for (int i = from; i < p->nsymbols; i++) {
-    if (p->symbols[i].kind == PTX_SYM_LABEL && strcmp(p->symbols[i].name, r->name) == 0) {
-      *(r->target ? r->target : &p->fn->code[r->ins].target) = p->symbols[i].slot;
+  size_t n = strlen(r->name);
+  for (const struct ptx_symbol *s = symbol_named(p, r->name, n, NULL); s && s >= p->symbols + from;
+       s = symbol_named(p, r->name, n, s)) {
+    if (s->kind == PTX_SYM_LABEL) {
+      *(r->target ? r->target : &p->fn->code[r->ins].target) = s->slot;
       return true;
     }
   }
@@ -87,7 +111,7 @@ bool ptx_scope_close(struct ptx_parser *p)
     }
   }
   p->nreferences = kept;
-  p->nsymbols = from;
+  ptx_symbols_drop(p, from);
   return !p->failed;
 }
 
@@ -95,21 +119,24 @@ struct ptx_symbol *ptx_symbol_add(struct ptx_parser *p, const char *name, enum p
 {
   p->symbols = ptx_grow(p->symbols, &p->symbols_room, p->nsymbols, sizeof *p->symbols);
   struct ptx_symbol *s = &p->symbols[p->nsymbols++];
-  *s = (struct ptx_symbol){.name = keep_name(p->module, name), .kind = kind};
+  uint32_t hash = ptx_hash(name, strlen(name));
+  int *bucket = &p->bucket[hash % PTX_BUCKETS];
+  *s = (struct ptx_symbol){.name = keep_name(p->module, name), .hash = hash, .before = *bucket, .kind = kind};
+  *bucket = p->nsymbols;
   return s;
 }
 
 // %r12 of %r<20>.
-static bool find_in_range(struct ptx_parser *p, const char *name, struct ptx_symbol *symbol)
+static bool find_in_range(struct ptx_parser *p, const char *name, size_t length, struct ptx_symbol *symbol)
 {
-  size_t n = strlen(name);
+  size_t n = length;
   while (n > 0 && isdigit((unsigned char)name[n - 1])) {
     n--;
   }
   long index = name[n] ? strtol(name + n, NULL, 10) : -1;
-  for (int i = p->nsymbols - 1; i >= 0 && index >= 0; i--) {
-    const struct ptx_symbol *s = &p->symbols[i];
-    if (s->kind == PTX_SYM_RANGE && strlen(s->name) == n && memcmp(s->name, name, n) == 0 && index < s->count) {
+  for (const struct ptx_symbol *s = index >= 0 ? symbol_named(p, name, n, NULL) : NULL; s;
+       s = symbol_named(p, name, n, s)) {
+    if (s->kind == PTX_SYM_RANGE && index < s->count) {
       *symbol = *s;
       symbol->kind = PTX_SYM_REG;
       symbol->slot += (int)index;
@@ -121,20 +148,21 @@ static bool find_in_range(struct ptx_parser *p, const char *name, struct ptx_sym
 
 bool ptx_symbol_find(struct ptx_parser *p, const char *name, struct ptx_symbol *symbol)
 {
-  const struct ptx_symbol *s = find_exactly(p, name);
-  if (s) {
-    *symbol = *s;
-    return true;
+  size_t n = strlen(name);
+  for (const struct ptx_symbol *s = symbol_named(p, name, n, NULL); s; s = symbol_named(p, name, n, s)) {
+    if (s->kind != PTX_SYM_RANGE) {
+      *symbol = *s;
+      return true;
+    }
   }
-  return find_in_range(p, name, symbol);
+  return find_in_range(p, name, n, symbol);
 }
 
 bool ptx_label_here(struct ptx_parser *p, const char *name)
 {
-  for (int i = p->scopes[p->scope - 1]; i < p->nsymbols; i++) {
-    if (strcmp(p->symbols[i].name, name) == 0) {
-      return ptx_fail(p, "'%.60s' is there already", name);
-    }
+  const struct ptx_symbol *s = symbol_named(p, name, strlen(name), NULL);
+  if (s && s >= p->symbols + p->scopes[p->scope - 1]) {
+    return ptx_fail(p, "'%.60s' is there already", name);
   }
   ptx_symbol_add(p, name, PTX_SYM_LABEL)->slot = p->fn->n;
   return true;
@@ -187,7 +215,7 @@ int ptx_type_bytes(const char *type)
                {"f16", 2},    {"bf16", 2}, {"b32", 4}, {"u32", 4}, {"s32", 4}, {"f32", 4}, {"f16x2", 4},
                {"bf16x2", 4}, {"b64", 8},  {"u64", 8}, {"s64", 8}, {"f64", 8}};
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    if (strcmp(type, types[i].name) == 0) {
+    if (ptx_same(type, types[i].name)) {
       return types[i].bytes;
     }
   }
