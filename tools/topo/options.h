@@ -38,7 +38,7 @@ typedef struct xp_options {
   int leaf;                // machines below one leaf switch; 0: all
   double oversubscription; // of a leaf's uplinks; 0: not given
   size_t bytes, min_bytes, max_bytes, step;
-  bool table, matrix, ways, collnet, rails, ascii, help;
+  bool table, packed, matrix, ways, collnet, rails, ascii, help;
 } xp_options;
 
 // Reads the arguments behind the command (argv[0] is not looked at) into *o, defaults first, and gives variables their
