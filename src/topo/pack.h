@@ -3,7 +3,7 @@
 //
 // A tree goes from its root to all GPUs and carries `unit` GB/s on each of its edges, in that direction. An all-reduce
 // uses each tree both ways, up for sums and down for results, and gets half a unit out of each. Its links carry as much
-// as those of the trees then: half a unit in each direction, and every link has a twin of the same bandwidth.
+// as those of the trees then: half a unit in each direction. So both directions of a link count as the slower one.
 //
 // The rate of all trees together is at most `bound`: for every family of t disjoint sets of nodes with a GPU each, what
 // enters these sets ÷ (t - 1); Frank 1978. No all-reduce that adds numbers on GPUs gets more than half of that: between
