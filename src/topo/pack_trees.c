@@ -2,7 +2,9 @@
 #include "base/util.h"
 #include "topo/pack_priv.h"
 
-enum { FEW_GPUS = 16 }; // up to so many, a switch's arcs are shared out evenly: trees get lower
+// The arcs of a switch are shared out evenly, so that trees get low: up to FEW_GPUS among all others, else among so
+// many that are far apart, as each needs a flow for each GPU.
+enum { FEW_GPUS = 16, SHARES = 6 };
 
 // ---- Splitting off ----
 
@@ -65,7 +67,16 @@ static int64_t even_share(const tt_pack_net *p, const pack_star *s, int in)
   for (int i = 0; i < s->nout; i++) {
     others += p->flow.arcs[s->out[i]].to != tail_of(p, in);
   }
+  others = p->ngpus <= FEW_GPUS ? others : TT_MIN(others, SHARES);
   return TT_DIV_UP(p->flow.arcs[in].room, TT_MAX(others, 1));
+}
+
+// Which arc the k-th is that arc number i is joined with: shares go to ends that are far apart.
+static int partner(const tt_pack_net *p, const pack_star *s, int i, int k)
+{
+  int far = s->nout / SHARES;
+  bool few = p->ngpus <= FEW_GPUS || far == 0;
+  return s->out[(i + 1 + (few ? k : k % SHARES * far + k / SHARES)) % s->nout];
 }
 
 // Every pair of arcs, three times: with even shares, with all there is, and back to where they came from. What cannot
@@ -73,11 +84,11 @@ static int64_t even_share(const tt_pack_net *p, const pack_star *s, int in)
 static ncclResult_t split_star(tt_pack_net *p, int64_t trees, const pack_star *s)
 {
   enum { EVENLY, ALL, BACK, ROUNDS };
-  for (int round = p->ngpus <= FEW_GPUS ? EVENLY : ALL; round < ROUNDS; round++) {
+  for (int round = EVENLY; round < ROUNDS; round++) {
     for (int i = 0; i < s->nin; i++) {
       int64_t most = round == EVENLY ? even_share(p, s, s->in[i]) : INT64_MAX;
       for (int k = 0; k < s->nout && p->flow.arcs[s->in[i]].room > 0; k++) {
-        int out = s->out[(i + 1 + k) % s->nout];
+        int out = round == EVENLY ? partner(p, s, i, k) : s->out[(i + 1 + k) % s->nout];
         bool back = p->flow.arcs[out].to == tail_of(p, s->in[i]);
         TT_TRY(back == (round == BACK) ? join_arcs(p, trees, s->node, s->in[i], out, most) : ncclSuccess);
       }

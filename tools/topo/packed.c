@@ -26,12 +26,12 @@ static void say_rates(const xp_group *x, const tt_packing *p, const xp_print *ou
 {
   const tt_graph *ring = &x->graphs.graph[TT_GRAPH_RING], *tree = &x->graphs.graph[TT_GRAPH_TREE];
   double most = p->bound / 2, packed = p->unit * p->ntrees / 2;
-  xp_say(out, 2,
-         "all-reduce by the links: rings %.4g GB/s (%.0f %%), trees %.4g (%.0f %%); %d packed tree%s %.4g (%.1f %%). "
-         "None can exceed %.4g that adds on GPUs",
-         ring_rate(ring), 100 * ring_rate(ring) / most, (double)tt_graph_total(tree) / 2,
-         50 * (double)tt_graph_total(tree) / most, p->ntrees, p->ntrees == 1 ? "" : "s", packed, 100 * packed / most,
-         most);
+  xp_say(
+      out, 2,
+      "all-reduce, by the bandwidth of links alone: rings %.4g GB/s (%.0f %% of the bound, which is %.4g), trees %.4g "
+      "(%.0f %%), %d packed tree%s %.4g (%.1f %%)",
+      ring_rate(ring), 100 * ring_rate(ring) / most, most, (double)tt_graph_total(tree) / 2,
+      50 * (double)tt_graph_total(tree) / most, p->ntrees, p->ntrees == 1 ? "" : "s", packed, 100 * packed / most);
 }
 
 int xp_packed_far(const xp_machine *m, const xp_print *out)
@@ -47,7 +47,10 @@ int xp_packed_far(const xp_machine *m, const xp_print *out)
     return xp_complain(1);
   }
   say_rates(x, &p, out);
-  xp_say(out, 2, "this is more than 30 %% below: NCCL_ALGO=Packed takes packed trees, graphs --packed lists them");
+  xp_say(
+      out, 2,
+      "rings and trees are more than 30 %% below the bound: NCCL_ALGO=Packed uses packed trees, graphs --packed lists "
+      "them");
   tt_packing_clear(&p);
   return 0;
 }
