@@ -72,7 +72,7 @@ static int64_t even_share(const tt_pack_net *p, const pack_star *s, int in)
 }
 
 // Which arc the k-th is that arc number i is joined with: shares go to ends that are far apart.
-static int partner(const tt_pack_net *p, const pack_star *s, int i, int k)
+static int split_partner(const tt_pack_net *p, const pack_star *s, int i, int k)
 {
   int far = s->nout / SHARES;
   bool few = p->ngpus <= FEW_GPUS || far == 0;
@@ -88,7 +88,7 @@ static ncclResult_t split_star(tt_pack_net *p, int64_t trees, const pack_star *s
     for (int i = 0; i < s->nin; i++) {
       int64_t most = round == EVENLY ? even_share(p, s, s->in[i]) : INT64_MAX;
       for (int k = 0; k < s->nout && p->flow.arcs[s->in[i]].room > 0; k++) {
-        int out = round == EVENLY ? partner(p, s, i, k) : s->out[(i + 1 + k) % s->nout];
+        int out = round == EVENLY ? split_partner(p, s, i, k) : s->out[(i + 1 + k) % s->nout];
         bool back = p->flow.arcs[out].to == tail_of(p, s->in[i]);
         TT_TRY(back == (round == BACK) ? join_arcs(p, trees, s->node, s->in[i], out, most) : ncclSuccess);
       }

@@ -83,7 +83,7 @@ int xp_graphs(const xp_options *o, xp_print *out)
       }
     }
     fprintf(out->f, "searched in %.2f ms\n", w.m.search_ms);
-    code = xp_packed_far(&w.m, out);
+    code = xp_packed_far(&w.m, "", out);
   } else if (code == 0) {
     code = write_xml(&w.m.group[w.m.group_of[o->rank < 0 ? 0 : o->rank % w.m.nranks]], out);
   }

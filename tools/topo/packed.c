@@ -22,19 +22,19 @@ static double graph_rate(const xp_group *x)
   return TT_MAX(ring_rate(ring), (double)tt_graph_total(tree) / 2);
 }
 
-static void say_rates(const xp_group *x, const tt_packing *p, const xp_print *out)
+static void say_rates(const xp_group *x, const tt_packing *p, const char *indent, const xp_print *out)
 {
   const tt_graph *ring = &x->graphs.graph[TT_GRAPH_RING], *tree = &x->graphs.graph[TT_GRAPH_TREE];
-  double most = p->bound / 2, packed = p->unit * p->ntrees / 2;
-  xp_say(
-      out, 2,
-      "all-reduce, by the bandwidth of links alone: rings %.4g GB/s (%.0f %% of the bound, which is %.4g), trees %.4g "
-      "(%.0f %%), %d packed tree%s %.4g (%.1f %%)",
-      ring_rate(ring), 100 * ring_rate(ring) / most, most, (double)tt_graph_total(tree) / 2,
-      50 * (double)tt_graph_total(tree) / most, p->ntrees, p->ntrees == 1 ? "" : "s", packed, 100 * packed / most);
+  double most = p->bound / 2, rings = ring_rate(ring), trees = (double)tt_graph_total(tree) / 2;
+  double packed = p->unit * p->ntrees / 2;
+  xp_say(out, (int)strlen(indent) + 2,
+         "%sall-reduce, by the bandwidth of links alone: rings %.4g GB/s (%.0f %% of the bound, which is %.4g), trees "
+         "%.4g (%.0f %%), %d packed tree%s %.4g (%.1f %%)",
+         indent, rings, 100 * rings / most, most, trees, 100 * trees / most, p->ntrees, p->ntrees == 1 ? "" : "s",
+         packed, 100 * packed / most);
 }
 
-int xp_packed_far(const xp_machine *m, const xp_print *out)
+int xp_packed_far(const xp_machine *m, const char *indent, const xp_print *out)
 {
   const xp_group *x = &m->group[0];
   tt_packing p = {0};
@@ -46,11 +46,11 @@ int xp_packed_far(const xp_machine *m, const xp_print *out)
   if (tt_pack(x->topo, TT_PACK_TREES, &p) != ncclSuccess) {
     return xp_complain(1);
   }
-  say_rates(x, &p, out);
-  xp_say(
-      out, 2,
-      "rings and trees are more than 30 %% below the bound: NCCL_ALGO=Packed uses packed trees, graphs --packed lists "
-      "them");
+  say_rates(x, &p, indent, out);
+  xp_say(out, (int)strlen(indent) + 2,
+         "%srings and trees are more than 30 %% below the bound: NCCL_ALGO=Packed uses packed trees, graphs --packed "
+         "lists them",
+         indent);
   tt_packing_clear(&p);
   return 0;
 }
@@ -148,7 +148,7 @@ int xp_packed(const xp_options *o, const xp_machine *m, xp_print *out)
   }
   fprintf(out->f, "%s%d tree%s of %g GB/s%s: %g together, at most %g (%.1f %%)\n", xp_ansi(out, XP_BOLD), p.ntrees,
           p.ntrees == 1 ? "" : "s", p.unit, xp_ansi(out, XP_PLAIN), look.total, p.bound, 100 * look.total / p.bound);
-  say_rates(x, &p, out);
+  say_rates(x, &p, "", out);
   fprintf(out->f,
           "checked link by link: the fullest carries %.1f %%, the longest way has %d links, the highest tree %d "
           "edges one below the other\n",
