@@ -271,7 +271,7 @@ static void number_nets(const tt_topo *topo, tt_plan_shape *shape)
   }
 }
 
-// Does NCCL_ALGO ask for packed trees? Else nobody uses them.
+// Does NCCL_ALGO name packed trees? Else nobody uses them.
 static ncclResult_t wants_packed(bool *out)
 {
   const tt_params *p = tt_params_get();
@@ -279,7 +279,7 @@ static ncclResult_t wants_packed(bool *out)
   TT_TRY(tt_algo_filter_parse(p->algo, p->proto, &filter));
   *out = false;
   for (int f = 0; f < TT_NFUNCS; f++) {
-    *out |= p->algo != NULL && (filter.algos[f] >> TT_ALGO_PACKED & 1) != 0;
+    *out |= (filter.algos[f] >> TT_ALGO_PACKED & 1) != 0;
   }
   return ncclSuccess;
 }

@@ -570,14 +570,16 @@ ncclResult_t tt_tuning_select(const struct ncclComm *comm, tt_func func, size_t 
 {
   const tt_func_rules *rules;
   tt_cost_choice best;
+  const uint32_t others = (s->ll | s->simple) & ~TT_ALGOS_ASKED, left = others != 0 ? others : UINT32_MAX;
+  const uint32_t rows_ll = s->ll & left, rows_simple = s->simple & left;
   TT_TRY(rules_of(comm, func, comm->network.needed, &rules));
-  TT_TRY(select_by_model(comm, func, bytes, s, &best));
+  TT_TRY(select_by_model(comm, func, bytes, &(tt_selection){.ll = rows_ll, .simple = rows_simple}, &best));
   tt_proto wanted = pick_proto(rules, bytes);
   bool ll = best.algo >= 0 ? best.proto == TT_LL : wanted != TT_SIMPLE;
   tt_choice c = {.algo = best.algo};
   if (best.algo < 0) {
-    c.algo = select_by_rule(rules, bytes, s->ll | s->simple);
-    ll = (s->simple >> c.algo & 1) == 0 || (ll && (s->ll >> c.algo & 1) != 0);
+    c.algo = select_by_rule(rules, bytes, rows_ll | rows_simple);
+    ll = (rows_simple >> c.algo & 1) == 0 || (ll && (rows_ll >> c.algo & 1) != 0);
   }
   c.proto = !ll ? TT_SIMPLE : wanted == TT_TINY ? TT_TINY : TT_LL;
   TT_TRY(tt_tuning_take(comm, func, bytes, &c));
