@@ -92,6 +92,25 @@ good "12 trees of 20 GB/s" '<graph id="1" pattern="1" .*nchannels="12" speedintr
 good "as NCCL logs rings" '^Channel 11/24 : 0 3 2 1$' channels "$seed"
 good "as NCCL logs trees" '^Trees \[0\] 1/-1/-1->0->-1 \[1\] ' channels "$seed"
 
+# ---- Packed trees ----
+
+amd=tests/topologies/amd
+good "packed trees" '^8 trees of 24 GB/s: 192 together, at most 192 \(100.0 %\)$' graphs --packed $amd/topo_8p6l.xml
+good "packed trees beside others" '^all-reduce, .*: rings 82.29 GB/s \(86 % of the bound, which is 96\), trees 72 \(75 %\), 8 packed trees 96' graphs --packed $amd/topo_8p6l.xml
+good "packed trees are checked" '^checked link by link: the fullest carries 100.0 %' graphs --packed "$seed"
+good "a packed tree" '^ +7 x  GPU0 \(GPU1 GPU2 GPU3\)$' graphs --packed "$seed"
+good "ways of packed trees" '^    GPU0 NVL -> GPU1$' graphs --packed --ways --ascii $amd/topo_8p6l.xml
+good "packed trees of 72 GPUs" '^[0-9]+ trees of .* together' graphs --packed --hosts 18 "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml"
+bad "packed trees of several machines" 2 'packed trees are for ranks that reach each other without the network' graphs --packed -N 2 "$seed"
+bad "packed trees of one GPU" 2 'one GPU has no trees' graphs --packed "$machines/pcie_1gpu_1nic_switch/input.xml"
+for command in "graphs --table" explain; do
+  # shellcheck disable=SC2086
+  good "$command: far below" 'NCCL_ALGO=Packed uses packed trees' $command $amd/topo_8p_rome_vm1.xml
+  # shellcheck disable=SC2086
+  good "$command: near" 'RING' $command "$seed"
+  grep -q 'Packed' "$tmp/out" && report "$command: near" " names packed trees"
+done
+
 # ---- Every command on several machines ----
 
 for file in "$seed" "$h100" "$machines/mnnvl2_gb200_4gpu_nvswitch_4nic/input.xml" "$machines/pcie_1gpu_1nic_switch/input.xml" \

@@ -42,22 +42,38 @@ static inline void random_tree(uint64_t *seed, int n, int *ups)
   }
 }
 
-// The arrays of `count` channels, the caller's to free; rings, trees or both.
+// The same, where any number may hang below one.
+static inline void random_bush(uint64_t *seed, int n, int *ups)
+{
+  int order[n];
+  uint32_t reach = 1 + draw_below(seed, (uint32_t)n);
+  random_ring(seed, n, order);
+  ups[order[0]] = -1;
+  for (int i = 1; i < n; i++) {
+    ups[order[i]] = order[i - 1 - (int)draw_below(seed, reach < (uint32_t)i ? reach : (uint32_t)i)];
+  }
+}
+
+// The arrays of `count` channels, the caller's to free: rings, trees, and as many packed trees.
 static inline tt_channels random_channels(uint64_t seed, int n, int count)
 {
   size_t all = (size_t)n * (size_t)count;
-  int *rings = malloc(all * sizeof(int)), *ups = malloc(all * sizeof(int));
+  int *rings = malloc(all * sizeof(int)), *ups = malloc(all * sizeof(int)), *packed = malloc(all * sizeof(int));
   for (int c = 0; c < count; c++) {
     random_ring(&seed, n, rings + c * n);
     random_tree(&seed, n, ups + c * n);
   }
-  return (tt_channels){.count = count, .rings = rings, .ups = ups};
+  for (int c = 0; c < count; c++) { // behind the others, which stay what they were
+    random_bush(&seed, n, packed + c * n);
+  }
+  return (tt_channels){.count = count, .rings = rings, .ups = ups, .npacked = count, .packed = packed};
 }
 
 static inline void free_channels(const tt_channels *c)
 {
   free((void *)(uintptr_t)c->rings);
   free((void *)(uintptr_t)c->ups);
+  free((void *)(uintptr_t)c->packed);
 }
 
 // Gives the layout random channels.

@@ -67,9 +67,10 @@ enum {
 
 // Whose schedules differ from channel to channel.
 enum {
-  TT_FOLLOWS_NODES, // they do not
-  TT_FOLLOWS_RING,  // by the channel's ring
-  TT_FOLLOWS_TREE,  // by its tree
+  TT_FOLLOWS_NODES,  // they do not
+  TT_FOLLOWS_RING,   // by the channel's ring
+  TT_FOLLOWS_TREE,   // by its tree
+  TT_FOLLOWS_PACKED, // by its packed tree; where none are given, by its tree
 };
 
 // One row of the table.
@@ -96,6 +97,8 @@ enum {
 // layout and kind of memory (tools/verify.h proves it).
 #define TT_ALGOS_IN_ORDER \
   (1u << TT_ALGO_ONESHOT | 1u << TT_ALGO_DIRECT | 1u << TT_ALGO_DIRECTWRITE | 1u << TT_ALGO_ORDERED)
+// Rows that are allowed only where NCCL_ALGO names them, and chosen only where nothing else is left.
+#define TT_ALGOS_ASKED (1u << TT_ALGO_PACKED)
 _Static_assert(TT_NALGOS <= 32, "sets of algorithms are words of 32 bits");
 
 // The table; *count (may be NULL) receives the number of rows, TT_NALGOS. Lives as long as the process. Any thread.

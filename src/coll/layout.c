@@ -87,7 +87,7 @@ static ncclResult_t check_ring(const int *ring, int channel, int n, int *seen)
 }
 
 // Everybody has one parent or is the only root, nobody too many children, and n steps up lead out of the tree.
-static ncclResult_t check_tree(const int *ups, int channel, int n, int *children)
+static ncclResult_t check_tree(const int *ups, int channel, int n, int most, int *children)
 {
   int roots = 0;
   memset(children, 0, (size_t)n * sizeof *children);
@@ -97,9 +97,9 @@ static ncclResult_t check_tree(const int *ups, int channel, int n, int *children
                      ups[r], n);
     }
     roots += ups[r] < 0;
-    if (ups[r] >= 0 && ++children[ups[r]] > TT_LAYOUT_CHILDREN) {
+    if (ups[r] >= 0 && ++children[ups[r]] > most) {
       return tt_fail(ncclInvalidArgument, "channel %d: more than %d ranks hang below rank %d in the tree", channel,
-                     TT_LAYOUT_CHILDREN, ups[r]);
+                     most, ups[r]);
     }
   }
   // Leaves are taken away until nothing is left: a circle has none.
@@ -127,8 +127,11 @@ static ncclResult_t check_channels(int n, const tt_channels *c, int *scratch)
       TT_TRY(check_ring(c->rings + (size_t)k * (size_t)n, k, n, scratch));
     }
     if (c->ups) {
-      TT_TRY(check_tree(c->ups + (size_t)k * (size_t)n, k, n, scratch));
+      TT_TRY(check_tree(c->ups + (size_t)k * (size_t)n, k, n, TT_LAYOUT_CHILDREN, scratch));
     }
+  }
+  for (int k = 0; k < c->npacked && c->packed; k++) {
+    TT_TRY(check_tree(c->packed + (size_t)k * (size_t)n, k, n, n, scratch));
   }
   return ncclSuccess;
 }
@@ -139,12 +142,13 @@ ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channe
     return tt_fail(ncclInvalidArgument, "layout of %d ranks: %d channels, without rings or trees", layout->nranks,
                    channels->count);
   }
-  size_t all = (size_t)channels->count * (size_t)layout->nranks;
-  int *ints = tt_calloc(2 * all + (size_t)layout->nranks, sizeof(int));
+  size_t n = (size_t)layout->nranks, all = (size_t)channels->count * n;
+  size_t packed = channels->packed && channels->npacked > 0 ? (size_t)channels->npacked * n : 0;
+  int *ints = tt_calloc(2 * all + packed + n, sizeof(int));
   if (!ints) {
     return tt_fail(ncclSystemError, "out of memory: %d channels of %d ranks", channels->count, layout->nranks);
   }
-  ncclResult_t res = check_channels(layout->nranks, channels, ints + 2 * all);
+  ncclResult_t res = check_channels(layout->nranks, channels, ints + 2 * all + packed);
   if (res != ncclSuccess) {
     tt_free(ints);
     return res;
@@ -157,6 +161,10 @@ ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channe
   }
   if (channels->ups) {
     layout->channels.ups = memcpy(ints + all, channels->ups, all * sizeof(int));
+  }
+  if (packed > 0) {
+    layout->channels.npacked = channels->npacked;
+    layout->channels.packed = memcpy(ints + 2 * all, channels->packed, packed * sizeof(int));
   }
   return ncclSuccess;
 }

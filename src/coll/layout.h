@@ -20,6 +20,8 @@ typedef struct tt_channels {
       *rings;     // [channel * nranks + place]: the ranks in the order of the channel's ring. NULL: as without channels
   const int *ups; // [channel * nranks + rank]: whom the rank hangs below in the channel's tree; -1: its root. NULL: as
                   // without channels
+  int npacked;    // trees of "Packed", which has them as its channels; their number is their own
+  const int *packed; // [tree * nranks + rank]: as ups, but any number of ranks may hang below one. NULL: none
 } tt_channels;
 
 // Nodes are numbered by their lowest rank: rank 0 sits on node 0. Immutable once schedules are written for it.
@@ -43,7 +45,7 @@ ncclResult_t tt_layout_create(int nranks, const int *name_of, tt_layout **out);
 // Gives a layout channels, which are copied; those it had are forgotten. Before schedules are written for it, and by
 // its creator. What is wrong is named with ncclInvalidArgument, and the layout stays as it was: no channels, neither
 // rings nor trees, a ring that is no permutation of the ranks, a tree with no root, several, a circle, or a rank with
-// more than TT_LAYOUT_CHILDREN children. ncclSystemError when out of memory.
+// more than TT_LAYOUT_CHILDREN children in a tree of `ups`. ncclSystemError when out of memory.
 ncclResult_t tt_layout_set_channels(tt_layout *layout, const tt_channels *channels);
 
 // Frees the layout. NULL is allowed.
@@ -65,4 +67,10 @@ static inline const int *tt_layout_ring(const tt_layout *l, int channel)
 static inline const int *tt_layout_ups(const tt_layout *l, int channel)
 {
   return l->channels.ups ? l->channels.ups + (size_t)channel * (size_t)l->nranks : NULL;
+}
+
+// The parents in a tree of "Packed", by rank; NULL where none were given.
+static inline const int *tt_layout_packed(const tt_layout *l, int tree)
+{
+  return l->channels.packed ? l->channels.packed + (size_t)tree * (size_t)l->nranks : NULL;
 }

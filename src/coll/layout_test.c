@@ -108,6 +108,14 @@ static void test_channels_are_copied(void **state)
   assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 1, .rings = rings}), ncclSuccess); // others
   assert_int_equal(l->channels.count, 1);
   assert_null(tt_layout_ups(l, 0));
+  assert_null(tt_layout_packed(l, 0));
+  int packed[] = {-1, 0, 0, 0, 3, 3, 3, -1, 1, -1, 1, 1}; // trees of their own number
+  assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 1, .ups = ups, .npacked = 3, .packed = packed}),
+                   ncclSuccess);
+  packed[0] = 77;
+  assert_true(l->channels.count == 1 && l->channels.npacked == 3);
+  expect_ints(tt_layout_packed(l, 0), 4, -1, 0, 0, 0);
+  expect_ints(tt_layout_packed(l, 2), 4, 1, -1, 1, 1);
   tt_layout_destroy(l);
 }
 
@@ -142,6 +150,9 @@ static void test_bad_channels(void **state)
   }
   for (int i = 0; i < 7; i++) {
     expect_refused(l, &(tt_channels){.count = 1, .rings = good, .ups = ups[i]});
+    if (i != 1) {
+      expect_refused(l, &(tt_channels){.count = 1, .rings = good, .npacked = 1, .packed = ups[i]});
+    }
   }
   tt_alloc_fail_at(1);
   assert_int_equal(tt_layout_set_channels(l, &(tt_channels){.count = 1, .rings = good}), ncclSystemError);

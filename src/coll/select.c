@@ -13,7 +13,7 @@ static int algorithm_names(tt_name_bits *names, uint32_t *all)
   const tt_algorithm *table = tt_algorithms(&count);
   for (int i = 0; i < count; i++) {
     names[i] = (tt_name_bits){table[i].name, 1u << i, 1u << i};
-    *all |= 1u << i;
+    *all |= 1u << i & ~TT_ALGOS_ASKED;
   }
   for (int i = 0; i < (int)TT_COUNT(absent); i++) {
     names[count++] = (tt_name_bits){absent[i], 0, 0};

@@ -17,8 +17,9 @@ typedef struct tt_algo_filter {
   uint32_t protos[TT_NFUNCS]; // TT_PROTO_…
 } tt_algo_filter;
 
-// Parses the two values (NULL or "": everything is allowed). Entries without a function hold for the five collectives
-// NCCL has them for (broadcast ... all-reduce); the other functions can be named: "alltoall:pairwise". NCCL's names for
-// what we do not have are accepted and never available. ncclInvalidUsage, naming the word, the variable and what is
-// allowed, when a word is unknown. *out is written only on success. Any thread.
+// Parses the two values (NULL or "": everything is allowed but TT_ALGOS_ASKED, which are allowed by name only). Entries
+// without a function hold for the five collectives NCCL has them for (broadcast ... all-reduce); the other functions
+// can be named: "alltoall:pairwise". NCCL's names for what we do not have are accepted and never available.
+// ncclInvalidUsage, naming the word, the variable and what is allowed, when a word is unknown. *out is written only on
+// success. Any thread.
 ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_filter *out);

@@ -24,7 +24,7 @@ static uint32_t capable(tt_func f)
   for (int i = 0; i < count; i++) {
     mask |= (table[i].funcs >> f & 1) << i;
   }
-  return mask;
+  return mask & ~bit("Packed"); // by its name alone
 }
 
 static tt_algo_filter parse(const char *algo, const char *proto)
@@ -62,6 +62,9 @@ static void test_lists(void **state)
   assert_int_equal(x.algos[TT_FUNC_BROADCAST], capable(TT_FUNC_BROADCAST) & ~bit("Tree") & ~bit("Ring"));
   assert_int_equal(x.protos[TT_FUNC_ALLREDUCE], TT_PROTO_LL);
   assert_int_equal(parse(NULL, "^LL128").protos[TT_FUNC_ALLREDUCE], TT_PROTO_ALL);
+  assert_int_equal(parse("packed", NULL).algos[TT_FUNC_ALLREDUCE], bit("Packed"));
+  assert_int_equal(parse("packed,ring", NULL).algos[TT_FUNC_ALLGATHER], bit("Ring"));
+  assert_int_equal(parse("^packed", NULL).algos[TT_FUNC_REDUCE], capable(TT_FUNC_REDUCE));
 }
 
 static void test_functions(void **state)

@@ -87,15 +87,28 @@ static bool selection_factor(const char *factor, uint64_t *set, char *why, size_
   return true;
 }
 
+// The rows that are allowed by name only.
+static uint64_t selection_asked(void)
+{
+  uint64_t set = 0;
+  for (int i = 0; i < TT_NALGOS; i++) {
+    set |= (TT_ALGOS_ASKED >> i & 1) != 0 ? selection_bit(i, false) | selection_bit(i, true) : 0;
+  }
+  return set;
+}
+
 // Adds what the term selects.
 static bool selection_term(char *term, uint64_t *sum, char *why, size_t size)
 {
   uint64_t set = UINT64_MAX;
+  bool names = false; // some factor says what is wanted
   for (char *factor = selection_cut(&term, '+'); factor != NULL; factor = selection_cut(&term, '+')) {
     if (!selection_factor(factor, &set, why, size)) {
       return false;
     }
+    names |= *factor != '^';
   }
+  set &= names ? UINT64_MAX : ~selection_asked();
   if (set == 0) {
     snprintf(why, size, "a term contradicts itself: no name fits all words that + joins");
     return false;

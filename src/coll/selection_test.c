@@ -56,6 +56,8 @@ static void operators(void **state)
   selects("^RING", TT_FUNC_BROADCAST, ROW(TREE) | ROW(ONESHOT),
           ROW(TREE) | ROW(ONESHOT) | ROW(DIRECT) | ROW(DIRECTWRITE));
   selects("^RING+^TREE+^ONE+^DIRECTW", TT_FUNC_BROADCAST, 0, ROW(DIRECT));
+  selects("PACKED", TT_FUNC_BROADCAST, ROW(PACKED), ROW(PACKED)); // by its name alone
+  selects("PACKED+^PACKED_LL", TT_FUNC_ALLREDUCE, 0, ROW(PACKED));
   selects("RING+RING_LL,TREE_SIMPLE", TT_FUNC_ALLREDUCE, ROW(RING), ROW(TREE));
   selects("NVLS,SYMK_AllReduce_x,TREE_LL", TT_FUNC_ALLREDUCE, ROW(TREE), 0);
 }

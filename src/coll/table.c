@@ -36,6 +36,9 @@ int tt_algorithm_find(const char *name)
 int tt_algorithm_channels(const tt_algorithm *a, const tt_layout *layout)
 {
   const void *orders = NULL;
+  if (layout && a->follows == TT_FOLLOWS_PACKED && layout->channels.packed) {
+    return layout->channels.npacked;
+  }
   if (layout && a->follows != TT_FOLLOWS_NODES) {
     orders = a->follows == TT_FOLLOWS_RING ? layout->channels.rings : layout->channels.ups;
   }
@@ -65,7 +68,8 @@ static ncclResult_t check_call_shape(const tt_algorithm *a, const tt_shape *shap
     return tt_fail(ncclInvalidArgument, "algorithm %s: %d ranks, but a layout of %d%s", a->name, shape->nranks,
                    shape->layout->nranks, shape->order ? " and a ring order beside it" : "");
   }
-  int channels = shape->layout ? shape->layout->channels.count : 1;
+  int channels = tt_algorithm_channels(a, shape->layout);
+  channels = channels > 0 ? channels : shape->layout ? shape->layout->channels.count : 1;
   if (shape->channel < 0 || shape->channel >= channels) {
     return tt_fail(ncclInvalidArgument, "algorithm %s: channel %d of %d", a->name, shape->channel, channels);
   }

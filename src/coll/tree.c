@@ -1,4 +1,6 @@
 // tree.c: "Tree". Double binary tree: about 2 log n hops at nearly full bandwidth. Chunk t of a pass travels on tree t.
+// "Packed": the same steps along trees that share a machine's links as well as any can (topo/pack.h), one for each
+// channel.
 //
 // Sums go up in one strand and results come down in another, so the next pass starts up while this one is still coming
 // down. Which ranks are neighbours, with and without nodes, and in a tree that a channel gives: tree_branch.h.
@@ -8,16 +10,16 @@
 
 static void from_children(tt_build *b, const tt_branch *t)
 {
-  for (int i = 0; i < t->nchild; i++) {
-    tt_build_from(b, tt_ref_fifo(t->child[i], t->sub));
+  for (int at = 0, child; (child = tt_branch_next(t, &at)) >= 0;) {
+    tt_build_from(b, tt_ref_fifo(child, t->sub));
   }
   tt_build_from(b, tt_ref_in(t->sub));
 }
 
 static void to_children(tt_build *b, const tt_branch *t)
 {
-  for (int i = 0; i < t->nchild; i++) {
-    tt_build_to(b, tt_ref_fifo(t->child[i], t->sub));
+  for (int at = 0, child; (child = tt_branch_next(t, &at)) >= 0;) {
+    tt_build_to(b, tt_ref_fifo(child, t->sub));
   }
 }
 
@@ -81,9 +83,9 @@ static void tree_reduce(tt_build *b, const tt_branch *t)
   }
 }
 
-ncclResult_t tt_tree_write(const tt_shape *shape, tt_schedule **out)
+static ncclResult_t write_trees(const tt_shape *shape, bool packed, tt_schedule **out)
 {
-  tt_forest forest = tt_forest_of(shape);
+  tt_forest forest = tt_forest_of(shape, packed);
   tt_build b;
   tt_build_begin(&b, shape, forest.ntrees);
   for (int which = 0; which < forest.ntrees; which++) {
@@ -98,4 +100,14 @@ ncclResult_t tt_tree_write(const tt_shape *shape, tt_schedule **out)
     }
   }
   return tt_build_end(&b, out);
+}
+
+ncclResult_t tt_tree_write(const tt_shape *shape, tt_schedule **out)
+{
+  return write_trees(shape, false, out);
+}
+
+ncclResult_t tt_packed_write(const tt_shape *shape, tt_schedule **out)
+{
+  return write_trees(shape, true, out);
 }

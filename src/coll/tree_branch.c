@@ -164,14 +164,24 @@ static int parent_below(const tt_forest *f, int top, int rank)
 // Neighbours are the rank's parent and children as given; one of them is the parent now.
 static tt_branch described_branch(const tt_forest *f)
 {
-  int rank = f->shape->rank, up = f->ups[rank];
-  tt_branch b = {.parent = f->rooted ? parent_below(f, f->shape->root, rank) : up};
-  for (int r = 0; r < f->shape->nranks; r++) {
-    if ((r == up || f->ups[r] == rank) && r != b.parent) {
-      b.child[b.nchild++] = r;
+  int rank = f->shape->rank;
+  return (tt_branch){.parent = f->rooted ? parent_below(f, f->shape->root, rank) : f->ups[rank], .given = f};
+}
+
+int tt_branch_next(const tt_branch *b, int *at)
+{
+  const tt_forest *f = b->given;
+  if (!f) {
+    return *at < b->nchild ? b->child[(*at)++] : -1;
+  }
+  int rank = f->shape->rank;
+  while (*at < f->shape->nranks) {
+    int r = (*at)++;
+    if ((r == f->ups[rank] || f->ups[r] == rank) && r != b->parent) {
+      return r;
     }
   }
-  return b;
+  return -1;
 }
 
 tt_branch tt_forest_branch(const tt_forest *f, int which)
@@ -204,12 +214,13 @@ static bool two_apart(const tt_forest *f)
   return true;
 }
 
-tt_forest tt_forest_of(const tt_shape *shape)
+tt_forest tt_forest_of(const tt_shape *shape, bool packed)
 {
   const tt_layout *l = shape->layout;
-  if (tt_shape_ups(shape)) {
-    return (tt_forest){
-        .shape = shape, .ups = tt_shape_ups(shape), .rooted = shape->func != TT_FUNC_ALLREDUCE, .ntrees = 1};
+  const int *ups =
+      packed && l && tt_layout_packed(l, shape->channel) ? tt_layout_packed(l, shape->channel) : tt_shape_ups(shape);
+  if (ups) {
+    return (tt_forest){.shape = shape, .ups = ups, .rooted = shape->func != TT_FUNC_ALLREDUCE, .ntrees = 1};
   }
   tt_forest f = {
       .shape = shape, .flat = !l || l->nnodes == 1 || l->largest == 1, .rooted = shape->func != TT_FUNC_ALLREDUCE};

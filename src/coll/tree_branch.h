@@ -10,8 +10,8 @@
 //   others       Everything flows one way. Both trees run in one strand, may share edges, and there are always two with
 //                different heads.
 //
-// A channel that gives a tree has that one alone. Functions with a root turn it round: on the way from the function's
-// root to the tree's, the child becomes the parent.
+// A channel that gives a tree has that one alone; "Packed" has one of its own. Functions with a root turn it round: on
+// the way from the function's root to the tree's, the child becomes the parent.
 #pragma once
 #include <stdbool.h>
 
@@ -31,13 +31,19 @@ typedef struct tt_forest {
 
 // Neighbours of the shape's rank in one tree.
 typedef struct tt_branch {
-  uint32_t sub;         // chunk of a pass that travels on the tree: its number
-  int parent;           // -1: none
-  int nchild, child[4]; // children in other nodes first; of a channel's tree by rank
+  uint32_t sub;           // chunk of a pass that travels on the tree: its number
+  int parent;             // -1: none
+  int nchild, child[4];   // of trees over nodes: children in other nodes first
+  const tt_forest *given; // of a tree that is given: the children are the rank's other neighbours. Else NULL
 } tt_branch;
 
-// Plans the trees of a shape of at least two ranks. `shape` must live as long as the forest.
-tt_forest tt_forest_of(const tt_shape *shape);
+// Plans the trees of a shape of at least two ranks; `packed`: that of "Packed", if the layout has such trees. `shape`
+// must live as long as the forest.
+tt_forest tt_forest_of(const tt_shape *shape, bool packed);
 
 // The rank's place in tree `which` < ntrees.
 tt_branch tt_forest_branch(const tt_forest *f, int which);
+
+// A rank's child at or behind place *at, from 0 on, which moves behind it; -1: no more. A given tree's by rank. The
+// forest must live as long.
+int tt_branch_next(const tt_branch *b, int *at);

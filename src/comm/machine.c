@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "base/util.h"
+#include "coll/select.h"
 #include "net/net.h"
 #include "topo/nvml.h"
 
@@ -270,6 +271,41 @@ static void number_nets(const tt_topo *topo, tt_plan_shape *shape)
   }
 }
 
+// Does NCCL_ALGO name packed trees? Else nobody uses them.
+static ncclResult_t wants_packed(bool *out)
+{
+  const tt_params *p = tt_params_get();
+  tt_algo_filter filter;
+  TT_TRY(tt_algo_filter_parse(p->algo, p->proto, &filter));
+  *out = false;
+  for (int f = 0; f < TT_NFUNCS; f++) {
+    *out |= (filter.algos[f] >> TT_ALGO_PACKED & 1) != 0;
+  }
+  return ncclSuccess;
+}
+
+// Trees by numbers of ranks within the node, for a machine that has all ranks.
+static ncclResult_t pack_trees(const tt_machine *m, const tt_topo *topo, tt_node_group *out)
+{
+  tt_packing p = {0};
+  bool wanted;
+  TT_TRY(wants_packed(&wanted));
+  if (!wanted || tt_topo_count(topo, TT_NODE_GPU) < m->nranks || m->nranks == 1) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_pack(topo, TT_PACK_TREES, &p));
+  tt_machine_log_packing(&p);
+  int *packed = tt_calloc((size_t)p.ntrees * (size_t)p.ngpus + 1, sizeof(int));
+  for (int i = 0; packed != NULL && i < p.ntrees * p.ngpus; i++) {
+    int rank = local_of(m, topo->nodes[i % p.ngpus].gpu.rank);
+    packed[i / p.ngpus * p.ngpus + rank] = p.ups[i] < 0 ? -1 : local_of(m, topo->nodes[p.ups[i]].gpu.rank);
+  }
+  out->npacked = packed != NULL ? p.ntrees : 0;
+  out->packed = out->packed_memory = packed;
+  tt_packing_clear(&p);
+  return packed != NULL ? ncclSuccess : tt_fail(ncclSystemError, "no memory for trees of %d ranks", m->nranks);
+}
+
 // One group of ranks on its machine.
 static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, const tt_paths *paths, tt_node_group *out)
 {
@@ -289,6 +325,7 @@ static ncclResult_t look_at_group(const tt_machine *m, const tt_topo *topo, cons
   number_nets(topo, &out->shape);
   out->machine = tt_plan_look(topo, paths, &rules);
   out->p2p_wanted = tt_p2p_wanted(topo, paths, &rules, m->nranks == 1);
+  TT_TRY_GOTO(pack_trees(m, topo, out), res);
 fail:
   tt_graphs_clear(&graphs);
   return res;

@@ -6,6 +6,7 @@
 #pragma once
 #include "comm/shapes.h"
 #include "net/net.h"
+#include "topo/pack.h"
 
 typedef struct tt_machine {
   int rank, nranks; // this rank; ranks of the communicator
@@ -39,5 +40,7 @@ ncclResult_t tt_machine_shapes(const tt_machine *m, const tt_xml *xml, tt_node_s
 
 // The tree of nodes and links.
 void tt_machine_log_system(const tt_topo *topo, const tt_paths *paths, bool inter);
+// The packed trees.
+void tt_machine_log_packing(const tt_packing *p);
 // A graph and its channels.
 void tt_machine_log_graph(const tt_topo *topo, const tt_graph *g);

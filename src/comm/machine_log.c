@@ -127,6 +127,12 @@ void tt_machine_log_system(const tt_topo *topo, const tt_paths *paths, bool inte
   tt_info(TT_GRAPH, "==========================================");
 }
 
+void tt_machine_log_packing(const tt_packing *p)
+{
+  tt_info(TT_GRAPH, "Packed : %d trees of %g GB/s, %g together of at most %g", p->ntrees, p->unit, p->unit * p->ntrees,
+          p->bound);
+}
+
 static void machine_log_add_net(line *l, const tt_topo *topo, int net)
 {
   machine_log_add(l, " ");

@@ -2,8 +2,9 @@
 #include "comm/shapes.h"
 
 #include "base/util.h"
+#include "topo/pack.h"
 
-enum { SHAPES_MAGIC = 0x74747332, MOST_RANKS = INT16_MAX };
+enum { SHAPES_MAGIC = 0x74747333, MOST_RANKS = INT16_MAX };
 
 // Figures of a plain node: what the host device does is measured elsewhere (coll/cost.h), so these only say which way
 // is the longer one.
@@ -26,6 +27,7 @@ void tt_node_shapes_clear(tt_node_shapes *s)
 {
   for (int g = 0; s->group != NULL && g < s->ngroups; g++) {
     tt_plan_shape_clear(&s->group[g].shape);
+    tt_free(s->group[g].packed_memory);
   }
   tt_free(s->group_of);
   tt_free(s->group);
@@ -160,6 +162,21 @@ static void wire_graph(wire *w, tt_plan_graph *g, int ngpus)
   }
 }
 
+static void wire_packed(wire *w, tt_node_group *group)
+{
+  int npacked = group->npacked;
+  WIRE(w, npacked);
+  w->bad |= npacked < 0 || npacked > TT_PACK_TREES;
+  size_t count = w->bad ? 0 : (size_t)npacked * (size_t)group->shape.ngpus;
+  w->bad |= w->reads && count > (size_t)(w->end - w->room);
+  if (w->reads && !w->bad) {
+    group->npacked = npacked;
+    group->packed = npacked > 0 ? w->room : NULL;
+    w->room += count;
+  }
+  wire_numbers(w, group->packed, w->bad ? 0 : (int)count);
+}
+
 static void wire_group(wire *w, tt_node_group *group, int nranks)
 {
   tt_plan_machine *m = &group->machine;
@@ -179,12 +196,15 @@ static void wire_group(wire *w, tt_node_group *group, int nranks)
   for (int k = 0; k < TT_GRAPH_KINDS && !w->bad; k++) {
     wire_graph(w, &group->shape.graph[k], group->shape.ngpus);
   }
+  if (!w->bad) {
+    wire_packed(w, group);
+  }
 }
 
 // Room for the numbers of all graphs: what is left of the bytes but for the heads.
 static ncclResult_t wire_make_room(wire *w, tt_node_shapes *s)
 {
-  size_t heads = (size_t)s->ngroups * (8 + TT_GRAPH_KINDS * 10) * sizeof(int), left = w->size - w->at;
+  size_t heads = (size_t)s->ngroups * (9 + TT_GRAPH_KINDS * 10) * sizeof(int), left = w->size - w->at;
   w->bad |= left < heads;
   size_t count = w->bad ? 0 : (left - heads) / sizeof(int16_t);
   TT_TRY(TT_NEW(w->room, count + 1, "no memory for the graphs of %d ranks", s->nranks));

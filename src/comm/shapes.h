@@ -10,6 +10,10 @@ typedef struct tt_node_group {
   tt_plan_shape shape; // nets are numbers of NETs (`dev`)
   tt_plan_machine machine;
   int p2p_wanted; // of tt_p2p_wanted
+  // Trees of "Packed", where they are asked for and these are all ranks: [tree * ngpus + rank] is the rank above, -1
+  // the root's.
+  int npacked;
+  int *packed, *packed_memory; // the latter of who has made them
 } tt_node_group;
 
 typedef struct tt_node_shapes {

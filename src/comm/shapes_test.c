@@ -25,6 +25,11 @@ static void make(tt_node_shapes *s)
     int n = g == 0 ? 3 : 2, *to = group->shape.memory = tt_calloc(TT_GRAPH_KINDS * CHANNELS * RANKS, sizeof(int));
     group->shape.ngpus = n;
     group->p2p_wanted = 4 + g;
+    group->npacked = 2 * g;
+    group->packed = group->packed_memory = tt_calloc((size_t)(2 * n), sizeof(int));
+    for (int i = 0; i < 2 * n; i++) {
+      group->packed[i] = i % n - 1;
+    }
     group->machine =
         (tt_plan_machine){.cc_min = 80, .cc_max = 90, .cpu_arch = TT_CPU_X86, .nvswitch = g == 0, .net_bw = 12.5f};
     for (int k = 0; k < TT_GRAPH_KINDS; k++) {
@@ -76,6 +81,10 @@ static void there_and_back(void **state)
   for (int g = 0; g < 2; g++) {
     assert_int_equal(t.group[g].p2p_wanted, s.group[g].p2p_wanted);
     assert_memory_equal(&t.group[g].machine, &s.group[g].machine, sizeof(tt_plan_machine));
+    assert_int_equal(t.group[g].npacked, s.group[g].npacked);
+    for (int i = 0; i < s.group[g].npacked * s.group[g].shape.ngpus; i++) {
+      assert_int_equal(t.group[g].packed[i], s.group[g].packed[i]);
+    }
     for (int k = 0; k < TT_GRAPH_KINDS; k++) {
       same_graph(&s.group[g].shape.graph[k], &t.group[g].shape.graph[k], s.group[g].shape.ngpus);
     }

@@ -575,9 +575,15 @@ ncclResult_t tt_topology_give(const tt_topology *t, tt_layout *layout)
   }
   TT_TRY(tt_topology_rings(t, &count, &rings));
   int *ups = list_parents(t);
-  ncclResult_t res = ups != NULL
-                         ? tt_layout_set_channels(layout, &(tt_channels){.count = count, .rings = rings, .ups = ups})
-                         : tt_fail(ncclSystemError, "no memory for the trees of %d channels", count);
+  const tt_node_group *all = &t->kinds[0].group[0]; // packed trees are for all ranks
+  bool packed = all->npacked > 0 && all->shape.ngpus == t->connect->nranks;
+  const tt_channels channels = {.count = count,
+                                .rings = rings,
+                                .ups = ups,
+                                .npacked = packed ? all->npacked : 0,
+                                .packed = packed ? all->packed : NULL};
+  ncclResult_t res = ups != NULL ? tt_layout_set_channels(layout, &channels)
+                                 : tt_fail(ncclSystemError, "no memory for the trees of %d channels", count);
   tt_free(ups);
   tt_free(rings);
   return res;

@@ -333,11 +333,12 @@ size_t tt_tuning_longest(const struct ncclComm *comm, tt_func func, const tt_cho
 // Chunks of a block in one pass.
 static size_t subs_of(const struct ncclComm *comm, int algo, tt_func func)
 {
-  bool one_tree = comm->layout->channels.ups != NULL;
+  bool packed = algo == TT_ALGO_PACKED && comm->layout->channels.packed != NULL;
+  bool two_trees = (algo == TT_ALGO_TREE || algo == TT_ALGO_PACKED) && comm->layout->channels.ups == NULL && !packed;
   return algo == TT_ALGO_RING && func == TT_FUNC_ALLREDUCE ? (size_t)comm->nranks
          : algo == TT_ALGO_ORDERED                         ? (size_t)comm->nranks
          : algo == TT_ALGO_COLLNET_DIRECT                  ? (size_t)tt_collnet_heads(comm->layout, comm->nranks)
-         : algo == TT_ALGO_TREE && !one_tree               ? 2
+         : two_trees                                       ? 2
                                                            : 1;
 }
 
@@ -421,6 +422,7 @@ static ncclResult_t query_model(const struct ncclComm *comm, tt_func func, size_
   for (int i = 0; i < TT_NALGOS; i++) {
     algos |= tt_tuning_usable(comm, func, i, in_network) ? 1u << i : 0;
   }
+  algos &= (algos & ~TT_ALGOS_ASKED) != 0 ? ~TT_ALGOS_ASKED : ~0u;
   algos &= (algos & ~TT_ALGOS_IN_ORDER) != 0 ? ~(1u << TT_ALGO_ORDERED) : ~0u; // it is there for its order alone
   TT_TRY(tt_cost_best(t->cost, func, bytes, algos, t->filter.protos[func], &best));
   *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
@@ -568,14 +570,16 @@ ncclResult_t tt_tuning_select(const struct ncclComm *comm, tt_func func, size_t 
 {
   const tt_func_rules *rules;
   tt_cost_choice best;
+  const uint32_t others = (s->ll | s->simple) & ~TT_ALGOS_ASKED, left = others != 0 ? others : UINT32_MAX;
+  const uint32_t rows_ll = s->ll & left, rows_simple = s->simple & left;
   TT_TRY(rules_of(comm, func, comm->network.needed, &rules));
-  TT_TRY(select_by_model(comm, func, bytes, s, &best));
+  TT_TRY(select_by_model(comm, func, bytes, &(tt_selection){.ll = rows_ll, .simple = rows_simple}, &best));
   tt_proto wanted = pick_proto(rules, bytes);
   bool ll = best.algo >= 0 ? best.proto == TT_LL : wanted != TT_SIMPLE;
   tt_choice c = {.algo = best.algo};
   if (best.algo < 0) {
-    c.algo = select_by_rule(rules, bytes, s->ll | s->simple);
-    ll = (s->simple >> c.algo & 1) == 0 || (ll && (s->ll >> c.algo & 1) != 0);
+    c.algo = select_by_rule(rules, bytes, rows_ll | rows_simple);
+    ll = (rows_simple >> c.algo & 1) == 0 || (ll && (rows_ll >> c.algo & 1) != 0);
   }
   c.proto = !ll ? TT_SIMPLE : wanted == TT_TINY ? TT_TINY : TT_LL;
   TT_TRY(tt_tuning_take(comm, func, bytes, &c));

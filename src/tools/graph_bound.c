@@ -4,103 +4,24 @@
 #include <limits.h>
 
 #include "base/util.h"
+#include "topo/maxflow.h"
 #include "topo/search_priv.h"
 
-#define UNLIMITED (INT64_MAX / 4)
-
-typedef struct bound_arc {
-  int to, next; // next arc of the same node; the arc back is its number ^ 1
-  int64_t room, left;
-} bound_arc;
+#define UNLIMITED TT_MAXFLOW_ANY
 
 // The machine's links, and behind its nodes: the world, to which all ports lead; all GPUs together; each port.
 typedef struct bound_net {
   const tt_topo *topo;
   const tt_graph *graph;
-  int world, gpus, nnodes, narcs;
-  bound_arc *arcs;
-  int *first;  // arc of each node
+  int world, gpus;
   int *amount; // of each link: MB/s
-  int *level, *queue, *at;
-  tt_arena arena;
+  int *part;   // of parts_bound
+  tt_maxflow net;
 } bound_net;
 
-// ---- Maximum flow (Dinitz) ----
-
-static void add_arc(bound_net *b, int from, int to, int64_t room)
+static int64_t bound_flow(bound_net *b, int from, int to)
 {
-  b->arcs[b->narcs] = (bound_arc){.to = to, .next = b->first[from], .room = room};
-  b->first[from] = b->narcs++;
-  b->arcs[b->narcs] = (bound_arc){.to = from, .next = b->first[to]};
-  b->first[to] = b->narcs++;
-}
-
-// Distances from a node over arcs that have something left. Is `to` reached?
-static bool set_levels(bound_net *b, int from, int to)
-{
-  int head = 0, tail = 0;
-  for (int n = 0; n < b->nnodes; n++) {
-    b->level[n] = -1;
-    b->at[n] = b->first[n];
-  }
-  b->level[from] = 0;
-  b->queue[tail++] = from;
-  while (head < tail) {
-    int n = b->queue[head++];
-    for (int a = b->first[n]; a >= 0; a = b->arcs[a].next) {
-      int other = b->arcs[a].to;
-      if (b->arcs[a].left > 0 && b->level[other] < 0) {
-        b->level[other] = b->level[n] + 1;
-        b->queue[tail++] = other;
-      }
-    }
-  }
-  return b->level[to] >= 0;
-}
-
-// Finds a shortest way by arcs that go up a level, as queue[0] … queue[count - 1]. Returns count; 0: there is none.
-static int find_way(bound_net *b, int from, int to)
-{
-  int count = 0, n = from;
-  while (n != to) {
-    int a = b->at[n];
-    if (a >= 0 && b->arcs[a].left > 0 && b->level[b->arcs[a].to] == b->level[n] + 1) {
-      b->queue[count++] = a;
-      n = b->arcs[a].to;
-    } else if (a >= 0) {
-      b->at[n] = b->arcs[a].next;
-    } else if (count == 0) {
-      return 0;
-    } else { // nothing leads on from here
-      int back = b->queue[--count];
-      n = b->arcs[back ^ 1].to;
-      b->at[n] = b->arcs[b->at[n]].next;
-    }
-  }
-  return count;
-}
-
-static int64_t max_flow(bound_net *b, int from, int to)
-{
-  int64_t flow = 0;
-  for (int a = 0; a < b->narcs; a++) {
-    b->arcs[a].left = b->arcs[a].room;
-  }
-  while (set_levels(b, from, to)) {
-    int count;
-    while ((count = find_way(b, from, to)) > 0) {
-      int64_t least = UNLIMITED;
-      for (int i = 0; i < count; i++) {
-        least = TT_MIN(least, b->arcs[b->queue[i]].left);
-      }
-      for (int i = 0; i < count; i++) {
-        b->arcs[b->queue[i]].left -= least;
-        b->arcs[b->queue[i] ^ 1].left += least;
-      }
-      flow += least;
-    }
-  }
-  return flow;
+  return tt_maxflow_run(&b->net, from, to, UNLIMITED);
 }
 
 // ---- The machine as a network of flows ----
@@ -112,7 +33,7 @@ static int64_t port_room(const tt_graph *g, float bw)
   return counted <= 0 ? UNLIMITED : (int64_t)((double)tt_flow_amount(bw) * TT_MAX((double)g->speedinter / counted, 1));
 }
 
-static void add_ports(bound_net *b)
+static ncclResult_t add_ports(bound_net *b)
 {
   const tt_topo *t = b->topo;
   int first = t->first[TT_NODE_NET], end = t->first[TT_NODE_NET + 1];
@@ -123,11 +44,12 @@ static void add_ports(bound_net *b)
     }
     int node = b->gpus + 1 + port - first;
     if (port == n) {
-      add_arc(b, b->world, node, port_room(b->graph, t->nodes[n].net.bw));
+      TT_TRY(tt_maxflow_add(&b->net, b->world, node, port_room(b->graph, t->nodes[n].net.bw)));
     }
-    add_arc(b, node, n, UNLIMITED);
-    add_arc(b, n, b->world, UNLIMITED);
+    TT_TRY(tt_maxflow_add(&b->net, node, n, UNLIMITED));
+    TT_TRY(tt_maxflow_add(&b->net, n, b->world, UNLIMITED));
   }
+  return ncclSuccess;
 }
 
 // Marks the links of a path, if it is of the type or better.
@@ -162,47 +84,33 @@ static void find_amounts(bound_net *b, const tt_paths *paths)
 // A chain inside a machine may cross a cut either way: then an arc has the bandwidth of its link and of the way back.
 static ncclResult_t net_make(const tt_topo *t, const tt_paths *paths, const tt_graph *g, bound_net *b)
 {
-  int nets = tt_topo_count(t, TT_NODE_NET), ngpus = tt_topo_count(t, TT_NODE_GPU);
-  int arcs = 2 * (t->nlinks + 3 * nets + ngpus);
+  int nets = tt_topo_count(t, TT_NODE_NET);
   bool both = !g->inter && g->pattern <= TT_PATTERN_TREE;
   *b = (bound_net){.topo = t, .graph = g, .world = t->nnodes, .gpus = t->nnodes + 1};
-  b->nnodes = t->nnodes + 2 + nets;
-  TT_ARENA_NEW(&b->arena, b->arcs, arcs);
-  TT_ARENA_NEW(&b->arena, b->first, b->nnodes);
-  TT_ARENA_NEW(&b->arena, b->amount, t->nlinks);
-  TT_ARENA_NEW(&b->arena, b->level, b->nnodes);
-  TT_ARENA_NEW(&b->arena, b->queue, b->nnodes);
-  TT_ARENA_NEW(&b->arena, b->at, b->nnodes);
-  if (b->arena.failed) {
+  TT_TRY(tt_maxflow_make(t->nnodes + 2 + nets, &b->net));
+  TT_ARENA_NEW(&b->net.arena, b->amount, t->nlinks);
+  TT_ARENA_NEW(&b->net.arena, b->part, t->nnodes);
+  if (b->net.arena.failed) {
     return tt_fail(ncclSystemError, "no memory for the flows of %d links", t->nlinks);
-  }
-  for (int n = 0; n < b->nnodes; n++) {
-    b->first[n] = -1;
   }
   find_amounts(b, paths);
   for (int l = 0; l < t->nlinks; l++) {
     const tt_topo_link *link = &t->links[l];
-    add_arc(b, link->from, link->to, b->amount[l] + (both ? b->amount[link->back] : 0));
+    TT_TRY(tt_maxflow_add(&b->net, link->from, link->to, b->amount[l] + (both ? b->amount[link->back] : 0)));
   }
-  if (g->inter) {
-    add_ports(b);
-  }
-  return ncclSuccess;
+  return g->inter ? add_ports(b) : ncclSuccess;
 }
 
 // From all GPUs together to a node, or from there to all.
-static int64_t flow_of_all(bound_net *b, int node, bool to_gpus)
+static ncclResult_t flow_of_all(bound_net *b, int node, bool to_gpus, int64_t *out)
 {
-  int arcs = b->narcs;
+  int arcs = b->net.narcs;
   for (int g = 0; g < b->graph->ngpus; g++) {
-    add_arc(b, to_gpus ? g : b->gpus, to_gpus ? b->gpus : g, UNLIMITED);
+    TT_TRY(tt_maxflow_add(&b->net, to_gpus ? g : b->gpus, to_gpus ? b->gpus : g, UNLIMITED));
   }
-  int64_t flow = to_gpus ? max_flow(b, node, b->gpus) : max_flow(b, b->gpus, node);
-  while (b->narcs > arcs) { // the last arcs are the first of their nodes
-    b->narcs--;
-    b->first[b->arcs[b->narcs ^ 1].to] = b->arcs[b->narcs].next;
-  }
-  return flow;
+  *out = TT_MIN(*out, to_gpus ? bound_flow(b, node, b->gpus) : bound_flow(b, b->gpus, node));
+  tt_maxflow_cut(&b->net, arcs);
+  return ncclSuccess;
 }
 
 // ---- Bounds ----
@@ -214,8 +122,8 @@ static int64_t least_flow(bound_net *b, int root, bool back)
   int64_t least = UNLIMITED;
   for (int g = 0; g < b->graph->ngpus; g++) {
     if (g != root) {
-      least = TT_MIN(least, max_flow(b, root, g));
-      least = back ? TT_MIN(least, max_flow(b, g, root)) : least;
+      least = TT_MIN(least, bound_flow(b, root, g));
+      least = back ? TT_MIN(least, bound_flow(b, g, root)) : least;
     }
   }
   return least;
@@ -234,7 +142,7 @@ static int find_part(const int *part, int node)
 static int64_t parts_bound(const bound_net *b, int wide, bool *has_gpu)
 {
   const tt_topo *t = b->topo;
-  int *part = b->queue;
+  int *part = b->part;
   int64_t out = 0;
   int count = 0;
   for (int n = 0; n < t->nnodes; n++) {
@@ -264,7 +172,7 @@ static int64_t least_parts(bound_net *b)
   const tt_topo *t = b->topo;
   int64_t least = UNLIMITED;
   bool *has_gpu;
-  TT_ARENA_NEW(&b->arena, has_gpu, t->nnodes);
+  TT_ARENA_NEW(&b->net.arena, has_gpu, t->nnodes);
   for (int l = 0; l < t->nlinks && has_gpu != NULL; l++) {
     bool seen = false;
     for (int k = 0; k < l && !seen; k++) {
@@ -284,7 +192,7 @@ static int64_t nvls_bound(bound_net *b)
   int nvs = t->first[TT_NODE_NVS], n = b->graph->ngpus;
   int64_t least = UNLIMITED, out = 0, in = 0;
   for (int g = 0; g < n && tt_topo_count(t, TT_NODE_NVS) > 0; g++) {
-    int64_t one[] = {max_flow(b, g, nvs), max_flow(b, nvs, g)};
+    int64_t one[] = {bound_flow(b, g, nvs), bound_flow(b, nvs, g)};
     least = TT_MIN(least, TT_MIN(one[0], one[1]));
     out += one[0];
     in += one[1];
@@ -306,7 +214,7 @@ static int64_t direct_bound(const bound_net *b)
   return b->graph->ngpus > 1 ? out / 2 : UNLIMITED;
 }
 
-static int64_t bound_of(bound_net *b)
+static ncclResult_t bound_of(bound_net *b, int64_t *out)
 {
   const tt_graph *g = b->graph;
   bool heads = g->pattern == TT_PATTERN_NVLS || g->pattern == TT_PATTERN_COLLNET_DIRECT;
@@ -320,19 +228,22 @@ static int64_t bound_of(bound_net *b)
     bound = TT_MIN(bound, least_parts(b));
   }
   if (g->inter && g->pattern != TT_PATTERN_RING) {
-    bound = TT_MIN(bound, TT_MIN(flow_of_all(b, b->world, false), flow_of_all(b, b->world, true)));
+    TT_TRY(flow_of_all(b, b->world, false, &bound));
+    TT_TRY(flow_of_all(b, b->world, true, &bound));
   }
-  return bound;
+  *out = bound;
+  return ncclSuccess;
 }
 
 ncclResult_t tt_graph_bound(const tt_topo *topo, const tt_paths *paths, const tt_graph *graph, double *out)
 {
   bound_net b;
+  int64_t bound = 0;
   ncclResult_t res = net_make(topo, paths, graph, &b);
+  res = res == ncclSuccess ? bound_of(&b, &bound) : res;
   if (res == ncclSuccess) {
-    int64_t bound = bound_of(&b);
     *out = bound >= UNLIMITED ? 0 : (double)bound / 1e3;
   }
-  tt_arena_clear(&b.arena);
+  tt_maxflow_clear(&b.net);
   return res;
 }

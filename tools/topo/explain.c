@@ -514,6 +514,9 @@ static int explain(inquiry *q)
   write_margin(q);
   xp_say_host(q->out, q->w->m.topo, (int)q->op.func);
   write_graph(q);
+  if (q->op.func == TT_MODEL_ALL_REDUCE && xp_packed_far(&q->w->m, "  ", q->out) != 0) {
+    return 1;
+  }
   write_size(q);
   write_changes(q);
   write_variables(q);

@@ -73,7 +73,9 @@ int xp_graphs(const xp_options *o, xp_print *out)
     fprintf(stderr, "tutti-topo: --rank %d: there are %d ranks\n", o->rank, w.m.nranks * o->nodes);
     code = 2;
   }
-  if (code == 0 && o->table) {
+  if (code == 0 && o->packed) {
+    code = xp_packed(o, &w.m, out);
+  } else if (code == 0 && o->table) {
     for (int g = 0; g < w.m.ngroups; g++) {
       bool wanted = o->rank < 0 || w.m.group_of[o->rank % w.m.nranks] == g;
       if (wanted) {
@@ -81,6 +83,7 @@ int xp_graphs(const xp_options *o, xp_print *out)
       }
     }
     fprintf(out->f, "searched in %.2f ms\n", w.m.search_ms);
+    code = xp_packed_far(&w.m, "", out);
   } else if (code == 0) {
     code = write_xml(&w.m.group[w.m.group_of[o->rank < 0 ? 0 : o->rank % w.m.nranks]], out);
   }

@@ -41,7 +41,7 @@ typedef struct xp_options {
   const char *workload; // a file of tutti-trace workload
   const char *link;     // of simulate --measured
   int iters;            // operations one behind the other; 0: not given
-  bool table, matrix, ways, collnet, rails, measured, ascii, help;
+  bool table, packed, matrix, ways, collnet, rails, measured, ascii, help;
 } xp_options;
 
 // Reads the arguments behind the command (argv[0] is not looked at) into *o, defaults first, and gives variables their
