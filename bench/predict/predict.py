@@ -12,6 +12,7 @@ what is there already, so it can be broken off. Costs: BUILD/predict.link. PREDI
 """
 
 import collections
+import concurrent.futures
 import json
 import os
 import random
@@ -34,7 +35,7 @@ PROGRAMS = {
 LEAST, MOST, FACTOR = 8, 2 << 20, 8
 
 # Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
-COSTS = {"way": 65.0, "rouse": 6.0, "idle": 220.0, "wake": 40.0, "work": 2.3, "kib": 0.2, "change": 3.0, "carry": 4.0, "carry_kib": 0.5}
+COSTS = {"way": 60.0, "rouse": 6.0, "idle": 150.0, "wake": 40.0, "work": 1.5, "kib": 0.12, "change": 3.0, "carry": 3.0, "carry_kib": 0.3}
 
 
 def fitted(case):
@@ -130,9 +131,10 @@ def predict(build, case, costs):
 
 def errors_of(build, runs, costs):
     """(run, size, measured, predicted) of every size."""
-    out = []
-    for case in runs:
-        predicted = predict(build, case, costs)
+    out, runs = [], list(runs)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        predictions = list(pool.map(lambda case: predict(build, case, costs), runs))
+    for case, predicted in zip(runs, predictions):
         out += [(case, size, us, predicted[size]) for size, us in case["us"].items() if size in predicted]
     return out
 
@@ -147,8 +149,8 @@ def relative(error):
 
 
 def score(build, runs, costs):
-    errors = [min(relative(e), 0.5) for e in errors_of(build, runs, costs)]
-    return statistics.mean(errors) + share(errors, 0.5)
+    errors = [min(relative(e), 1) for e in errors_of(build, runs, costs)]
+    return statistics.mean(errors) + share(errors, 0.5) + share(errors, 0.9) / 2
 
 
 def fit(build, rounds=20):

@@ -9,7 +9,7 @@
 #include "coll/cost_priv.h"
 #include "coll/select.h"
 
-enum { SAMPLES = 3, RUN_PASSES = 96 };
+enum { SAMPLES = 3, RUN_PASSES = 512 };
 
 // Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many
 // chunks as it needs. Over a network one thread makes the calls for both directions, and shorter messages overlap with
@@ -257,7 +257,7 @@ static ncclResult_t walk_run(const tt_cost *c, const tt_cost_run *run, const tt_
   double part = fmax(ceil((double)run->bytes / (cost_has_blocks(run->func) ? c->nranks : 1) / schedules[0]->nsub), 1);
   double each = ceil(part / (double)run->chunk);
   tt_walk_passes p = {.chunk = fmin((double)run->chunk, part), .last = part - (each - 1) * (double)run->chunk};
-  bool whole = each <= RUN_PASSES / 3; // several operations can be walked; else the beginning of one
+  bool whole = each <= RUN_PASSES / 4; // several operations can be walked; else the beginning of one
   int walked = whole ? (int)fmin(RUN_PASSES / each, run->times) : 1;
   p.late = c->layout != NULL && c->layout->nnodes > 1 ? c->env.hop[TT_HOP_NETWORK][TT_LL].latency : 0;
   p.cycle = whole ? (int)each : 0;
