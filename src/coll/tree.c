@@ -1,5 +1,5 @@
 // tree.c: "Tree". Double binary tree: about 2 log n hops at nearly full bandwidth. Chunk t of a pass travels on tree t.
-// "Packed": the same steps along trees that share a machine's links as well as any can (topo/pack.h), one for each
+// "Packed": the same steps along trees that share a machine's links as well as trees can (topo/pack.h), one for each
 // channel.
 //
 // Sums go up in one strand and results come down in another, so the next pass starts up while this one is still coming

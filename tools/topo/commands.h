@@ -66,8 +66,8 @@ const char *xp_off_text(tt_model_off off, char *out, size_t size);
 
 // Trees packed by flow (topo/pack.h) on a machine: graphs --packed. Returns an exit code.
 int xp_packed(const xp_options *o, const xp_machine *m, xp_print *out);
-// Says, where rings and trees of one machine are more than 30 % below what an all-reduce can have, what packed trees
-// reach; lines begin with `indent`. Returns an exit code.
+// Says, where rings and trees of one machine are more than 30 % below the bound of trees packed by flow, what packed
+// trees reach; lines begin with `indent`. Returns an exit code.
 int xp_packed_far(const xp_machine *m, const char *indent, const xp_print *out);
 
 // Says, where collnet takes part, that communicators of this library have none.

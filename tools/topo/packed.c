@@ -27,11 +27,16 @@ static void say_rates(const xp_group *x, const tt_packing *p, const char *indent
   const tt_graph *ring = &x->graphs.graph[TT_GRAPH_RING], *tree = &x->graphs.graph[TT_GRAPH_TREE];
   double most = p->bound / 2, rings = ring_rate(ring), trees = (double)tt_graph_total(tree) / 2;
   double packed = p->unit * p->ntrees / 2;
-  xp_say(out, (int)strlen(indent) + 2,
+  xp_text text = {0};
+  xp_add(&text,
          "%sall-reduce, by the bandwidth of links alone: rings %.4g GB/s (%.0f %% of the bound, which is %.4g), trees "
          "%.4g (%.0f %%), %d packed tree%s %.4g (%.1f %%)",
          indent, rings, 100 * rings / most, most, trees, 100 * trees / most, p->ntrees, p->ntrees == 1 ? "" : "s",
          packed, 100 * packed / most);
+  if ((double)tree->bound / 2 > most * 1.001) { // the least family leaves GPUs out
+    xp_add(&text, "; the bound by cuts, for any all-reduce, is %.4g", (double)tree->bound / 2);
+  }
+  xp_flow(out, 0, (int)strlen(indent) + 2, text.buf);
 }
 
 int xp_packed_far(const xp_machine *m, const char *indent, const xp_print *out)
