@@ -186,6 +186,7 @@ for coll in allreduce allgather reducescatter broadcast reduce alltoall; do
 done
 good "own runs over 16 machines" '^# Avg bus bandwidth' simulate --measured -N 16 -e 64M
 good "own runs over 17 machines" '^# Avg bus bandwidth' simulate --measured -N 17 -e 1M -f 32
+good "own runs of many ranks" "^# Avg bus bandwidth" simulate --measured --ranks 16 -e 64M -f 32
 good "own runs of one rank" '^# Avg bus bandwidth' simulate --measured --ranks 1 -e 1M -f 32
 bad "no such value of a link" 2 "'speed=1': name=number is expected" simulate --measured -N 2 --link speed=1
 bad "a link's value is no number" 2 "'ms=fast': name=number" simulate --measured -N 2 --link gbit=1,ms=fast

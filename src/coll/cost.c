@@ -146,7 +146,7 @@ static ncclResult_t write_all(const tt_cost *c, tt_func func, int algo, tt_sched
   return ncclSuccess;
 }
 
-static void free_all(const tt_cost *c, tt_schedule **all)
+static void cost_free_all(const tt_cost *c, tt_schedule **all)
 {
   for (int r = 0; r < c->nranks; r++) {
     tt_schedule_free(all[r]);
@@ -162,7 +162,7 @@ static ncclResult_t fill_curve(const tt_cost *c, curve *v)
   if (res == ncclSuccess) {
     res = walk_samples(c, v, (const tt_schedule *const *)all);
   }
-  free_all(c, all);
+  cost_free_all(c, all);
   return res;
 }
 
@@ -250,19 +250,21 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
 
 // ---- runs, walked to their end ----
 
-static ncclResult_t walk_run(const tt_cost *c, const tt_cost_run *run, const tt_schedule *const *schedules, double *us)
+static ncclResult_t cost_walk_run_of(const tt_cost *c, const tt_cost_run *run, const tt_schedule *const *schedules,
+                                     double *us)
 {
   double ends[RUN_PASSES];
   tt_walk_result walk;
   double part = fmax(ceil((double)run->bytes / (cost_has_blocks(run->func) ? c->nranks : 1) / schedules[0]->nsub), 1);
   double each = ceil(part / (double)run->chunk);
-  tt_walk_passes p = {.chunk = fmin((double)run->chunk, part), .last = part - (each - 1) * (double)run->chunk};
+  tt_walk_passes p = {
+      .proto = run->proto, .chunk = fmin((double)run->chunk, part), .last = part - (each - 1) * (double)run->chunk};
   bool whole = each <= RUN_PASSES / 4; // several operations can be walked; else the beginning of one
   int walked = whole ? (int)fmin(RUN_PASSES / each, run->times) : 1;
   p.late = c->layout != NULL && c->layout->nnodes > 1 ? c->env.hop[TT_HOP_NETWORK][TT_LL].latency : 0;
   p.cycle = whole ? (int)each : 0;
   p.count = whole ? walked * p.cycle : (int)fmin(each, RUN_PASSES);
-  TT_TRY(tt_cost_walk_passes(&c->env, c->layout, schedules, run->proto, &p, ends, &walk));
+  TT_TRY(tt_cost_walk_passes(&c->env, c->layout, schedules, &p, ends, &walk));
   if (isinf(walk.longest)) {
     *us = HUGE_VAL;
     return ncclSuccess;
@@ -290,9 +292,9 @@ ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us)
   TT_TRY(TT_NEW(all, (size_t)c->nranks, "out of memory: %d schedules", c->nranks));
   ncclResult_t res = write_all(c, run->func, run->algo, all);
   if (res == ncclSuccess) {
-    res = walk_run(c, run, (const tt_schedule *const *)all, us);
+    res = cost_walk_run_of(c, run, (const tt_schedule *const *)all, us);
   }
-  free_all(c, all);
+  cost_free_all(c, all);
   return res;
 }
 

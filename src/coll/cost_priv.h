@@ -13,6 +13,7 @@ typedef struct tt_walk_times {
 // What is walked: so many passes, with chunks of `chunk` bytes. `cycle` of them are an operation (0: all together are
 // one); its last one has chunks of `last` bytes, and a rank begins the next when all its strands have ended it.
 typedef struct tt_walk_passes {
+  tt_proto proto;
   int count, cycle;
   double chunk, last;
   double late; // ranks other than 0 begin so many microseconds later
@@ -28,7 +29,7 @@ typedef struct tt_walk_result {
 // the schedules ask for direct access between nodes. ncclSystemError when out of memory, ncclInternalError when the
 // schedules get stuck.
 ncclResult_t tt_cost_walk_passes(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
-                                 tt_proto proto, const tt_walk_passes *passes, double *ends, tt_walk_result *out);
+                                 const tt_walk_passes *passes, double *ends, tt_walk_result *out);
 
 // The first passes with chunks of `chunk` bytes, and what every further one takes. Errors as above.
 ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,

@@ -48,7 +48,6 @@ typedef struct walk {
   const tt_schedule *const *all;
   int n, nnodes, nactors, ncores; // cores per node
   int ends;                       // ranks, and behind them the networks that reduce
-  tt_proto proto;
   const tt_walk_passes *passes;
   line **lines; // (from * ends + to) * 2 + token
   actor *actors;
@@ -79,7 +78,7 @@ static tt_hop_kind cost_walk_kind_of(const walk *w, int a, int b)
 
 static const tt_cost_hop *hop_of(const walk *w, const tt_ref *ref, int rank)
 {
-  return &w->env->hop[cost_walk_kind_of(w, rank, ref->peer)][ref->kind == TT_FIFO ? w->proto : TT_TOK];
+  return &w->env->hop[cost_walk_kind_of(w, rank, ref->peer)][ref->kind == TT_FIFO ? w->passes->proto : TT_TOK];
 }
 
 static bool is_line(const tt_ref *ref)
@@ -93,7 +92,7 @@ static core *cost_walk_cores(const walk *w, int rank)
   return &w->cores[w->env->one_machine ? 0 : cost_walk_node_of(w, rank) * w->ncores];
 }
 
-static double chunk_of(const walk *w, int pass)
+static double cost_walk_chunk(const walk *w, int pass)
 {
   const tt_walk_passes *p = w->passes;
   return p->cycle > 0 && (pass + 1) % p->cycle == 0 ? p->last : p->chunk;
@@ -144,7 +143,7 @@ static void cost_walk_wake(walk *w, int *waiter, double when)
 // Messages of a line. What the network holds of them is no longer in the sender's slots.
 static uint32_t slots_of(const walk *w, const tt_ref *ref, int from, int to)
 {
-  uint32_t slots = w->env->slots[ref->kind == TT_FIFO ? w->proto : TT_TOK];
+  uint32_t slots = w->env->slots[ref->kind == TT_FIFO ? w->passes->proto : TT_TOK];
   if (ref->kind == TT_FIFO && w->env->net_window > 0 && cost_walk_kind_of(w, from, to) == TT_HOP_NETWORK) {
     slots += (uint32_t)fmin(w->env->net_window / fmax(w->passes->chunk, MESSAGE_LEAST), MOST_HELD);
   }
@@ -258,7 +257,7 @@ static double cost_walk_work(walk *w, const actor *a, double work)
 
 // Where the nodes are parts of one machine: when the thread that carries their messages has taken this one. A message
 // that comes before the one ahead of it has had its turn goes with that one.
-static double carry(walk *w, int rank, int peer, double bytes, double when)
+static double cost_walk_carry(walk *w, int rank, int peer, double bytes, double when)
 {
   double *begun = &w->carry_begun[(size_t)rank * (size_t)w->ends + (size_t)peer];
   double work = (when < *begun ? 0 : w->env->carry_work) + bytes * w->env->carry_byte;
@@ -279,7 +278,7 @@ static double arrival(walk *w, const tt_ref *ref, int rank, double when, double 
   }
   int from = cost_walk_node_of(w, rank), to = cost_walk_node_of(w, ref->peer);
   double size = ref->kind == TT_FIFO ? chunk : 0, bytes = size * w->env->net_byte;
-  double begin = fmax(carry(w, rank, ref->peer, size, when), w->net_out[from]);
+  double begin = fmax(cost_walk_carry(w, rank, ref->peer, size, when), w->net_out[from]);
   w->node_load[from].out += bytes;
   w->node_load[to].in += bytes;
   w->net_out[from] = begin + bytes;
@@ -358,7 +357,7 @@ static void take_step(walk *w, int id)
   actor *a = &w->actors[id];
   const tt_schedule *s = w->all[a->rank];
   const tt_step *step = cost_walk_step_of(w, a);
-  double work = w->env->step, chunk = chunk_of(w, a->pass);
+  double work = w->env->step, chunk = cost_walk_chunk(w, a->pass);
   for (int i = 0; i < step->nsrc; i++) {
     work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank, chunk);
   }
@@ -379,7 +378,7 @@ static void take_step(walk *w, int id)
 }
 
 // Has the strand ended an operation behind which another one comes?
-static bool has_ended(const walk *w, const actor *a)
+static bool cost_walk_ended(const walk *w, const actor *a)
 {
   return w->passes->cycle > 0 && a->pos == 0 && a->pass % w->passes->cycle == 0;
 }
@@ -417,7 +416,7 @@ static bool cost_walk_run(walk *w)
     if (a->ready <= before) {
       take_step(w, id);
       left -= a->pass == w->passes->count;
-      if (a->pass < w->passes->count && has_ended(w, a)) {
+      if (a->pass < w->passes->count && cost_walk_ended(w, a)) {
         end_operation(w, id);
         continue;
       }
@@ -532,7 +531,7 @@ static double longest_of(const walk *w)
 }
 
 ncclResult_t tt_cost_walk_passes(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
-                                 tt_proto proto, const tt_walk_passes *passes, double *ends, tt_walk_result *out)
+                                 const tt_walk_passes *passes, double *ends, tt_walk_result *out)
 {
   int n = all[0]->nranks;
   walk w = {.env = env,
@@ -540,7 +539,6 @@ ncclResult_t tt_cost_walk_passes(const tt_cost_env *env, const tt_layout *layout
             .all = all,
             .n = n,
             .nnodes = layout ? layout->nnodes : 1,
-            .proto = proto,
             .passes = passes,
             .through = ends};
   w.ncores = TT_MIN(env->cores, env->one_machine || !layout ? n : layout->largest);
@@ -569,9 +567,9 @@ ncclResult_t tt_cost_walk_passes(const tt_cost_env *env, const tt_layout *layout
 ncclResult_t tt_cost_walk(const tt_cost_env *env, const tt_layout *layout, const tt_schedule *const *all,
                           tt_proto proto, double chunk, tt_walk_times *out)
 {
-  tt_walk_passes passes = {.count = TT_WALK_PASSES, .chunk = chunk};
+  tt_walk_passes passes = {.proto = proto, .count = TT_WALK_PASSES, .chunk = chunk};
   tt_walk_result res;
-  TT_TRY(tt_cost_walk_passes(env, layout, all, proto, &passes, out->end, &res));
+  TT_TRY(tt_cost_walk_passes(env, layout, all, &passes, out->end, &res));
   double last = out->end[TT_WALK_PASSES - 1] - out->end[TT_WALK_PASSES - 2];
   out->period = isinf(res.busiest) ? HUGE_VAL : fmax(last, res.busiest / TT_WALK_PASSES);
   return ncclSuccess;

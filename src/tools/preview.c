@@ -129,7 +129,7 @@ ncclResult_t tt_preview_time(tt_preview *p, tt_func func, size_t bytes, const tt
   }
   tt_cost_run run = {.func = func,
                      .algo = choice->algo,
-                     .proto = choice->direct ? TT_TOK : tt_choice_fifo(choice),
+                     .proto = choice->direct ? TT_TOK : choice->proto,
                      .bytes = bytes,
                      .chunk = choice->chunk,
                      .times = times};

@@ -10,6 +10,14 @@
 
 enum { LINE_MOST = 256, NAME_MOST = 32 };
 
+// A line of the file.
+typedef struct row {
+  char name[NAME_MOST];
+  size_t bytes;
+  int ranks;
+  double count, us; // us: of all together
+} row;
+
 typedef struct totals {
   double count, us, predicted;
   int lines;
@@ -17,12 +25,13 @@ typedef struct totals {
 
 static const char head[] = "coll,bytes,ranks,count,us";
 
-// A line of the file. False: it is none.
-static bool read_row(const char *line, char name[NAME_MOST], size_t *bytes, int *ranks, double *count, double *us)
+// False: the line is none.
+static bool read_row(const char *line, row *r)
 {
   int end = 0;
-  return sscanf(line, "%31[A-Za-z_],%zu,%d,%lf,%lf %n", name, bytes, ranks, count, us, &end) == 5 && line[end] == 0 &&
-         *bytes <= (size_t)1 << 50 && *ranks > 0 && *count > 0 && *us >= 0 && *count <= 1e15 && *us <= 1e18;
+  return sscanf(line, "%31[A-Za-z_],%zu,%d,%lf,%lf %n", r->name, &r->bytes, &r->ranks, &r->count, &r->us, &end) == 5 &&
+         line[end] == 0 && r->bytes <= (size_t)1 << 50 && r->ranks > 0 && r->count > 0 && r->us >= 0 &&
+         r->count <= 1e15 && r->us <= 1e18;
 }
 
 static int complain_at(const char *path, int line, const char *what)
@@ -31,33 +40,31 @@ static int complain_at(const char *path, int line, const char *what)
   return 2;
 }
 
-static int write_row(const xp_predict *p, const char *name, size_t bytes, int ranks, double count, double us, totals *t,
-                     FILE *f)
+static int write_row(const xp_predict *p, const row *r, totals *t, FILE *f)
 {
   double one = 0;
-  int func = xp_func_of(name);
+  char error[16] = "";
+  int func = xp_func_of(r->name);
   if (func < 0) {
     return 2;
   }
-  if (p->predict(p->arg, func, bytes, &one) != ncclSuccess) {
+  if (p->predict(p->arg, func, r->bytes, &one) != ncclSuccess) {
     return xp_complain(1);
   }
-  fprintf(f, "%-14s %14zu %6d %10.0f %14.1f %14.1f", xp_func_name(func), bytes, ranks, count, us / count, one);
-  char error[16] = "";
-  if (us > 0) {
-    snprintf(error, sizeof error, "%+.1f%%", 100 * (one * count / us - 1));
+  if (r->us > 0) {
+    snprintf(error, sizeof error, "%+.1f%%", 100 * (one * r->count / r->us - 1));
   }
-  fprintf(f, " %9s\n", error);
-  *t = (totals){t->count + count, t->us + us, t->predicted + one * count, t->lines + 1};
+  fprintf(f, "%-14s %14zu %6d %10.0f %14.1f %14.1f %9s\n", xp_func_name(func), r->bytes, r->ranks, r->count,
+          r->us / r->count, one, error);
+  *t = (totals){t->count + r->count, t->us + r->us, t->predicted + one * r->count, t->lines + 1};
   return 0;
 }
 
 static int write_rows(const char *path, FILE *in, const xp_predict *p, FILE *f)
 {
-  char line[LINE_MOST], name[NAME_MOST];
-  size_t bytes;
-  int ranks, number = 0, code = 0;
-  double count, us;
+  char line[LINE_MOST];
+  int number = 0, code = 0;
+  row r;
   totals t = {0};
   while (code == 0 && fgets(line, sizeof line, in) != NULL) {
     size_t n = strlen(line);
@@ -69,8 +76,8 @@ static int write_rows(const char *path, FILE *in, const xp_predict *p, FILE *f)
     if (line[0] == '#' || line[0] == 0 || strcmp(line, head) == 0) {
       continue;
     }
-    code = read_row(line, name, &bytes, &ranks, &count, &us)
-               ? write_row(p, name, bytes, ranks, count, us, &t, f)
+    code = read_row(line, &r)
+               ? write_row(p, &r, &t, f)
                : complain_at(path, number, "coll,bytes,ranks,count,us is expected, as tutti-trace workload writes it");
   }
   if (code == 0 && (ferror(in) || t.lines == 0)) {

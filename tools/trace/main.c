@@ -31,8 +31,8 @@ typedef struct command {
   bool (*run)(xt_jobs *jobs, FILE *out);
 } command;
 
-static const command commands[] = {{"report", xt_report}, {"merge", xt_merge}, {"summary", xt_summary},
-                                   {"workload", xt_workload}};
+static const command commands[] = {
+    {"report", xt_report}, {"merge", xt_merge}, {"summary", xt_summary}, {"workload", xt_workload}};
 
 static int usage(const char *what, const char *which)
 {
