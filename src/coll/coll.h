@@ -97,7 +97,7 @@ enum {
 // layout and kind of memory (tools/verify.h proves it).
 #define TT_ALGOS_IN_ORDER \
   (1u << TT_ALGO_ONESHOT | 1u << TT_ALGO_DIRECT | 1u << TT_ALGO_DIRECTWRITE | 1u << TT_ALGO_ORDERED)
-// Rows that are allowed only where NCCL_ALGO names them, and chosen only where nothing else is left.
+// Rows that are allowed only where NCCL_ALGO or the call names them, and chosen only where nothing else is left.
 #define TT_ALGOS_ASKED (1u << TT_ALGO_PACKED)
 _Static_assert(TT_NALGOS <= 32, "sets of algorithms are words of 32 bits");
 

@@ -531,11 +531,14 @@ ncclResult_t tt_tuning_estimate(struct ncclComm *comm, tt_func func, size_t byte
 void tt_tuning_restrict(const struct ncclComm *comm, tt_func func, bool in_network, tt_selection *s)
 {
   const tt_algorithm *table = tt_algorithms(NULL);
-  uint32_t usable = 0, through_fifos = 0, protos = comm->tuning->filter.protos[func];
+  uint32_t usable = 0, through_fifos = 0, known = 0, protos = comm->tuning->filter.protos[func];
   for (int i = 0; i < TT_NALGOS; i++) {
     usable |= tt_tuning_usable(comm, func, i, in_network) ? 1u << i : 0;
     through_fifos |= table[i].needs == 0 ? 1u << i : 0;
+    known |= (table[i].funcs >> func & 1) << i;
   }
+  // A call names what it wants, too, where nobody else has restricted it.
+  usable |= comm->tuning->filter.algos[func] == (known & ~TT_ALGOS_ASKED) ? known & TT_ALGOS_ASKED : 0;
   s->ll &= (protos & TT_PROTO_LL) != 0 ? usable : 0;
   s->simple &= (protos & TT_PROTO_SIMPLE) != 0 ? usable : protos != 0 ? usable & ~through_fifos : 0;
 }
