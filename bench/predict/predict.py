@@ -15,7 +15,6 @@ import collections
 import concurrent.futures
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -35,7 +34,7 @@ PROGRAMS = {
 LEAST, MOST, FACTOR = 8, 2 << 20, 8
 
 # Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
-COSTS = {"way": 60.0, "rouse": 6.0, "idle": 150.0, "wake": 40.0, "work": 1.5, "kib": 0.12, "change": 3.0, "carry": 3.0, "carry_kib": 0.3}
+COSTS = {"way": 40.0, "rouse": 8.0, "idle": 200.0, "wake": 50.0, "work": 2.5, "kib": 0.12, "change": 3.0, "carry": 3.0, "carry_kib": 0.3}
 
 
 def fitted(case):
@@ -153,20 +152,21 @@ def score(build, runs, costs):
     return statistics.mean(errors) + share(errors, 0.5) + share(errors, 0.9) / 2
 
 
-def fit(build, rounds=20):
+def fit(build, rounds=12):
     """Changes one cost at a time, and keeps what explains the runs better."""
     runs = [case for case in load(build + "/predict.json").values() if fitted(case)]
     costs, step = dict(COSTS), 0.4
     best = score(build, runs, costs)
-    chance = random.Random(1)
     for _ in range(rounds):
+        before = best
         for name in COSTS:
-            other = dict(costs)
-            other[name] *= chance.choice((1 - step, 1 + step))
-            now = score(build, runs, other)
-            if now < best:
-                best, costs = now, other
-        step *= 0.85
+            for factor in (1 - step, 1 + step):
+                other = dict(costs, **{name: costs[name] * factor})
+                now = score(build, runs, other)
+                if now < best:
+                    best, costs = now, other
+                    break
+        step *= 1 if best < before else 0.6
     with open(build + "/predict.link", "w") as f:
         f.write(link_text(costs) + "\n")
     print("%d runs: %s" % (len(runs), link_text(costs)))
@@ -202,7 +202,7 @@ def choices(errors):
 def picture(errors, path):
     """Predicted over measured, one point for each time; both axes logarithmic, from 1 µs to 10 s."""
     import math
-    width, margin, decades = 560, 50, 7
+    width, margin, decades = 580, 66, 7
     at = lambda us: margin + (width - 2 * margin) * min(max(math.log10(us), 0), decades) / decades
     colours = {"allreduce": "#1f5fa8", "allgather": "#c0392b", "reducescatter": "#7d3c98", "broadcast": "#1e8449", "alltoall": "#b9770e"}
     out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">' % (width, width),
@@ -213,9 +213,9 @@ def picture(errors, path):
                 '<text x="%.1f" y="%d" text-anchor="middle">%s</text>' % (x, width - margin + 16, label),
                 '<text x="%d" y="%.1f" text-anchor="end">%s</text>' % (margin - 4, width - x + 4, label)]
     out.append('<path d="M%d %d L%d %d" stroke="#888"/>' % (margin, width - margin, width - margin, margin))
-    for case, _, measured, predicted in errors:
-        out.append('<circle cx="%.1f" cy="%.1f" r="2.2" fill="%s" fill-opacity="0.5"/>'
-                   % (at(measured), width - at(predicted), colours[case["coll"]]))
+    for coll, colour in colours.items():
+        points = "".join("M%.1f %.1fh0" % (at(e[2]), width - at(e[3])) for e in errors if e[0]["coll"] == coll)
+        out.append('<path d="%s" stroke="%s" stroke-width="4" stroke-linecap="round" stroke-opacity="0.5"/>' % (points, colour))
     for i, (coll, colour) in enumerate(colours.items()):
         out.append('<text x="%d" y="%d" fill="%s">%s</text>' % (margin + 8, margin + 16 + 15 * i, colour, coll))
     out += ['<text x="%d" y="%d" text-anchor="middle">measured</text>' % (width // 2, width - 10),
