@@ -55,8 +55,8 @@ static ncclResult_t check_flags(const tt_rma_call *c, unsigned flags)
                               c->comm->rank, flags);
 }
 
-// Where the peer has registered its window already, the place is checked at once, else when the put runs. The windows of
-// a peer that has ended may be closed: then the put runs as well, and says what the peer's end was.
+// Where the peer has registered its window already, the place is checked at once, else when the put runs. The windows
+// of a peer that has ended may be closed: then the put runs as well, and says what the peer's end was.
 static ncclResult_t check_window_place(const tt_rma_call *c)
 {
   tt_window_note note;
