@@ -32,17 +32,6 @@ static void test_early(void **state)
   close_comms();
 }
 
-static void await_error(int rank, ncclResult_t code, const char *const *words)
-{
-  ncclResult_t async = ncclSuccess;
-  const double end = seconds_now() + GENEROUS(6);
-  while (async == ncclSuccess && seconds_now() < end) {
-    OK(ncclCommGetAsyncError(sides[rank].comm, &async));
-  }
-  CHECK(async == code, "rank %d: %d", rank, (int)async);
-  CHECK(has_words(ncclGetLastError(sides[rank].comm), words), "rank %d: the text", rank);
-}
-
 static void abort_comms(void)
 {
   for (int r = first; r < last; r++) {

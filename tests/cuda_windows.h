@@ -158,6 +158,17 @@ HARNESS void wait_all(void)
   }
 }
 
+HARNESS void await_error(int rank, ncclResult_t code, const char *const *words)
+{
+  ncclResult_t async = ncclSuccess;
+  const double end = seconds_now() + GENEROUS(6);
+  while (async == ncclSuccess && seconds_now() < end) {
+    OK(ncclCommGetAsyncError(sides[rank].comm, &async));
+  }
+  CHECK(async == code, "rank %d: %d", rank, (int)async);
+  CHECK(has_words(ncclGetLastError(sides[rank].comm), words), "rank %d: the text", rank);
+}
+
 // ---- Operations ----
 
 HARNESS void put(int r, size_t from, size_t bytes, int peer, size_t to, int sig, int ctx)

@@ -55,11 +55,16 @@ static ncclResult_t check_flags(const tt_rma_call *c, unsigned flags)
                               c->comm->rank, flags);
 }
 
-// Where the peer has registered its window already, the place is checked at once, else when the put runs.
+// Where the peer has registered its window already, the place is checked at once, else when the put runs. The windows
+// of a peer that has ended may be closed: then the put runs as well, and says what the peer's end was.
 static ncclResult_t check_window_place(const tt_rma_call *c)
 {
   tt_window_note note;
-  int found = tt_board_find(c->comm->rma->peers[c->peer].board, c->window, &note);
+  const tt_rma_peer *peer = &c->comm->rma->peers[c->peer];
+  int found = tt_board_find(peer->board, c->window, &note);
+  if (found < 0 && peer->link != NULL && tt_link_state(peer->link) >= TT_RANK_FAILED) {
+    return ncclSuccess;
+  }
   if (found < 0) {
     return tt_fail(ncclInvalidArgument, "%s on rank %d: rank %d has deregistered window %llu", c->what, c->comm->rank,
                    c->peer, (unsigned long long)c->window);

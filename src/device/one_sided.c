@@ -57,12 +57,17 @@ void tt_board_settle(const tt_rma *rma)
   }
 }
 
-void tt_board_shut(const tt_rma *rma)
+void tt_board_clear(const tt_rma *rma)
 {
   const uint64_t opened = atomic_load_explicit(&rma->board->opened, memory_order_relaxed);
   for (uint64_t i = 0; i <= opened && i < TT_WINDOWS; i++) {
     atomic_store_explicit(&rma->board->windows[i].number, 0, memory_order_release);
   }
+}
+
+void tt_board_shut(const tt_rma *rma)
+{
+  tt_board_clear(rma);
   tt_board_settle(rma);
 }
 

@@ -150,7 +150,10 @@ void tt_board_close(tt_rma *rma, uint64_t number);
 // This rank's state says that it has gone: waits in the same way until no peer writes into any window.
 void tt_board_settle(const tt_rma *rma);
 
-// The same, and closes all windows before: for peers whose kernels look at windows, but not at states.
+// Closes all windows of the own board, and waits for nobody. Any thread, while no window is opened.
+void tt_board_clear(const tt_rma *rma);
+
+// tt_board_clear, then tt_board_settle: for peers whose kernels look at windows, but not at states.
 void tt_board_shut(const tt_rma *rma);
 
 // Where the peer's window of this number lies in this process; NULL: its memory cannot be mapped. Any thread.

@@ -31,6 +31,6 @@ bool tt_gpu_port_in_graphs(const tt_gpu_port *p);
 // *any: does a replay run, or wait to? Any thread. Errors: ncclUnhandledCudaError: such work has failed.
 ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any);
 
-// What a replay of the port waits for: for which rank, in which call. *mark: another value when the replay has moved
-// since the last look. False: none waits. Calls no function of the driver. One thread at a time.
+// What a replay of the port waits for: for which rank, in which call, at which step. *mark: another value when the
+// replay has moved since the last look. False: none waits. Calls no function of the driver. One thread at a time.
 bool tt_gpu_port_waits(tt_gpu_port *p, tt_wait *wait, uint64_t *mark);

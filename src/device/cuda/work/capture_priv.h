@@ -3,6 +3,7 @@
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/submit.h"
+#include "device/cuda/work/waits.h"
 
 // What one call sends or receives over one FIFO of a link, and the FIFO that it has instead.
 typedef struct gpu_traffic {
@@ -20,6 +21,7 @@ typedef struct gpu_traffic {
 typedef struct gpu_replay_wait {
   const _Atomic uint32_t *word;
   uint32_t value;
+  uint32_t how;    // as in tt_wait
   int32_t traffic; // of the capture
   bool last;       // of those that the stream waits for at once
 } gpu_replay_wait;
@@ -64,8 +66,9 @@ gpu_traffic *tt_gpu_traffic_find(const gpu_recording *rec, const tt_call *call, 
 // The lane has resolved the step: makes its FIFOs the operation's own.
 void tt_gpu_record_refs(const tt_gpu_port *p, const tt_lane *l, const tt_program_step *s);
 
-// The next wait of the plan's stream, for a word of that FIFO. Errors: ncclSystemError.
-ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, uint32_t value, const tt_fifo *f);
+// The next wait of the plan's stream: `w->word` of that FIFO reaches `w->value`, in the step that `w->how` tells.
+// Errors: ncclSystemError.
+ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const gpu_wait *w, const tt_fifo *f);
 // The stream waits for those that were given since the last time, all at once.
 void tt_gpu_record_waits_end(gpu_recording *rec);
 

@@ -230,6 +230,7 @@ static void rank_query(tt_gpu_rank *r)
   if (tt_port_status(r->port) == ncclSuccess) {
     tt_port_stop(r->port, res);
   }
+  tt_gpu_rma_leave(r->gpu);
 }
 
 // Looks after the peers, and shows at which wait the rank's streams stand. They may also stand behind other work before

@@ -19,14 +19,14 @@ CUdeviceptr tt_gpu_record_place(const gpu_recording *rec, const volatile void *p
   return offset < rec->scratch_bytes ? gpu_address(rec->capture->scratch) + offset : gpu_address(ptr);
 }
 
-ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const volatile void *word, uint32_t value, const tt_fifo *f)
+ncclResult_t tt_gpu_record_wait(gpu_recording *rec, const gpu_wait *w, const tt_fifo *f)
 {
   const gpu_traffic *t = (const gpu_traffic *)(const void *)f;
   if (!tt_grow(&rec->waits, rec->nwaits, 1, &rec->waits_room, sizeof *rec->waits)) {
     return tt_fail(ncclSystemError, "no memory for a captured plan");
   }
   rec->waits[rec->nwaits++] = (gpu_replay_wait){
-      .word = (const _Atomic uint32_t *)word, .value = value, .traffic = (int32_t)(t - rec->capture->traffic)};
+      .word = w->word, .value = w->value, .how = w->how, .traffic = (int32_t)(t - rec->capture->traffic)};
   return ncclSuccess;
 }
 

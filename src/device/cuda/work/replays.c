@@ -102,8 +102,8 @@ ncclResult_t tt_gpu_port_replays(tt_gpu_port *p, bool *any)
   return ncclSuccess;
 }
 
-// The waits that the capture's stream stands in: `place` is one more than the number of the first.
-static const gpu_traffic *stands_for(const gpu_capture *c, uint32_t place)
+// The wait in which the capture's stream stands: `place` is one more than the number of the first of those.
+static const gpu_replay_wait *stands_for(const gpu_capture *c, uint32_t place)
 {
   const gpu_replay_wait *w = &c->waits[place - 1];
   while ((int32_t)(atomic_load_explicit(w->word, memory_order_acquire) - w->value) >= 0) {
@@ -112,11 +112,11 @@ static const gpu_traffic *stands_for(const gpu_capture *c, uint32_t place)
     }
     w++;
   }
-  return &c->traffic[w->traffic];
+  return w;
 }
 
-// Whom the capture's replay waits for; NULL: it does not. The stream overwrites PLACE_SEEN when it moves.
-static const gpu_traffic *capture_stands(gpu_capture *c)
+// What the capture's replay waits for; NULL: nothing. The stream overwrites PLACE_SEEN when it moves.
+static const gpu_replay_wait *capture_stands(gpu_capture *c)
 {
   uint32_t place = c->waits != NULL ? atomic_load_explicit(c->place, memory_order_acquire) : 0;
   if (place == 0) {
@@ -137,15 +137,14 @@ bool tt_gpu_port_waits(tt_gpu_port *p, tt_wait *wait, uint64_t *mark)
   pthread_mutex_lock(&captures_lock);
   for (gpu_capture *c = p->captures; c != NULL && !still; c = c->next) {
     const uint32_t before = c->moved;
-    const gpu_traffic *t = capture_stands(c);
-    if (t != NULL && (!any || c->moved == before)) {
+    const gpu_replay_wait *w = capture_stands(c);
+    if (w != NULL && (!any || c->moved == before)) {
+      const gpu_traffic *t = &c->traffic[w->traffic];
       any = true;
       still = c->moved == before;
       *mark = c->number * 0x10001 + c->moved;
-      *wait = (tt_wait){.peer = (uint32_t)t->peer,
-                        .how = TT_WAIT_REPLAY | (t->sends ? 0u : (uint32_t)TT_WAIT_RECEIVES),
-                        .sig = t->sig,
-                        .count = t->sig_count};
+      *wait =
+          (tt_wait){.peer = (uint32_t)t->peer, .how = TT_WAIT_REPLAY | w->how, .sig = t->sig, .count = t->sig_count};
     }
   }
   pthread_mutex_unlock(&captures_lock);

@@ -187,7 +187,7 @@ static bool works_queue(const rma_works *w, op_state state)
   bool moved = false;
   for (int i = 0; i < w->n && !(moved && state != OP_READY); i++) {
     gpu_batch *g = w->of[i];
-    const ncclResult_t res = tt_gpu_enter(g->port->device);
+    const ncclResult_t res = tt_gpu_reenter(g->port->device, g->port->epoch);
     if (res == ncclSuccess) {
       moved |= batch_queue(g, state);
       tt_gpu_leave();
@@ -201,7 +201,7 @@ static ncclResult_t batch_begin(const gpu_batch *g)
   const tt_rma_batch *b = g->batch;
   for (int i = 0; i < b->n; i++) {
     const tt_rma_op *op = &b->ops[i];
-    TT_TRY(tt_gpu_rma_reach(g->port, gpu_peer_of(b, op), op->bytes > 0 ? op->window : 0));
+    TT_TRY(tt_gpu_rma_reach(g->port, b->rma, gpu_peer_of(b, op), op->bytes > 0 ? op->window : 0));
   }
   return tt_gpu_queue_word(g, &g->pinned->begun);
 }
@@ -219,7 +219,7 @@ static ncclResult_t batch_mark(const gpu_batch *g)
 // Does something for the batch in the context of its device; an error stops its port.
 static ncclResult_t batch_do(const gpu_batch *g, ncclResult_t (*what)(const gpu_batch *g))
 {
-  ncclResult_t res = tt_gpu_enter(g->port->device);
+  ncclResult_t res = tt_gpu_reenter(g->port->device, g->port->epoch);
   if (res == ncclSuccess) {
     res = what(g);
     tt_gpu_leave();

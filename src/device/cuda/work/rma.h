@@ -33,6 +33,9 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken);
 void tt_gpu_rma_end(void);
 // The port is stopped: its streams wait no longer for what batches wait for. Any thread.
 void tt_gpu_rma_release(const tt_gpu_port *p);
+// Work of the port's device has failed, and nothing of it runs any more: its kernels count no longer as ones that write
+// into windows, and its own windows are closed for peers that have not begun to write. The port is stopped. Any thread.
+void tt_gpu_rma_leave(const tt_gpu_port *p);
 // What is wrong with a put into a window that its owner has closed. *culprit: as tt_port_accuse. Errors:
 // ncclInvalidUsage, ncclRemoteError.
 ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f, tt_culprit *culprit);

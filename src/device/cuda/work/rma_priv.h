@@ -7,7 +7,8 @@
 typedef struct tt_gpu_rma_peer {
   struct tt_gpu_rma_peer *next; // of the process
   tt_gpu_port *port;
-  int rank;    // the peer
+  int rank; // the peer
+  const tt_rma *rma;
   char **pins; // pages
   int npins, room;
   // The launching thread's, which others read: signals that have been queued so far, [context * signals + signal].
@@ -70,7 +71,7 @@ static inline _Atomic uint64_t *gpu_count_in(const tt_rma_batch *b, const tt_rma
 
 // Prepares the peer for operations: pins its counters, and where its board has the window; 0: no window. The launching
 // thread; the device's context is current. Errors: ncclUnhandledCudaError, ncclSystemError.
-ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, tt_rma_peer *peer, uint64_t window);
+ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, const tt_rma *rma, tt_rma_peer *peer, uint64_t window);
 // How many signals has that peer, if it is a rank of this process, queued for this rank? UINT64_MAX: it is not.
 uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, const tt_rma_peer *peer, int signal);
 

@@ -161,12 +161,14 @@ static void gpu_batch_check(gpu_batch *g)
   }
 }
 
-// Has work of its stream failed?
+// Has the device been reset, or work of the batch's stream failed?
 static bool batch_query(const gpu_batch *g)
 {
   bool idle;
-  const ncclResult_t res =
-      atomic_load_explicit(&g->complete, memory_order_acquire) ? tt_gpu_stream_query(g->stream, &idle) : ncclSuccess;
+  ncclResult_t res = tt_gpu_port_look(g->port);
+  if (res == ncclSuccess && atomic_load_explicit(&g->complete, memory_order_acquire)) {
+    res = tt_gpu_stream_query(g->stream, &idle);
+  }
   if (res != ncclSuccess && port_runs(g)) {
     tt_port_stop(rma_port_of(g), res);
   }
@@ -183,17 +185,21 @@ static void batch_begins(gpu_batch *g)
   }
 }
 
-// Its end could not be queued: has its stream come to the end of what was queued, or failed?
-static bool batch_is_lost(const gpu_batch *g)
+// Its end could not be queued: has its stream come to the end of what was queued, or failed? Then nothing of it runs.
+static bool batch_is_lost(gpu_batch *g)
 {
   bool idle = true;
-  return g->lost && (tt_gpu_stream_query(g->stream, &idle) != ncclSuccess || idle);
+  if (g->lost && tt_gpu_stream_query(g->stream, &idle) != ncclSuccess) {
+    g->lost = false;
+    return true;
+  }
+  return g->lost && idle;
 }
 
-static bool batch_is_over(const gpu_batch *g, bool broken)
+static bool batch_is_over(gpu_batch *g, bool broken)
 {
   return atomic_load_explicit(&g->complete, memory_order_acquire) &&
-         (broken || batch_is_lost(g) ||
+         (batch_is_lost(g) || broken ||
           (atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0 && tt_gpu_far_over(g)));
 }
 
@@ -273,6 +279,7 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   pthread_mutex_lock(&batches_lock);
   batches_check(p, now, broken);
   if (*broken) {
+    tt_gpu_rma_leave(p);
     batches_end(p, true);
   }
   pthread_mutex_unlock(&batches_lock);

@@ -85,15 +85,15 @@ static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile vo
     TT_TRY(waits_flush(w));
   }
   gpu_recording *rec = w->port->recording;
+  w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
+  w->wait.value = value;
   if (rec == NULL) {
-    w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
-    w->wait.value = value;
     tt_gpu_waits_add(w->port, &w->wait);
   } else {
     if (w->n == 0) {
       w->of[w->n++] = place_write(rec, 1 + (uint32_t)rec->nwaits);
     }
-    TT_TRY(tt_gpu_record_wait(rec, word, value, f));
+    TT_TRY(tt_gpu_record_wait(rec, &w->wait, f));
   }
   w->of[w->n++] = (CUstreamBatchMemOpParams){.waitValue = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
                                                            .address = gpu_address(word),

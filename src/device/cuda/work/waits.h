@@ -2,7 +2,7 @@
 // and what a link lacks.
 //
 // The thread that submits adds waits; the one that looks after the port (rank.c) reads them, and drops those that are
-// over. Waits of captured operations are not kept.
+// over. Those of captured operations are kept by their capture (capture_priv.h).
 #pragma once
 #include "device/cuda/work/port_priv.h"
 

@@ -69,10 +69,11 @@ static ncclResult_t gpu_peer_new(tt_gpu_port *p, const tt_rma_peer *peer, tt_gpu
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, tt_rma_peer *peer, uint64_t window)
+ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, const tt_rma *rma, tt_rma_peer *peer, uint64_t window)
 {
   if (peer->gpu == NULL) {
     TT_TRY(gpu_peer_new(p, peer, &peer->gpu));
+    peer->gpu->rma = rma;
     pthread_mutex_lock(&peers_lock);
     peer->gpu->next = rma_peers;
     rma_peers = peer->gpu;
@@ -96,6 +97,24 @@ void tt_gpu_window_forget(tt_rma_peer *peer)
   pthread_mutex_unlock(&peers_lock);
   gpu_peer_free(peer->gpu);
   peer->gpu = NULL;
+}
+
+void tt_gpu_rma_leave(const tt_gpu_port *p)
+{
+  const tt_rma *rma = NULL;
+  pthread_mutex_lock(&peers_lock);
+  for (const tt_gpu_rma_peer *g = rma_peers; g != NULL; g = g->next) {
+    if (g->port == p) {
+      rma = g->rma;
+      if (!rma->peers[g->rank].networked) {
+        atomic_store_explicit(&rma->peers[g->rank].out->writing, 0, memory_order_release);
+      }
+    }
+  }
+  if (rma != NULL) {
+    tt_board_clear(rma);
+  }
+  pthread_mutex_unlock(&peers_lock);
 }
 
 uint64_t tt_gpu_rma_queued(const tt_gpu_port *p, const tt_rma_peer *peer, int signal)
@@ -132,6 +151,7 @@ ncclResult_t tt_gpu_window_show(tt_port *port, tt_window_note *note)
   tt_gpu_port *p = tt_gpu_rank_port(port);
   const tt_mappable m = tt_gpu_find((const void *)(uintptr_t)note->base, note->size);
   bool shared = m.handle != 0;
+  TT_TRY(tt_gpu_rank_look(port));
   if (!window_reached(port, note->base) || !window_reached(port, note->base + note->size - 1)) {
     return tt_fail(ncclInvalidArgument,
                    "ncclCommWindowRegister on rank %d: GPU %d does not reach the %llu bytes at 0x%llx: register memory "
@@ -162,8 +182,8 @@ ncclResult_t tt_gpu_rma_misses(const tt_rma_batch *b, const tt_rma_op *op, int f
   const int rank = b->rma->port->rank;
   const unsigned long long window = op->window;
   if (found < 0) {
-    return tt_fail(ncclInvalidUsage, "rank %d: ncclPutSignal into window %llu of rank %d, which has deregistered it",
-                   rank, window, op->peer);
+    tt_culprit unused;
+    return tt_gpu_rma_shut(b->rma->port, &(tt_cuda_fault){.peer = op->peer, .sig = op->window}, &unused);
   }
   if (op->offset > note->size || op->bytes > note->size - op->offset) {
     return tt_fail(ncclInvalidArgument,
