@@ -10,7 +10,7 @@ set(TUTTI_LONE_TESTS
   cudasim_ptx_parse_test cudasim_ptx_run_test cudasim_ptx_view_test cudasim_ptx_warp_test
   device_cuda_kernels_kernels_test device_host_reduce_test perf_verify_test tests_executor_test
   tests_machine_channels_test tools_topo_draw_json_test tools_topo_draw_test tools_topo_lint_loader_test
-  tools_verify_test topo_browser.sh topo_explorer.sh topo_graph_files.sh topo_search_test)
+  tools_verify_test topo_browser.sh topo_explorer.sh topo_graph_files.sh topo_pack_test topo_search_test)
 
 # They compute all of their time, and so do the programs of one thread above: a core.
 set(TUTTI_COMPUTING_TESTS ${TUTTI_LONE_TESTS}
@@ -53,7 +53,7 @@ set(TUTTI_LONG_TESTS
   tests_cuda_stop_test tests_cuda_kill_test netns_matrix.sh perf_cuda.sh gpu_session.sh tests_reproducible_test
   tests_owner_test net_nodes.sh net_ofi.sh tests_cuda_capture_fail_test tests_init_death_test
   tests_init_death_test_network gpu_session_faults.sh perf_matrix.sh tests_proxy_model_test
-  tests_cuda_window_fail_test tune.sh cuda_ptxas.sh tests_redops_test_network tests_abort_test tests_leak_test_network
+  tests_cuda_window_fail_test tests_cuda_window_reset_test tune.sh cuda_ptxas.sh tests_redops_test_network tests_abort_test tests_leak_test_network
   topo_search_test counts_growth.sh tests_blocks_test_network bootstrap_roots_test bootstrap_faults_test
   topo_browser.sh device_host_reduce_test tests_ras_test proxy_probe_test net_socket_faults_test tests_channels_test
   tests_executor_test tests_run_flag_model_test tools_verify_test coll_nodes_test cudasim_kernels_step_test
