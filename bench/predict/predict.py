@@ -4,6 +4,7 @@
   bench/predict/predict.py measure [BUILD]   runs the perf programs over namespaces with wires (needs root); adds to the results
   bench/predict/predict.py fit [BUILD]       finds the machine's costs that explain some of the results best
   bench/predict/predict.py compare [BUILD]   predicts all results with these costs: tables and a picture
+  bench/predict/predict.py replay [BUILD]    traces a job of four hosts, and predicts it from its trace
   bench/predict/predict.py all [BUILD]
 
 Results: BUILD/predict.json (one line for each run, in the order of measuring; a later one of the same run counts). `measure` leaves out
@@ -18,6 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -66,7 +68,12 @@ def load(path):
     return runs
 
 
-def run_program(build, case):
+def make_wire(build):
+    os.makedirs(build + "/bench", exist_ok=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o", build + "/bench/wire", ROOT + "/tests/netns/wire.c"], check=True)
+
+
+def run_program(build, case, variables=()):
     """Microseconds by size: of both forms, in place and not, the smaller; what else runs only adds."""
     program = PROGRAMS[case["coll"]][0]
     command = [ROOT + "/tests/netns/run.sh", "-H", str(case["hosts"]), "-r", "1", "-s", "300",
@@ -74,6 +81,8 @@ def run_program(build, case):
     command += ["-e", "NCCL_HOST_SPIN_US=0"]  # the wires need the cores on which ranks would look for messages
     if case["algo"]:
         command += ["-e", "NCCL_ALGO=" + case["algo"]]
+    for variable in variables:
+        command += ["-e", variable]
     command += [build + "/bin/" + program, "-b", str(LEAST), "-e", str(MOST), "-f", str(FACTOR), "-c", "0", "-a", "3",
                 "-n", str(iterations(case)[0]), "-w", str(iterations(case)[1])]
     env = dict(os.environ, TUTTI_WIRE=build + "/bench/wire")
@@ -93,8 +102,7 @@ def chosen(name, default, read):
 
 
 def measure(build):
-    os.makedirs(build + "/bench", exist_ok=True)
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o", build + "/bench/wire", ROOT + "/tests/netns/wire.c"], check=True)
+    make_wire(build)
     path = build + "/predict.json"
     runs = load(path)
     for gbit, ms in chosen("PREDICT_WIRES", WIRES, lambda w: tuple(float(x) for x in w.split(","))):
@@ -224,9 +232,27 @@ def picture(errors, path):
         f.write("\n".join(out) + "\n")
 
 
-def compare(build):
+def known_costs(build):
     with open(build + "/predict.link") as f:
-        costs = {name: float(value) for name, value in (c.split("=") for c in f.read().strip().split(","))}
+        return {name: float(value) for name, value in (c.split("=") for c in f.read().strip().split(","))}
+
+
+def replay(build):
+    """A job of four hosts on wires of 10 Gbit/s and 1 ms, with the library's own choice of algorithms."""
+    make_wire(build)
+    with tempfile.TemporaryDirectory() as traces:
+        for coll in ("allreduce", "allgather", "reducescatter", "alltoall"):
+            case = {"gbit": 10.0, "ms": 1.0, "hosts": 4, "coll": coll, "algo": ""}
+            run_program(build, case, ("NCCL_PROFILER_PLUGIN=trace", "TUTTI_TRACE_DIR=" + traces))
+        job = build + "/predict-job.csv"
+        files = [os.path.join(traces, name) for name in sorted(os.listdir(traces)) if name.endswith(".json")]
+        subprocess.run([build + "/bin/tutti-trace", "workload", "-o", job, *files], check=True)
+    link = "gbit=10,ms=1," + link_text(known_costs(build))
+    subprocess.run([build + "/bin/tutti-topo", "simulate", "--measured", "-N", "4", "--link", link, "--workload", job], check=True)
+
+
+def compare(build):
+    costs = known_costs(build)
     errors = errors_of(build, load(build + "/predict.json").values(), costs)
     others = [e for e in errors if not fitted(e[0])]
     print("Costs: `%s`\n" % link_text(costs))
@@ -246,7 +272,7 @@ def compare(build):
 def main():
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     build = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else ROOT + "/build")
-    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "all": [measure, fit, compare]}
+    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "replay": [replay], "all": [measure, fit, compare, replay]}
     if what not in steps or len(sys.argv) > 3:
         sys.exit(__doc__)
     for step in steps[what]:
