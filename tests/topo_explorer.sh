@@ -192,18 +192,46 @@ bad "no such value of a link" 2 "'speed=1': name=number is expected" simulate --
 bad "a link's value is no number" 2 "'ms=fast': name=number" simulate --measured -N 2 --link gbit=1,ms=fast
 bad "a link's value is negative" 2 "'ms=-1': name=number" simulate --measured -N 2 --link ms=-1
 bad "a link's text goes on" 2 "name=number is expected" simulate --measured -N 2 --link ms=1,
-bad "a link without --measured" 2 "is for --measured" simulate --link ms=1 "$h100"
+bad "a link without --measured" 2 "link is not for predictions without --measured" simulate --link ms=1 "$h100"
+bad "a link of one machine" 2 "link, of one machine, is not for" simulate --measured --link ms=1
+bad "a file of a machine, and --measured" 2 "a file of a machine is not for" simulate --measured "$h100"
+bad "switches, and --measured" 2 "a switch is not for" simulate --measured -N 4 --rails
+bad "too many ranks for --measured" 2 'at most 256 in all' simulate --measured -N 1048576 --ranks 1024
+bad "an unknown type with --measured" 2 'bogus' simulate --measured -d bogus
+bad "an unknown algorithm with --measured" 2 'is not known' simulate --measured --algo bogus
+
+# own OPTION...: the time of the only line.
+own() { timeout -k 5 $patience "$topo" simulate --measured "$@" | awk '$1 ~ /^[0-9]+$/ { print $4 }'; }
+# more NAME A B FACTOR: A is at least FACTOR times B.
+more() { report "$1" "$(awk -v a="$2" -v b="$3" -v f="$4" 'BEGIN { if (!(b > 0 && a >= f * b)) print " " a " is not " f " times " b }')"; }
+wide=$(own -N 2 -b 64M -e 64M --link gbit=100)
+more "a link that is slow" "$(own -N 2 -b 64M -e 64M --link gbit=1)" "$wide" 5
+near=$(own -N 4 -b 8 -e 8 --link gbit=100)
+more "a link that is long" "$(own -N 4 -b 8 -e 8 --link gbit=100,ms=5)" 5000 1
+for cost in way=100 work=20 wake=50 carry=30 carry_kib=1000 rouse=40; do
+  more "a link with $cost" "$(own -N 4 -b 8 -e 8 --link gbit=100,$cost)" "$near" 1.05
+done
+more "more KiB" "$(own -N 2 -b 64M -e 64M --link gbit=100,kib=5)" "$wide" 1.5
+more "changes of a core" "$(own -N 4 -b 8 -e 8 --link carry=1,change=200)" "$(own -N 4 -b 8 -e 8 --link carry=1,change=1)" 1.5
+good "the library's own algorithms" ' Ring +LL ' simulate --measured -N 4 -e 8 --algo ring
+good "an algorithm that NCCL does not know" ' RD +LL ' simulate --measured -N 4 -e 8 --algo rd
 printf '# a job\ncoll,bytes,ranks,count,us\nallreduce,1048576,8,10,2000.5\nbroadcast,64,8,1,0\n' >"$tmp/job.csv"
 good "a job" '^AllReduce +1048576 +8 +10 +200\.1 ' simulate --workload "$tmp/job.csv" -N 2 "$h100"
-good "a job's sum" '^# all: 11 collectives took 2.001 ms' simulate --workload "$tmp/job.csv" --measured -N 3
+good "a job's sum" '^# all: 11 collectives took 2.001 ms' simulate --workload "$tmp/job.csv" --measured -N 8
 printf 'allreduce,1048576,8,10\n' >"$tmp/short.csv"
 bad "a job's line lacks a value" 2 'short.csv:1: coll,bytes,ranks,count,us is expected' simulate --workload "$tmp/short.csv" "$h100"
 printf 'allreduce,-1,8,10,3\n' >"$tmp/negative.csv"
 bad "a job's line has a wrong number" 2 'negative.csv:1: coll,bytes' simulate --workload "$tmp/negative.csv" "$h100"
 printf 'allreduces,1,8,10,3\n' >"$tmp/unknown.csv"
-bad "a job has an unknown collective" 2 'allreduces' simulate --workload "$tmp/unknown.csv" "$h100"
-printf 'alltoall,64,8,10,3\n' >"$tmp/alltoall.csv"
-bad "a job's all-to-all has no model" 1 'no cost model' simulate --workload "$tmp/alltoall.csv" "$h100"
+bad "a job has an unknown collective" 2 'unknown.csv:1: this collective' simulate --workload "$tmp/unknown.csv" "$h100"
+printf 'alltoall,64,8,10,3\nallreduce,64,8,10,30\n' >"$tmp/alltoall.csv"
+good "a job's all-to-all has no model" '^# all: 10 collectives took 0.030 ms' simulate --workload "$tmp/alltoall.csv" "$h100"
+good "ranks of a job that are not those of the machine" '^# \*: of another number of ranks than the 3' simulate --workload "$tmp/job.csv" --measured -N 3
+printf '# %0300d\nallreduce,64,4,10,30\n' 0 >"$tmp/long.csv"
+good "a job's long comment" '^# all: 10 collectives' simulate --workload "$tmp/long.csv" --measured -N 4
+head -c 1000 /dev/zero >"$tmp/zero.csv"
+bad "a job's file is no text" 2 'zero.csv: there is no collective|no text' simulate --workload "$tmp/zero.csv" "$h100"
+bad "a job's file is a folder" 2 'Is a directory' simulate --workload "$tmp" "$h100"
 : >"$tmp/empty.csv"
 bad "a job without collectives" 2 'there is no collective' simulate --workload "$tmp/empty.csv" "$h100"
 bad "a job that is not there" 2 'nowhere.csv: No such file' simulate --workload "$tmp/nowhere.csv" "$h100"

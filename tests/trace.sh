@@ -76,8 +76,8 @@ if [ -x "$tool" ]; then
   "$tool" workload "$tmp"/two/*.json -o "$tmp/job.csv" 2>"$tmp/errors"
   report "tutti-trace workload" "$([ $? = 0 ] && awk -F, -v n="$ops" '$1 == "allreduce" && $3 == 2 && $5 > 0 { c += $4 } END { exit c != n }' "$tmp/job.csv" || cat "$tmp/errors" "$tmp/job.csv")"
   if [ -x "$build/bin/tutti-topo" ]; then
-    "$build/bin/tutti-topo" simulate --measured --workload "$tmp/job.csv" >"$tmp/predicted" 2>&1
-    report "the job predicted on two machines" "$([ $? = 0 ] && grep -q "^# all: $ops collectives took " "$tmp/predicted" || cat "$tmp/predicted")"
+    "$build/bin/tutti-topo" simulate --measured -N 2 --workload "$tmp/job.csv" >"$tmp/predicted" 2>&1
+    report "the job predicted on two machines" "$([ $? = 0 ] && grep -q "2 ranks on 2 machines" "$tmp/predicted" && grep -q "^# all: $ops collectives took .*%)" "$tmp/predicted" || cat "$tmp/predicted")"
     "$build/bin/tutti-topo" simulate --workload "$tmp/job.csv" tests/topologies/known/hgx_h100_8gpu_nvswitch_8nic/input.xml >"$tmp/predicted" 2>&1
     report "the job predicted on GPUs" "$([ $? = 0 ] && grep -q "^# all: $ops collectives took " "$tmp/predicted" || cat "$tmp/predicted")"
   fi

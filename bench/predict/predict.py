@@ -63,7 +63,10 @@ def load(path):
     if os.path.exists(path):
         with open(path) as f:
             for line in f:
-                case = json.loads(line)
+                try:
+                    case = json.loads(line)
+                except ValueError:  # the last one, when measuring was broken off
+                    continue
                 runs[key(case)] = case
     return runs
 
@@ -163,6 +166,8 @@ def score(build, runs, costs):
 def fit(build, rounds=12):
     """Changes one cost at a time, and keeps what explains the runs better."""
     runs = [case for case in load(build + "/predict.json").values() if fitted(case)]
+    if not runs:
+        sys.exit("predict.py: none of the runs that costs are found with has been measured: 2 or 8 hosts")
     costs, step = dict(COSTS), 0.4
     best = score(build, runs, costs)
     for _ in range(rounds):
@@ -255,6 +260,8 @@ def compare(build):
     costs = known_costs(build)
     errors = errors_of(build, load(build + "/predict.json").values(), costs)
     others = [e for e in errors if not fitted(e[0])]
+    if not others or len(others) == len(errors):
+        sys.exit("predict.py: too few runs have been measured")
     print("Costs: `%s`\n" % link_text(costs))
     print("%d times that the costs were found with: median %.1f %%, 90th percentile %.1f %%. The others:\n"
           % (len(errors) - len(others), *(100 * share([relative(e) for e in errors if fitted(e[0])], p) for p in (0.5, 0.9))))

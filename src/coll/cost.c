@@ -283,16 +283,24 @@ static ncclResult_t cost_walk_run_of(const tt_cost *c, const tt_cost_run *run, c
 
 ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us)
 {
-  tt_cost_choice unused;
-  TT_TRY(tt_cost_estimate(c, run->func, run->algo, run->proto == TT_TOK ? TT_SIMPLE : run->proto, run->bytes, &unused));
-  if (run->chunk == 0 || run->times < 1) {
-    return tt_fail(ncclInvalidArgument, "no cost of %d operations in chunks of %zu bytes", run->times, run->chunk);
+  int count;
+  const tt_algorithm *table = tt_algorithms(&count);
+  if (run->chunk == 0 || run->times < 1 || (unsigned)run->func >= TT_NFUNCS || run->func == TT_FUNC_SEND ||
+      run->func == TT_FUNC_RECV || run->algo < 0 || run->algo >= count) {
+    return tt_fail(ncclInvalidArgument, "no cost of %d operations %s, algorithm %d, in chunks of %zu bytes", run->times,
+                   tt_func_name(run->func), run->algo, run->chunk);
   }
+  if ((table[run->algo].funcs >> run->func & 1) == 0) {
+    *us = HUGE_VAL;
+    return ncclSuccess;
+  }
+  tt_cost_run walked = *run;
+  walked.proto = table[run->algo].needs != 0 ? TT_TOK : run->proto == TT_LL ? TT_LL : TT_SIMPLE;
   tt_schedule **all = NULL;
   TT_TRY(TT_NEW(all, (size_t)c->nranks, "out of memory: %d schedules", c->nranks));
   ncclResult_t res = write_all(c, run->func, run->algo, all);
   if (res == ncclSuccess) {
-    res = cost_walk_run_of(c, run, (const tt_schedule *const *)all, us);
+    res = cost_walk_run_of(c, &walked, (const tt_schedule *const *)all, us);
   }
   cost_free_all(c, all);
   return res;

@@ -88,16 +88,17 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
 typedef struct tt_cost_run {
   tt_func func;
   int algo;
-  tt_proto proto; // TT_TOK for algorithms that need direct access
+  tt_proto proto; // of no account for algorithms that need direct access
   size_t bytes;   // of the message, as in tt_cost_estimate
   size_t chunk;   // bytes of a chunk
   int times;      // operations, one behind the other: a rank begins the next one when it has done its part
 } tt_cost_run;
 
 // What perf programs print: microseconds of the rank that takes longest, divided by the number of operations. A barrier
-// goes before, which rank 0 leaves first, and the others by the way of a message later. Walks every pass of the first
-// operations; if these are many passes, what follows takes as long as the last one did. HUGE_VAL:
-// cannot be done. Errors: those of tt_cost_estimate; ncclInvalidArgument also for a chunk of 0 and for no operations.
+// goes before, which rank 0 leaves first, and the others by the way of a message later. Operations of few passes are
+// walked one behind the other, as many as fit into 512 passes; further ones go on at the pace of the second half. Of an
+// operation of more than 128 passes the first 512 are walked, and it stands for all. HUGE_VAL: cannot be done. Errors:
+// ncclInvalidArgument (send and receive, no such algorithm, no chunk, no operations), ncclSystemError (no memory).
 ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us);
 
 // The cheapest among the rows in `algos` (bit i: row i) and the protocols in `protos` (TT_PROTO_…). Equal costs: the

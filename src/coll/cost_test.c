@@ -306,6 +306,19 @@ static void test_out_of_memory(void **state)
   }
   tt_alloc_fail_at(0);
   assert_in_range(k, 20, 200);
+  e.net_window = 65536;
+  for (res = ncclSystemError, k = 0; res != ncclSuccess;) {
+    tt_cost_run run = {TT_FUNC_ALLREDUCE, tt_algorithm_find("HierRD"), TT_LL, 8, 8, 2};
+    double us;
+    tt_alloc_fail_at(0);
+    model m = model_of(&e, 4, 2);
+    tt_alloc_fail_at(++k);
+    res = tt_cost_of_run(m.cost, &run, &us);
+    assert_true(res == ncclSuccess || res == ncclSystemError);
+    free_model(&m);
+  }
+  tt_alloc_fail_at(0);
+  assert_in_range(k, 20, 200);
 }
 
 // ---- runs ----
@@ -432,6 +445,9 @@ static void test_wrong_runs(void **state)
   for (size_t i = 0; i < TT_COUNT(wrong); i++) {
     assert_int_equal(tt_cost_of_run(m.cost, &wrong[i], &us), ncclInvalidArgument);
   }
+  tt_cost_run none = {TT_FUNC_ALLTOALL, ring, TT_LL, 64, 64, 1}; // rings have no all-to-all
+  assert_int_equal(tt_cost_of_run(m.cost, &none, &us), ncclSuccess);
+  assert_true(isinf(us));
   // Over the network nobody reads another's memory.
   tt_cost_run direct = {TT_FUNC_ALLREDUCE, tt_algorithm_find("Direct"), TT_TOK, 64, 64, 1};
   assert_int_equal(tt_cost_of_run(m.cost, &direct, &us), ncclSuccess);

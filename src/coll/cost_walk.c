@@ -247,7 +247,7 @@ static double use_core(const walk *w, core *cores, int rank, double from, double
 static double cost_walk_work(walk *w, const actor *a, double work)
 {
   double waited = a->ready - w->rank_free[a->rank], all = work + (waited > 0 ? w->env->rouse : 0);
-  bool changed, slept = w->env->idle > 0 && waited > w->env->idle;
+  bool changed, slept = w->env->wake > 0 && waited > w->env->idle;
   double from = fmax(a->ready + (slept ? w->env->wake : 0), w->rank_free[a->rank]);
   w->rank_free[a->rank] = use_core(w, cost_walk_cores(w, a->rank), a->rank, from, all, &changed);
   w->rank_load[a->rank].work += all;
@@ -491,7 +491,7 @@ static bool cost_walk_set_up(walk *w)
 
 static void clean_up(walk *w)
 {
-  for (int i = 0; w->lines && i < w->ends * w->ends * 2; i++) {
+  for (size_t i = 0; w->lines && i < (size_t)w->ends * (size_t)w->ends * 2; i++) {
     tt_free(w->lines[i]);
   }
   tt_free(w->lines);

@@ -80,7 +80,7 @@ static tt_cost_env env_of_link(const tt_preview *p)
   env.rouse = l->rouse;
   env.idle = l->idle;
   env.wake = l->wake;
-  env.one_machine = l->carry > 0;
+  env.one_machine = l->carry > 0 || l->carry_kib > 0;
   env.carry_work = l->carry;
   env.carry_byte = l->carry_kib / 1024;
   return env;

@@ -123,7 +123,7 @@ hosts_make_wired() {
   read -r -t 20 said <&"$hosts_wire" && [ "$said" = ready ] || return 1
   for ((i = 0; i < hosts_count; i++)); do
     ip -n "${hosts_prefix}h$i" link set dev eth0 up txqueuelen 4000 && ip -n "${hosts_prefix}h$i" addr add "10.77.0.$((i + 1))/24" dev eth0 &&
-      ip netns exec "${hosts_prefix}h$i" sysctl -qw net.ipv4.tcp_congestion_control=reno || return 1
+      ip netns exec "${hosts_prefix}h$i" bash -c "$(declare -f hosts_set); hosts_set net/ipv4/tcp_congestion_control reno" || return 1
   done
 }
 

@@ -25,16 +25,17 @@ while getopts H:r:i:f:s:e:w: option; do
     s) seconds=$OPTARG ;;
     w) far=$OPTARG ;;
     e) ranks_env+=("$OPTARG") ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 trap 'job_close; hosts_remove; [ -n "${TUTTI_WIRE:-}" ] || rm -f "${wire:-}"' EXIT
 trap 'exit 130' INT TERM
 meet=none
 if [ -n "$far" ]; then
+  [[ $far =~ ^[0-9.]+,[0-9.]+$ ]] || { echo "run.sh: -w $far: GBIT,MS is expected" >&2; exit 2; }
   hosts_possible || exit 77
   wire=${TUTTI_WIRE:-$(mktemp)}
   [ -n "${TUTTI_WIRE:-}" ] || "${CC:-cc}" -std=gnu11 -O2 -o "$wire" "$here/wire.c" || exit 1

@@ -5,17 +5,19 @@
 //
 // Makes an interface eth0 (TUN) in each of the namespaces PREFIXh0, PREFIXh1, … and carries what they send to the
 // host that it is for, 10.77.0.(HOST+1). A host's way out and its way in each carry GBIT Gbit/s (0: any), heads of
-// Ethernet and TCP included; a packet is MS milliseconds later at the other end. Nothing is lost, and packets between
-// two hosts keep their order. Says "ready" once all interfaces are there, and runs until it is killed.
+// Ethernet and TCP included; a packet is MS milliseconds later at the other end. Packets between two hosts keep their
+// order, and none is dropped here; a host that does not take its own may lose some, as from any card. Says "ready" once
+// all interfaces are there, and runs until it is killed.
 //
 // One thread. It sleeps until a packet comes or is due; what it needs for a packet is time of a core, which a real
 // network does not need.
-#define _GNU_SOURCE // setns, epoll_pwait2
+#define _GNU_SOURCE // setns, ppoll
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
 #include <linux/virtio_net.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -23,7 +25,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -92,7 +93,8 @@ static double wire_bytes(const packet *p)
 {
   struct virtio_net_hdr h;
   memcpy(&h, p->bytes, sizeof h);
-  size_t size = p->size - HEAD, segments = h.gso_type != 0 && h.gso_size > 0 ? (size + h.gso_size - 1) / h.gso_size : 1;
+  size_t size = p->size - HEAD, data = size - (h.hdr_len < size ? h.hdr_len : 0);
+  size_t segments = h.gso_type != 0 && h.gso_size > 0 ? (data + h.gso_size - 1) / h.gso_size : 1;
   return (double)(size + (segments - 1) * SEGMENT_HEADS + segments * FRAME_HEADS);
 }
 
@@ -170,7 +172,7 @@ static uint64_t deliver(host *to)
   return 0;
 }
 
-static void run(int queue)
+static void run(struct pollfd *waits)
 {
   for (;;) {
     bool more = false;
@@ -186,9 +188,10 @@ static void run(int queue)
     if (more || (next != 0 && next <= now)) {
       continue;
     }
-    struct epoll_event events[HOSTS_MOST];
     struct timespec left = {(time_t)((next - now) / 1000000000u), (long)((next - now) % 1000000000u)};
-    epoll_pwait2(queue, events, HOSTS_MOST, next != 0 ? &left : NULL, NULL);
+    if (ppoll(waits, (nfds_t)nhosts, next != 0 ? &left : NULL, NULL) < 0 && errno != EINTR) {
+      die("ppoll");
+    }
   }
 }
 
@@ -203,16 +206,13 @@ int main(int argc, char **argv)
   delay = (uint64_t)(atof(argv[4]) * 1e6);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_TIMERSLACK, 1);
-  int queue = epoll_create1(EPOLL_CLOEXEC);
+  struct pollfd waits[HOSTS_MOST];
   for (int i = 0; i < nhosts; i++) {
     hosts[i].fd = open_interface(argv[1], i);
     hosts[i].end = &hosts[i].first;
-    struct epoll_event e = {.events = EPOLLIN};
-    if (epoll_ctl(queue, EPOLL_CTL_ADD, hosts[i].fd, &e) != 0) {
-      die("epoll");
-    }
+    waits[i] = (struct pollfd){.fd = hosts[i].fd, .events = POLLIN};
   }
   puts("ready");
   fflush(stdout);
-  run(queue);
+  run(waits);
 }

@@ -28,11 +28,12 @@ int xp_diff_files(const xp_options *o, xp_print *out);
 // The function that --coll names, a tt_model_func or XP_ALL_TO_ALL; -1, with a message: none.
 enum { XP_ALL_TO_ALL = TT_MODEL_FUNCS };
 int xp_func_of(const char *name);
-// How long an operation takes. predict(arg, func, bytes, &us): microseconds of one of many of the same size; `func` as
-// xp_func_of gives it, `bytes` of the larger buffer.
+// How long an operation takes. predict(arg, func, bytes, &us): microseconds of one of many of the same size, NAN where
+// nobody knows; `func` as xp_func_of gives it, `bytes` of the larger buffer.
 typedef struct xp_predict {
   ncclResult_t (*predict)(void *arg, int func, size_t bytes, double *us);
   void *arg;
+  int nranks; // that take part
 } xp_predict;
 // A table of the collectives in a file of `tutti-trace workload`: how long they took, and would take. Returns an exit
 // code.

@@ -10,7 +10,7 @@
 #include "os/proc.h"
 #include "tools/preview.h"
 
-enum { DEFAULT_ITERS = 20 };
+enum { DEFAULT_ITERS = 20, MOST_RANKS = 256 };
 
 typedef struct run {
   const xp_options *o;
@@ -78,7 +78,7 @@ static ncclResult_t find_best(run *x, size_t bytes, const tt_choice *own, double
   return ncclSuccess;
 }
 
-static ncclResult_t write_line(run *x, size_t size)
+static ncclResult_t measured_line(run *x, size_t size)
 {
   static const char *const protos[] = {[TT_SIMPLE] = "Simple", [TT_LL] = "LL", [TT_TOK] = "-"};
   char time[16], alg[16], bus[16], fastest[16], best[32];
@@ -104,7 +104,7 @@ static ncclResult_t write_line(run *x, size_t size)
   return ncclSuccess;
 }
 
-static void write_network(const run *x, const tt_preview_env *env)
+static void measured_network(const run *x, const tt_preview_env *env)
 {
   fprintf(x->f, "# %s predicted: %d ranks on %d machine%s of %d cores, %d operations one behind the other\n",
           x->o->workload != NULL ? "a job" : tt_func_name(x->func), x->nranks, TT_MAX(env->nodes, 1),
@@ -114,7 +114,7 @@ static void write_network(const run *x, const tt_preview_env *env)
   }
 }
 
-static void write_head(const run *x)
+static void measured_head(const run *x)
 {
   fprintf(x->f, "#\n# %10s  %12s  %8s  %8s  %6s  %6s  %-12s %-6s %9s  %-12s %8s\n# %10s  %12s  %8s  %8s  %6s  %6s\n",
           "size", "count", "type", "time", "algbw", "busbw", "algorithm", "proto", "chunk", "fastest", "(us)", "(B)",
@@ -130,10 +130,10 @@ static ncclResult_t predict_own(void *arg, int func, size_t bytes, double *us)
   return tt_preview_time(x->p, f, bytes, &c, x->iters, us);
 }
 
-static ncclResult_t write_lines(run *x)
+static ncclResult_t measured_lines(run *x)
 {
   for (size_t size = x->o->min_bytes, more = 1; more != 0; more = size = xp_next_size(x->o, size)) {
-    TT_TRY(write_line(x, size));
+    TT_TRY(measured_line(x, size));
   }
   fprintf(x->f, "# %-20s : %g\n", "Avg bus bandwidth", x->lines > 0 ? x->busbw / x->lines : 0);
   return ncclSuccess;
@@ -150,6 +150,12 @@ int xp_simulate_measured(const xp_options *o, int func, xp_print *out)
   if (!read_link(o->link, &env.link)) {
     return 2;
   }
+  if ((int64_t)env.nranks * TT_MAX(env.nodes, 1) > MOST_RANKS) {
+    fprintf(stderr,
+            "tutti-topo: simulate --measured: %d ranks on each of %d machines, at most %d in all can be walked\n",
+            env.nranks, TT_MAX(env.nodes, 1), MOST_RANKS);
+    return 2;
+  }
   tt_figures_find(&s);
   env.figures = s.figures;
   run x = {.o = o,
@@ -164,12 +170,12 @@ int xp_simulate_measured(const xp_options *o, int func, xp_print *out)
     return xp_complain(1);
   }
   int code = 0;
-  write_network(&x, &env);
+  measured_network(&x, &env);
   if (o->workload != NULL) {
-    code = xp_write_workload(o->workload, &(xp_predict){predict_own, &x}, x.f);
+    code = xp_write_workload(o->workload, &(xp_predict){predict_own, &x, x.nranks}, x.f);
   } else {
-    write_head(&x);
-    code = write_lines(&x) == ncclSuccess ? 0 : xp_complain(1);
+    measured_head(&x);
+    code = measured_lines(&x) == ncclSuccess ? 0 : xp_complain(1);
   }
   tt_preview_destroy(x.p);
   return code;

@@ -11,6 +11,7 @@
 
 #include "base/param.h"
 #include "base/util.h"
+#include "coll/select.h"
 #include "topo/model.h"
 #include "topo/paths.h"
 
@@ -73,7 +74,7 @@ static const row rows[] = {
      "graphs of the rank's node; its trees, and rings that begin with it"},
     {0, "channel", ARG_INT, AT(channel), 0, 63, XP_CHANNELS, "C", "only this channel"},
     {0, "coll", ARG_TEXT, AT(coll), 0, 0, XP_TUNING | XP_EXPLAIN | XP_SIMULATE | XP_HOST, "NAME",
-     "allreduce (default), allgather, reducescatter, broadcast, reduce, alltoall (not simulate)"},
+     "allreduce (default), allgather, reducescatter, broadcast, reduce, alltoall (simulate: --measured)"},
     {0, "bytes", ARG_SIZE, AT(bytes), 0, 0, XP_EXPLAIN, "SIZE",
      "size of the larger of a rank's two buffers (default 1M)"},
     {'b', "minbytes", ARG_SIZE, AT(min_bytes), 0, 0, XP_TUNING | XP_SIMULATE | XP_HOST, "SIZE",
@@ -385,7 +386,7 @@ static const char *wanted(const tt_param_row *p, const char *value, char room[64
 }
 
 // A variable: the environment has it from now on.
-static bool set_variable(const char *variable, const char *value, char why[256])
+static bool set_variable(int command, const char *variable, const char *value, char why[256])
 {
   const tt_param_row *p = tt_param_find(variable);
   char option[72] = "--", room[64];
@@ -395,7 +396,11 @@ static bool set_variable(const char *variable, const char *value, char why[256])
     return bad(why, option, value, want);
   }
   bool algo = strcmp(variable, "NCCL_ALGO") == 0;
-  if ((algo || strcmp(variable, "NCCL_PROTO") == 0) && !check_list(option, algo, value, why)) {
+  bool proto = strcmp(variable, "NCCL_PROTO") == 0;
+  tt_algo_filter own; // simulate --measured knows this library's algorithms too
+  bool ours = command == XP_SIMULATE && (algo || proto) &&
+              tt_algo_filter_parse(algo ? value : NULL, algo ? NULL : value, &own) == ncclSuccess;
+  if ((algo || proto) && !ours && !check_list(option, algo, value, why)) {
     return false;
   }
   return setenv(variable, value, 1) == 0 || bad(why, option, value, "no memory");
@@ -519,7 +524,7 @@ static bool take_long(reader *r, const char *arg)
   if (!value_of(r, attached, &value)) {
     return false;
   }
-  return found != NULL ? set_row(found, false, value, r->o, r->why) : set_variable(variable, value, r->why);
+  return found != NULL ? set_row(found, false, value, r->o, r->why) : set_variable(r->command, variable, value, r->why);
 }
 
 // The perf programs have -o for operations.

@@ -7,7 +7,8 @@
 #include "tools/graph_check.h"
 #include "tools/pack_check.h"
 
-#define FAR 0.7 // of what any algorithm can have: less is worth a line
+#define FAR 0.7      // of what any algorithm can have: less is worth a line
+#define FAR_GPUS 128 // with more it takes too long to find out
 
 // GB/s of an all-reduce: bytes of its buffer by its time. An element crosses each edge of a ring's channel 2 (n - 1)/n
 // times, and each edge of a tree's once up and once down.
@@ -44,8 +45,14 @@ int xp_packed_far(const xp_machine *m, const char *indent, const xp_print *out)
   const xp_group *x = &m->group[0];
   tt_packing p = {0};
   double bound = 0;
-  if (m->ngroups > 1 || x->graphs.graph[TT_GRAPH_RING].inter || tt_pack_bound(x->topo, &bound) != ncclSuccess ||
-      graph_rate(x) >= FAR * bound / 2) {
+  const tt_graph *ring = &x->graphs.graph[TT_GRAPH_RING];
+  if (m->ngroups > 1 || ring->inter || ring->ngpus > FAR_GPUS) {
+    return 0;
+  }
+  if (tt_pack_bound(x->topo, &bound) != ncclSuccess) {
+    return xp_complain(1);
+  }
+  if (graph_rate(x) >= FAR * bound / 2) {
     return 0;
   }
   if (tt_pack(x->topo, TT_PACK_TREES, &p) != ncclSuccess) {

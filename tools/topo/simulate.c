@@ -1,4 +1,5 @@
 // simulate.c: what a perf program would print on so many machines, as the model predicts it.
+#include <math.h>
 #include <stdio.h>
 
 #include "base/result.h"
@@ -123,7 +124,8 @@ static ncclResult_t predict_by_model(void *arg, int func, size_t bytes, double *
   char link[XP_SHARED_NAME];
   tt_model_choice c;
   if (func == XP_ALL_TO_ALL) {
-    return tt_fail(ncclInvalidUsage, "NCCL has no cost model for all-to-all");
+    *us = NAN; // NCCL has no cost model for it
+    return ncclSuccess;
   }
   x->op.func = (tt_model_func)func;
   x->op.bytes = bytes;
@@ -146,7 +148,7 @@ static int simulate(run *x)
     fprintf(x->f, "# a job predicted: %d ranks on %d node%s, %d channels; no measurement\n", c->nranks, c->nnodes,
             c->nnodes == 1 ? "" : "s", c->nchannels);
     write_network(x);
-    return xp_write_workload(x->o->workload, &(xp_predict){predict_by_model, x}, x->f);
+    return xp_write_workload(x->o->workload, &(xp_predict){predict_by_model, x, c->nranks}, x->f);
   }
   write_head(x);
   for (size_t size = x->o->min_bytes, more = 1; more != 0 && code == 0; more = size = xp_next_size(x->o, size)) {
@@ -158,25 +160,42 @@ static int simulate(run *x)
   return code;
 }
 
+// Options that say nothing of what is asked for. NULL: there are none.
+static const char *simulate_useless(const xp_options *o)
+{
+  if (!o->measured) {
+    return o->iters > 0 ? "-n, --iters is" : o->link != NULL ? "--link is" : NULL;
+  }
+  return o->nfiles > 0                      ? "a file of a machine is"
+         : o->hosts > 1                     ? "--hosts is"
+         : o->collnet                       ? "--collnet is"
+         : xp_options_fabric(o)             ? "a switch is"
+         : o->root > 0                      ? "-r, --root is"
+         : o->workload != NULL              ? NULL
+         : o->link != NULL && o->nodes == 1 ? "--link, of one machine, is"
+                                            : NULL;
+}
+
 int xp_simulate(const xp_options *o, xp_print *out)
 {
   xp_work w;
   run x = {.o = o, .m = &w.m, .f = out->f};
   int func = xp_func_of(o->coll != NULL ? o->coll : "allreduce");
-  if (!o->measured && (o->iters > 0 || o->link != NULL)) {
-    fprintf(stderr, "tutti-topo: simulate: %s is for --measured; nothing is run here\n",
-            o->iters > 0 ? "-n, --iters" : "--link");
+  const char *useless = simulate_useless(o);
+  if (func < 0 || !xp_op_of(o, &x.op)) {
     return 2;
   }
-  if (o->measured && func >= 0) {
+  if (useless != NULL) {
+    fprintf(stderr, "tutti-topo: simulate: %s not for predictions %s --measured; nothing is run here\n", useless,
+            o->measured ? "with" : "without");
+    return 2;
+  }
+  if (o->measured) {
     return xp_simulate_measured(o, func, out);
   }
   if (func == XP_ALL_TO_ALL) {
     fprintf(stderr, "tutti-topo: simulate: NCCL has no cost model for all-to-all; tuning and explain say the least "
                     "time that links allow\n");
-    return 2;
-  }
-  if (func < 0 || !xp_op_of(o, &x.op)) {
     return 2;
   }
   x.op.func = (tt_model_func)func;

@@ -519,6 +519,50 @@ static void the_last_one_is_waited_for(void **state)
   xt_jobs_close(&opened);
 }
 
+#define SLICE(func, start, dur, bytes, seq)                                                              \
+  "{\"name\":\"" func "\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":" start ",\"dur\":" dur \
+  ",\"args\":{\"bytes\":" bytes ",\"seq\":" seq "}}"
+
+// Functions in turn on one stream, all called at the beginning: each takes from the end of the one before. Rank 1 comes
+// later to the third, and it counts from there. What has not ended is left out, with its reason.
+static void workloads_are_sums_of_times(void **state)
+{
+  (void)state;
+  xt_job job;
+  char *text = NULL;
+  size_t size;
+  write_file(
+      0, "%s",
+      "{\"traceEvents\":[" SLICE("AllReduce", "0", "10", "800", "0") "," SLICE(
+          "AllGather", "1", "29", "50",
+          "0") "," SLICE("AllReduce", "2", "58", "800",
+                         "1") "," SLICE("AllGather", "3", "77", "50",
+                                        "1") "," SLICE("Send", "4", "1000", "8", "9") "]," OTHER("0", "a", "0") "}");
+  write_file(1, "%s",
+             "{\"traceEvents\":[" SLICE("AllReduce", "0", "10", "800", "0") "," SLICE(
+                 "AllGather", "1", "29", "50", "0") "," SLICE("AllReduce", "55", "5", "800",
+                                                              "1") "," SLICE("AllGather", "56", "24", "50",
+                                                                             "1") "]," OTHER("1", "a", "0") "}");
+  assert_true(open_job(&job, 2));
+  FILE *out = open_memstream(&text, &size);
+  assert_true(xt_workload(&opened, out));
+  fclose(out);
+  assert_non_null(strstr(text, "\nallgather,200,4,2,40.00\n")); // 10 to 30, 60 to 80
+  assert_non_null(strstr(text, "\nallreduce,800,4,2,15.00\n")); // 0 to 10, 55 to 60
+  assert_non_null(strstr(text, "left out: 1 sends"));
+  free(text);
+  xt_jobs_close(&opened);
+  write_file(0, "%s", DUMP("0", ENTRY("0xa", "all_reduce", "100", "1", "0", "1700000000001000000", "null")));
+  assert_true(open_job(&job, 1));
+  out = open_memstream(&text, &size);
+  assert_true(xt_workload(&opened, out));
+  fclose(out);
+  assert_null(strstr(text, "allreduce,"));
+  assert_non_null(strstr(text, "left out: 1 collectives that had not ended"));
+  free(text);
+  xt_jobs_close(&opened);
+}
+
 #define RUN(comm, rank, pid, seconds)                                                 \
   "\"otherData\":{\"tutti_trace\":1,\"rank\":" rank ",\"ranks\":2,\"comm\":\"" comm   \
   "\",\"name\":\"\",\"host\":\"h\",\"pid\":" pid                                      \
@@ -672,6 +716,7 @@ int main(void)
       cmocka_unit_test(processes_join_communicators),
       cmocka_unit_test(bandwidth_is_that_of_the_perf_programs),
       cmocka_unit_test(the_last_one_is_waited_for),
+      cmocka_unit_test(workloads_are_sums_of_times),
       cmocka_unit_test(a_clock_that_drifts),
       cmocka_unit_test(messages_that_go_round),
       cmocka_unit_test(one_machine_has_one_clock),

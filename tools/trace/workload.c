@@ -2,7 +2,7 @@
 // function and size, and how long they took.
 //
 // An operation takes as long as for the rank that came last: the others also waited for that one. A rank's operation
-// begins when it is called and the one before has ended.
+// begins when it is called and all have ended that this rank began before. Operations that have not ended are left out.
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct work {
 
 static const char *const known[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll"};
 
-static bool is_known(const xt_op *op)
+static bool workload_knows(const xt_op *op)
 {
   bool found = false;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -29,15 +29,53 @@ static bool is_known(const xt_op *op)
   return found;
 }
 
-// The time of an operation of n ranks; moves on when each rank's last one ended.
-static double time_of(const xt_op *ops, size_t n, double *ended)
+// Is it an operation that had not ended when a flight recorder was dumped?
+static bool workload_unfinished(const xt_op *op)
+{
+  const char *state = json_string_value(json_object_get(op->args, "state"));
+  return state != NULL && state[0] != '\0';
+}
+
+static int workload_by_start(const void *a, const void *b)
+{
+  const xt_op *x = *(const xt_op *const *)a, *y = *(const xt_op *const *)b;
+  int c = (x->at > y->at) - (x->at < y->at);
+  return c != 0 ? c : (x->start > y->start) - (x->start < y->start);
+}
+
+// When each of the job's operations could begin, in the order of job->ops. NULL: no memory. The caller's.
+static double *workload_begins(const xt_job *job)
+{
+  const xt_op **order = malloc((job->nops + 1) * sizeof *order);
+  double *begin = malloc((job->nops + 1) * sizeof *begin), ended = 0;
+  for (size_t i = 0; order != NULL && i < job->nops; i++) {
+    order[i] = &job->ops[i];
+  }
+  if (order != NULL && begin != NULL) {
+    qsort(order, job->nops, sizeof *order, workload_by_start);
+    for (size_t i = 0; i < job->nops; i++) {
+      ended = i == 0 || order[i]->at != order[i - 1]->at ? order[i]->start : ended;
+      begin[order[i] - job->ops] = order[i]->start > ended ? order[i]->start : ended;
+      ended = order[i]->end > ended ? order[i]->end : ended;
+    }
+  } else {
+    free(begin);
+    begin = NULL;
+  }
+  free(order);
+  return begin;
+}
+
+// The time of an operation of n ranks; negative: a rank has not ended it.
+static double workload_time(const xt_op *ops, const double *begin, size_t n)
 {
   double least = -1;
   for (size_t i = 0; i < n; i++) {
-    double begin = ops[i].start > ended[ops[i].at] ? ops[i].start : ended[ops[i].at];
-    double us = ops[i].end > begin ? ops[i].end - begin : 0;
+    if (workload_unfinished(&ops[i])) {
+      return -1;
+    }
+    double us = ops[i].end > begin[i] ? ops[i].end - begin[i] : 0;
     least = least < 0 || us < least ? us : least;
-    ended[ops[i].at] = ops[i].end > ended[ops[i].at] ? ops[i].end : ended[ops[i].at];
   }
   return least;
 }
@@ -77,32 +115,42 @@ static size_t add_up(work *list, size_t n)
   return rows;
 }
 
+static void write_left_out(size_t others, size_t unfinished, FILE *out)
+{
+  if (others > 0) {
+    fprintf(out, "# left out: %zu sends, receives and other operations\n", others);
+  }
+  if (unfinished > 0) {
+    fprintf(out, "# left out: %zu collectives that had not ended\n", unfinished);
+  }
+}
+
 static bool write_job(const xt_job *job, FILE *out)
 {
   work *list = calloc(job->nops + 1, sizeof *list);
-  double *ended = calloc((size_t)job->n, sizeof *ended);
-  size_t rows = 0, others = 0;
-  bool good = list != NULL && ended != NULL;
+  double *begin = workload_begins(job);
+  size_t rows = 0, others = 0, unfinished = 0;
+  bool good = list != NULL && begin != NULL;
   for (size_t i = 0, n; good && i < job->nops; i += n) {
     const xt_op *op = &job->ops[i];
     for (n = 1; i + n < job->nops && xt_same_op(op, op + n); n++) {
     }
-    double us = time_of(op, n, ended);
-    if (!is_known(op)) {
+    double us = workload_time(op, begin + i, n), bytes = (double)op->bytes;
+    if (!workload_knows(op)) {
       others++;
-      continue;
+    } else if (us < 0) {
+      unfinished++;
+    } else {
+      bytes *= xt_bandwidth(op->func, op->trace->ranks).size;
+      list[rows++] = (work){op->func, (uint64_t)bytes, op->trace->ranks, 1, us};
     }
-    double bytes = (double)op->bytes * xt_bandwidth(op->func, op->trace->ranks).size;
-    list[rows++] = (work){op->func, (uint64_t)bytes, op->trace->ranks, 1, us};
   }
   if (good) {
     write_work(list, add_up(list, rows), out);
-  }
-  if (others > 0) {
-    fprintf(out, "# left out: %zu sends, receives and other operations\n", others);
+    write_left_out(others, unfinished, out);
   }
   free(list);
-  free(ended);
+  free(begin);
   return good;
 }
 
