@@ -373,12 +373,11 @@ void tt_proxy_run_hold(tt_proxy *p)
   }
 }
 
+// Also where nothing is left to do: the flag's holder may have finished the last operation, and not yet counted it.
 void tt_proxy_settle(tt_proxy *p)
 {
-  if (tt_proxy_busy(p)) {
-    tt_proxy_run_hold(p);
-    look_and_release(p);
-  }
+  tt_proxy_run_hold(p);
+  look_and_release(p);
 }
 
 bool tt_proxy_has_passed(tt_proxy *p, int rank)

@@ -1,6 +1,7 @@
 // parse.c: modules, functions and their parameters.
 #include "ptx_priv.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -349,35 +350,49 @@ static bool parse_module(struct ptx_parser *p)
 }
 
 // Modules without variables: nothing writes into them once they are read. So each text is read once, however many
-// devices have it.
+// devices have it. share_lock guards the list, and the users of all modules.
 static struct ptx_module *shared;
+static pthread_mutex_t share_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// The module with this text, with one user more; NULL: there is none.
 static struct ptx_module *find_shared(const char *text)
 {
-  for (struct ptx_module *m = shared; m; m = m->next) {
-    if (strcmp(m->text, text) == 0) {
-      return m;
-    }
+  pthread_mutex_lock(&share_lock);
+  struct ptx_module *m = shared;
+  while (m && strcmp(m->text, text) != 0) {
+    m = m->next;
   }
-  return NULL;
+  if (m) {
+    m->users++;
+  }
+  pthread_mutex_unlock(&share_lock);
+  return m;
 }
 
 static void share(struct ptx_module *m)
 {
   if (m->nglobals == 0) {
+    pthread_mutex_lock(&share_lock);
     m->next = shared;
     shared = m;
+    pthread_mutex_unlock(&share_lock);
   }
 }
 
-static void unshare(const struct ptx_module *m)
+// One user less. Was it the last one? Then nobody finds the module any more.
+static bool unshare(struct ptx_module *m)
 {
-  for (struct ptx_module **at = &shared; *at; at = &(*at)->next) {
-    if (*at == m) {
-      *at = m->next;
-      return;
-    }
+  pthread_mutex_lock(&share_lock);
+  bool last = --m->users == 0;
+  struct ptx_module **at = &shared;
+  while (last && *at && *at != m) {
+    at = &(*at)->next;
   }
+  if (last && *at) {
+    *at = m->next;
+  }
+  pthread_mutex_unlock(&share_lock);
+  return last;
 }
 
 struct ptx_module *ptx_module_create(const char *text, char why[PTX_TEXT])
@@ -385,7 +400,6 @@ struct ptx_module *ptx_module_create(const char *text, char why[PTX_TEXT])
   struct ptx_module *m = find_shared(text);
   why[0] = 0;
   if (m) {
-    m->users++;
     return m;
   }
   m = calloc(1, sizeof *m);
@@ -410,10 +424,9 @@ struct ptx_module *ptx_module_create(const char *text, char why[PTX_TEXT])
 
 void ptx_module_destroy(struct ptx_module *m)
 {
-  if (!m || --m->users > 0) {
+  if (!m || !unshare(m)) {
     return;
   }
-  unshare(m);
   for (int i = 0; i < m->nfunctions; i++) {
     free(m->functions[i]->code);
     free(m->functions[i]->values);

@@ -164,7 +164,7 @@ struct ptx_global {
 
 struct ptx_module {
   char *text;
-  int users;               // how often it was created
+  int users;               // how often it was created; guarded by parse.c's lock
   struct ptx_module *next; // of those that are shared
   void **kept;             // memory that goes with the module
   int nkept, kept_room;
