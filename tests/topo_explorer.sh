@@ -228,6 +228,7 @@ printf 'alltoall,64,8,10,3\nallreduce,64,8,10,30\n' >"$tmp/alltoall.csv"
 good "a job's all-to-all has no model" '^# all: 10 collectives took 0.030 ms' simulate --workload "$tmp/alltoall.csv" "$h100"
 good "ranks of a job that are not those of the machine" '^# \*: of another number of ranks than the 3' simulate --workload "$tmp/job.csv" --measured -N 3
 printf '# %0300d\nallreduce,64,4,10,30\n' 0 >"$tmp/long.csv"
+good "a job names its collectives itself" '^# all: 10 collectives' simulate --workload "$tmp/alltoall.csv" --coll alltoall "$h100"
 good "a job's long comment" '^# all: 10 collectives' simulate --workload "$tmp/long.csv" --measured -N 4
 head -c 1000 /dev/zero >"$tmp/zero.csv"
 bad "a job's file is no text" 2 'zero.csv: there is no collective|no text' simulate --workload "$tmp/zero.csv" "$h100"

@@ -238,6 +238,8 @@ def picture(errors, path):
 
 
 def known_costs(build):
+    if not os.path.exists(build + "/predict.link"):
+        sys.exit("predict.py: %s/predict.link is missing: `predict.py fit` writes it, after `measure`" % build)
     with open(build + "/predict.link") as f:
         return {name: float(value) for name, value in (c.split("=") for c in f.read().strip().split(","))}
 

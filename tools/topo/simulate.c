@@ -193,7 +193,7 @@ int xp_simulate(const xp_options *o, xp_print *out)
   if (o->measured) {
     return xp_simulate_measured(o, func, out);
   }
-  if (func == XP_ALL_TO_ALL) {
+  if (func == XP_ALL_TO_ALL && o->workload == NULL) {
     fprintf(stderr, "tutti-topo: simulate: NCCL has no cost model for all-to-all; tuning and explain say the least "
                     "time that links allow\n");
     return 2;
