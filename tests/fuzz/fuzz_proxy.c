@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "os/shm.h"
+#include "proxy/puts.h"
 #include "proxy/service_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -94,6 +95,8 @@ typedef struct scene {
   tt_port port;
   tt_link *links[RANKS];
   _Atomic(tt_proxy_peer *) peers[RANKS];
+  tt_proxy_where where[RANKS]; // no addresses: a peer that has to be dialled cannot be
+  int gpus[RANKS], relays[RANKS];
   int other_end;
 } scene;
 
@@ -105,6 +108,9 @@ static void step_all(scene *s, uint64_t *now)
     tt_proxy_setup_step(&s->service, t, *now, &wake_ns);
     tt_proxy_state_step(&s->service, t, *now, &wake_ns);
     demand(atomic_load(&t->peer->page.state) <= TT_RANK_LOST);
+  }
+  for (tt_proxy_puts *g = atomic_load(&s->proxy.puts.list); g != NULL; g = g->next) {
+    tt_puts_step(&s->service, g, *now);
   }
 }
 
@@ -123,6 +129,9 @@ static tt_proxy_talk *set_scene(scene *s, int outgoing)
   s->proxy.service = &s->service;
   pthread_mutex_init(&s->proxy.lock, NULL);
   s->service.proxy = &s->proxy;
+  s->service.where = s->where;
+  s->service.gpus = s->gpus;
+  s->service.relays = s->relays;
   s->service.wake = s->service.events = -1;
   s->service.ndevices = 2;
   s->service.limits = (tt_proxy_limits){
@@ -147,6 +156,8 @@ static void clear_scene(scene *s, tt_proxy_talk *k)
   for (tt_proxy_ties *t = s->service.ties; t != NULL; t = t->next) {
     tt_proxy_setup_end(&s->service, t, false);
   }
+  tt_puts_cancel(&s->service);
+  tt_puts_free(&s->proxy);
   for (int i = 0; i < RANKS; i++) {
     tt_proxy_peer *peer = atomic_load(&s->peers[i]);
     if (peer != NULL) {
