@@ -24,7 +24,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 
-WIRES = [(10, 0.1), (1, 1), (25, 1), (1, 0.1), (25, 0.1), (10, 1), (10, 5), (1, 5), (25, 5)]  # Gbit/s, ms
+WIRES = [(10, 0.1), (1, 0.1), (25, 0.1), (10, 1), (1, 1), (25, 1), (10, 5), (1, 5), (25, 5)]  # Gbit/s, ms
 HOSTS = [2, 4, 8]
 PROGRAMS = {
     "allreduce": ("all_reduce_perf", ["ring", "tree", "rd", "oneshot"]),
@@ -36,18 +36,23 @@ PROGRAMS = {
 LEAST, MOST, FACTOR = 8, 2 << 20, 8
 
 # Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
-COSTS = {"way": 40.0, "rouse": 8.0, "idle": 200.0, "wake": 50.0, "work": 2.5, "kib": 0.12, "change": 3.0, "carry": 3.0, "carry_kib": 0.3}
+COSTS = {"way": 10.0, "rouse": 10.0, "idle": 100.0, "wake": 6.0, "work": 2.0, "kib": 0.11, "own": 0.05, "fetch": 8.0, "change": 2.0,
+         "slice": 20.0, "carry": 0.8, "carry_kib": 0.04}
+FIT_FACTOR = 512
 
 
 def fitted(case):
     """Is the case one of those that the costs are found with?"""
-    return case["hosts"] != 4 and (case["coll"], case["algo"]) in (("allreduce", "rd"), ("alltoall", ""), ("broadcast", "ring"))
+    return case["hosts"] != 4 and case["gbit"] == 10 and case["ms"] < 5
 
 
-def iterations(case):
-    """Operations that are timed, and those before: messages in one direction alone take next to no time, and connections have to warm up."""
-    one_way = case["coll"] == "broadcast"
-    return (40 if one_way else 10, 10 if one_way else 6) if case["ms"] < 5 else (20 if one_way else 5, 4)
+def parts(case):
+    """What is run one behind the other: (first and last size, operations that are timed, those before, how often all of it). Connections
+    have to warm up, and short times vary. Messages in one direction alone take next to no time each; what counts is how they follow."""
+    far = case["ms"] >= 5
+    if case["coll"] == "broadcast":
+        return [(LEAST, 32 << 10, 200, 10, 4), (256 << 10, MOST, 20, 4, 1 if far else 3)]
+    return [(LEAST, MOST, 5 if far else 10, 4 if far else 6, 1 if far else 2 if case["ms"] >= 1 else 3)]
 
 
 # ---- measuring ----
@@ -77,27 +82,26 @@ def make_wire(build):
 
 
 def run_program(build, case, variables=()):
-    """Microseconds by size: of both forms, in place and not, the smaller; what else runs only adds."""
-    program = PROGRAMS[case["coll"]][0]
+    """Microseconds by size: the median of all times, in place and not; of two, the smaller, since what else runs only adds."""
     command = [ROOT + "/tests/netns/run.sh", "-H", str(case["hosts"]), "-r", "1", "-s", "300",
-               "-w", "%g,%g" % (case["gbit"], case["ms"])]
-    command += ["-e", "NCCL_HOST_SPIN_US=0"]  # the wires need the cores on which ranks would look for messages
+               "-w", "%g,%g,%d" % (case["gbit"], case["ms"], os.cpu_count() - 1)]
+    command += ["-e", "NCCL_HOST_SPIN_US=0"]  # ranks that share cores
     if case["algo"]:
         command += ["-e", "NCCL_ALGO=" + case["algo"]]
     for variable in variables:
         command += ["-e", variable]
-    command += [build + "/bin/" + program, "-b", str(LEAST), "-e", str(MOST), "-f", str(FACTOR), "-c", "0", "-a", "3",
-                "-n", str(iterations(case)[0]), "-w", str(iterations(case)[1])]
-    env = dict(os.environ, TUTTI_WIRE=build + "/bench/wire")
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode != 0:
-        sys.exit("predict.py: %s: %s%s" % (" ".join(command), done.stdout[-2000:], done.stderr[-2000:]))
-    times = {}
-    for line in done.stdout.splitlines():
-        word = line.split()
-        if word and word[0].isdigit() and int(word[0]) > 0:
-            times[word[0]] = min(float(word[5]), float(word[9]))
-    return times
+    command += [build + "/bin/" + PROGRAMS[case["coll"]][0], "-f", str(FACTOR), "-c", "0", "-a", "3"]
+    times = collections.defaultdict(list)
+    for part in parts(case):
+        options = [word for option, number in zip(("-b", "-e", "-n", "-w", "-N"), part) for word in (option, str(number))]
+        done = subprocess.run(command + options, capture_output=True, text=True, env=dict(os.environ, TUTTI_WIRE=build + "/bench/wire"))
+        if done.returncode != 0:
+            sys.exit("predict.py: %s: %s%s" % (" ".join(command + options), done.stdout[-2000:], done.stderr[-2000:]))
+        for line in done.stdout.splitlines():
+            word = line.split()
+            if word and word[0].isdigit() and int(word[0]) > 0:
+                times[word[0]] += [float(word[5]), float(word[9])]
+    return {size: statistics.median_low(values) for size, values in times.items()}
 
 
 def chosen(name, default, read):
@@ -128,22 +132,25 @@ def link_text(costs):
     return ",".join("%s=%.4g" % c for c in costs.items())
 
 
-def predict(build, case, costs):
-    command = [build + "/bin/tutti-topo", "simulate", "--measured", "-N", str(case["hosts"]), "-n", str(iterations(case)[0]),
-               "--coll", case["coll"], "-b", str(LEAST), "-e", str(MOST), "-f", str(FACTOR),
-               "--link", "gbit=%g,ms=%g,%s" % (case["gbit"], case["ms"], link_text(costs))]
+def predict(build, case, costs, factor):
+    out = {}
+    link = "gbit=%g,ms=%g,cores=%d,%s" % (case["gbit"], case["ms"], os.cpu_count() - 1, link_text(costs))
     env = dict(os.environ, NCCL_ALGO=case["algo"]) if case["algo"] else dict(os.environ)
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode != 0:
-        sys.exit("predict.py: %s: %s" % (" ".join(command), done.stderr))
-    return {w[0]: float(w[3]) for w in (line.split() for line in done.stdout.splitlines()) if w and w[0] != "#"}
+    for first, last, operations, _, _ in parts(case):
+        command = [build + "/bin/tutti-topo", "simulate", "--measured", "-N", str(case["hosts"]), "-n", str(operations),
+                   "--coll", case["coll"], "-b", str(first), "-e", str(last), "-f", str(factor), "--link", link]
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        if done.returncode != 0:
+            sys.exit("predict.py: %s: %s" % (" ".join(command), done.stderr))
+        out.update({w[0]: float(w[3]) for w in (line.split() for line in done.stdout.splitlines()) if w and w[0] != "#"})
+    return out
 
 
-def errors_of(build, runs, costs):
+def errors_of(build, runs, costs, factor=FACTOR):
     """(run, size, measured, predicted) of every size."""
     out, runs = [], list(runs)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        predictions = list(pool.map(lambda case: predict(build, case, costs), runs))
+        predictions = list(pool.map(lambda case: predict(build, case, costs, factor), runs))
     for case, predicted in zip(runs, predictions):
         out += [(case, size, us, predicted[size]) for size, us in case["us"].items() if size in predicted]
     return out
@@ -159,7 +166,7 @@ def relative(error):
 
 
 def score(build, runs, costs):
-    errors = [min(relative(e), 1) for e in errors_of(build, runs, costs)]
+    errors = [min(relative(e), 1) for e in errors_of(build, runs, costs, FIT_FACTOR)]
     return statistics.mean(errors) + share(errors, 0.5) + share(errors, 0.9) / 2
 
 
@@ -254,7 +261,7 @@ def replay(build):
         job = build + "/predict-job.csv"
         files = [os.path.join(traces, name) for name in sorted(os.listdir(traces)) if name.endswith(".json")]
         subprocess.run([build + "/bin/tutti-trace", "workload", "-o", job, *files], check=True)
-    link = "gbit=10,ms=1," + link_text(known_costs(build))
+    link = "gbit=10,ms=1,cores=%d,%s" % (os.cpu_count() - 1, link_text(known_costs(build)))
     subprocess.run([build + "/bin/tutti-topo", "simulate", "--measured", "-N", "4", "--link", link, "--workload", job], check=True)
 
 

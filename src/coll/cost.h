@@ -40,15 +40,20 @@ typedef struct tt_cost_env {
   double byte;                                  // of the core, for each byte of own memory that is read or written
   double net_byte;                              // of a node's network, for each byte, in each direction
   double change;                                // of a core, to go on with another rank than before
+  double slice;                                 // for so long a rank keeps a core that others want
   int cores;                                    // per node; of one_machine: of all together
   // A rank that had nothing to do goes on with `rouse` of work; if that was longer than `idle`, by `wake` later, too.
   double rouse, idle, wake;
+  // Of a core, for a call that fetches what a connection of the network has brought, beside the work of each message.
+  // 0: there is none, and the step that takes a message does the work.
+  double fetch;
   // What a connection of the network holds of a message's way: bytes that have left the sender's slots, and that the
   // receiver has not acknowledged. 0: they stay in the slots.
   double net_window;
-  // The nodes are parts of one machine (namespaces): they share its cores, and one thread carries their messages.
+  // The nodes are parts of one machine (namespaces): they share its cores, and one thread with a core of its own
+  // carries their messages.
   bool one_machine;
-  double carry_work, carry_byte; // of a core, for that thread to carry a message, and each of its bytes
+  double carry_work, carry_byte; // for that thread to carry a message, and each of its bytes
   uint32_t slots[TT_COST_FIFOS]; // messages a connection holds
   size_t payload[TT_COST_FIFOS]; // largest chunk. TT_TOK: of algorithms that use direct access
 } tt_cost_env;

@@ -378,7 +378,7 @@ static void test_window(void **state)
   free_model(&wide);
 }
 
-// Nodes that are namespaces of one machine with one core: the work of all ranks, and of who carries, adds up.
+// Nodes that are namespaces of one machine: the work of all ranks adds up on its core, and the carrier's on another.
 static void test_one_machine(void **state)
 {
   (void)state;
@@ -414,6 +414,44 @@ static void test_wake(void **state)
   assert_true(s - a > 5 * 700 && s - a < 7 * 700);
   free_model(&awake);
   free_model(&asleep);
+}
+
+// A call that fetches costs each lone message; messages that come while one lasts are fetched together.
+static void test_fetch(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.slots[TT_LL] = 64;
+  model plain = model_of(&e, 2, 2);
+  e.fetch = 5000;
+  model calls = model_of(&e, 2, 2);
+  double alone =
+             run_of(&calls, TT_FUNC_ALLREDUCE, "RD", 64, 64, 10) - run_of(&plain, TT_FUNC_ALLREDUCE, "RD", 64, 64, 10),
+         many = run_of(&calls, TT_FUNC_BROADCAST, "Ring", 64 * 40, 64, 1) -
+                run_of(&plain, TT_FUNC_BROADCAST, "Ring", 64 * 40, 64, 1);
+  assert_true(alone > 4900 && alone < 5100);
+  assert_true(many > 4000 && many < 20 * 5000.0);
+  free_model(&plain);
+  free_model(&calls);
+}
+
+// Ranks that share a core: one that keeps it while it has something to do changes less often.
+static void test_slice(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.cores = 1;
+  e.one_machine = true;
+  e.slots[TT_LL] = 64;
+  e.net_window = 1 << 20;
+  model at_once = model_of(&e, 3, 3);
+  e.slice = 1e5;
+  model keeps = model_of(&e, 3, 3);
+  double a = run_of(&at_once, TT_FUNC_BROADCAST, "Ring", 64 * 60, 64, 1),
+         k = run_of(&keeps, TT_FUNC_BROADCAST, "Ring", 64 * 60, 64, 1);
+  assert_true(k < a / 2);
+  free_model(&at_once);
+  free_model(&keeps);
 }
 
 // More passes, and more operations, than are walked: bounded by what each takes at least and at most.
@@ -474,6 +512,8 @@ int main(void)
       cmocka_unit_test(test_window),
       cmocka_unit_test(test_one_machine),
       cmocka_unit_test(test_wake),
+      cmocka_unit_test(test_fetch),
+      cmocka_unit_test(test_slice),
       cmocka_unit_test(test_long_runs),
       cmocka_unit_test(test_wrong_runs),
   };

@@ -13,12 +13,17 @@
 #define MESSAGE_LEAST 1024.0 // what even the shortest message takes of a connection's buffers
 #define MOST_HELD 4096.0     // messages that a connection holds
 
-enum { NOBODY = -2, CARRIER = -1 }; // who used a core last, beside the ranks
+enum { NOBODY = -1 }; // has used a core yet
 
 // One direction of a connection, for messages or for tokens.
 typedef struct line {
   uint32_t sent, taken;
+  uint32_t seen; // messages that the receiving rank knows of: those of a network it has to fetch first
   uint32_t slots;
+  int to;
+  bool fetches;       // the receiving rank has to
+  double fetch_ready; // when the next one has come; meanwhile the line is in the heap
+  double turn;        // its place there
   int writer, reader; // the strand that waits for room, for a message; -1: none
   double *arrived;    // by message modulo slots
   double *freed;      // by slot: when the sender sees that the last message in it was taken
@@ -30,11 +35,12 @@ typedef struct actor {
   uint32_t pos;
   int pass;
   double ready; // its next step could start, as far as known
+  double turn;  // its place in the heap: when that is looked at again
 } actor;
 
 typedef struct core {
-  double free;
-  int last; // rank that used it, or NOBODY, CARRIER
+  double free, since; // until when the rank uses it, and since when
+  int last;           // that rank, or NOBODY
 } core;
 
 // What all passes together ask of a rank or a node.
@@ -51,7 +57,9 @@ typedef struct walk {
   const tt_walk_passes *passes;
   line **lines; // (from * ends + to) * 2 + token
   actor *actors;
-  int *heap, nheap;         // strands that may be able to go on, the earliest first
+  // Strands that may be able to go on, the earliest first; also, behind the number of strands, lines with messages that
+  // can be fetched.
+  int *heap, nheap;
   double *rank_free;        // a rank is one thread
   int *rank_ended;          // strands of a rank that have ended its operation
   core *cores;              // node * ncores + i
@@ -100,14 +108,21 @@ static double cost_walk_chunk(const walk *w, int pass)
 
 // ---- the heap ----
 
-static bool earlier(const walk *w, int a, int b)
+static double *heap_turn(const walk *w, int id)
 {
-  return w->actors[a].ready < w->actors[b].ready || (w->actors[a].ready == w->actors[b].ready && a < b);
+  return id < w->nactors ? &w->actors[id].turn : &w->lines[id - w->nactors]->turn;
 }
 
-static void push(walk *w, int id)
+static bool earlier(const walk *w, int a, int b)
+{
+  double x = *heap_turn(w, a), y = *heap_turn(w, b);
+  return x < y || (x == y && a < b);
+}
+
+static void push(walk *w, int id, double turn)
 {
   int at = w->nheap++;
+  *heap_turn(w, id) = turn;
   for (; at > 0 && earlier(w, id, w->heap[(at - 1) / 2]); at = (at - 1) / 2) {
     w->heap[at] = w->heap[(at - 1) / 2];
   }
@@ -132,8 +147,9 @@ static int pop(walk *w)
 static void cost_walk_wake(walk *w, int *waiter, double when)
 {
   if (*waiter >= 0) {
-    w->actors[*waiter].ready = fmax(w->actors[*waiter].ready, when);
-    push(w, *waiter);
+    actor *a = &w->actors[*waiter];
+    a->ready = fmax(a->ready, when);
+    push(w, *waiter, a->ready);
     *waiter = -1;
   }
 }
@@ -150,12 +166,24 @@ static uint32_t slots_of(const walk *w, const tt_ref *ref, int from, int to)
   return slots;
 }
 
+static size_t line_number(const walk *w, size_t from, size_t to, bool tokens)
+{
+  return (from * (size_t)w->ends + to) * 2 + tokens;
+}
+
+// Does a rank have to fetch what comes over such a line?
+static bool cost_walk_fetches(const walk *w, const tt_ref *ref, int from, int to)
+{
+  return w->env->fetch > 0 && ref->kind == TT_FIFO && TT_MAX(from, to) < w->n &&
+         cost_walk_kind_of(w, from, to) == TT_HOP_NETWORK;
+}
+
 // The line of a reference; of TT_DRAIN, that of the tokens to the peer. Made at first sight; NULL when out of memory.
 static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
 {
   bool drain = ref->kind == TT_DRAIN, in = source && !drain;
   size_t from = (size_t)(in ? ref->peer : rank), to = (size_t)(in ? rank : ref->peer);
-  line **l = &w->lines[(from * (size_t)w->ends + to) * 2 + (ref->kind != TT_FIFO)];
+  line **l = &w->lines[line_number(w, from, to, ref->kind != TT_FIFO)];
   if (!*l) {
     uint32_t slots = slots_of(w, ref, (int)from, (int)to);
     *l = tt_calloc(1, sizeof **l + 2 * slots * sizeof(double));
@@ -163,7 +191,12 @@ static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
       w->no_memory = true;
       return NULL;
     }
-    **l = (line){.slots = slots, .writer = -1, .reader = -1, .arrived = (double *)(*l + 1)};
+    **l = (line){.slots = slots,
+                 .to = (int)to,
+                 .fetches = cost_walk_fetches(w, ref, (int)from, (int)to),
+                 .writer = -1,
+                 .reader = -1,
+                 .arrived = (double *)(*l + 1)};
     (*l)->freed = (*l)->arrived + slots;
   }
   return *l;
@@ -178,8 +211,8 @@ static double satisfied(walk *w, int id, const tt_ref *ref, bool source)
     return 0;
   }
   if (source && !drain) {
-    l->reader = l->sent == l->taken ? id : -1;
-    return l->sent == l->taken ? -1 : l->arrived[l->taken % l->slots];
+    l->reader = l->seen == l->taken ? id : -1;
+    return l->seen == l->taken ? -1 : l->arrived[l->taken % l->slots];
   }
   uint32_t most = drain ? 0 : l->slots - 1;
   l->writer = l->sent - l->taken > most ? id : -1;
@@ -210,49 +243,59 @@ static bool cost_walk_look(walk *w, int id)
   return true;
 }
 
-static double work_of(walk *w, const tt_ref *ref, int rank, double chunk)
+static double work_of(walk *w, const tt_ref *ref, int rank, double chunk, bool source)
 {
   const tt_cost_hop *hop = ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? &w->env->direct : hop_of(w, ref, rank);
   switch (ref->kind) {
   case TT_IN:
   case TT_OUT:
   case TT_TMP: return chunk * w->env->byte;
-  case TT_FIFO: return hop->work + chunk * hop->byte;
+  case TT_FIFO: return source && cost_walk_fetches(w, ref, ref->peer, rank) ? 0 : hop->work + chunk * hop->byte;
   default:
     w->impossible |= cost_walk_kind_of(w, rank, ref->peer) == TT_HOP_NETWORK;
     return hop->work + (ref->kind == TT_PEER_IN || ref->kind == TT_PEER_OUT ? chunk * hop->byte : 0);
   }
 }
 
-// Takes the core of them on which work of a rank, or of the carrier (-1), can start first, at `from` at the earliest.
-// Returns when it ends.
-static double use_core(const walk *w, core *cores, int rank, double from, double work, bool *changed)
+// The core of them on which work of a rank can start first, at `from` at the earliest; when that is.
+static core *core_for(const walk *w, int rank, double from, double *start)
 {
-  core *best = cores;
-  double earliest = 0;
+  core *cores = cost_walk_cores(w, rank), *best = cores;
   for (int i = 0; i < w->ncores; i++) {
     bool change = cores[i].last != NOBODY && cores[i].last != rank;
-    double start = fmax(from, cores[i].free) + (change ? w->env->change : 0);
-    if (i == 0 || start < earliest || (start == earliest && cores[i].last == rank)) {
+    double at = fmax(from, cores[i].free) + (change ? w->env->change : 0);
+    if (i == 0 || at < *start || (at == *start && cores[i].last == rank)) {
       best = &cores[i];
-      earliest = start;
+      *start = at;
     }
   }
-  *changed = best->last != NOBODY && best->last != rank;
-  *best = (core){.free = earliest + work, .last = rank};
-  return best->free;
+  return best;
 }
 
-// The work of a rank's step. A rank that had nothing to do has to be woken.
-static double cost_walk_work(walk *w, const actor *a, double work)
+// When a rank that could go on at `ready` begins to, on which core, and the work of waking it if it had nothing to do.
+// NULL: another rank keeps the core, since it has more to do; the strand or line is in the heap again.
+static core *cost_walk_begin(walk *w, int id, int rank, double ready, double *start, double *work)
 {
-  double waited = a->ready - w->rank_free[a->rank], all = work + (waited > 0 ? w->env->rouse : 0);
-  bool changed, slept = w->env->wake > 0 && waited > w->env->idle;
-  double from = fmax(a->ready + (slept ? w->env->wake : 0), w->rank_free[a->rank]);
-  w->rank_free[a->rank] = use_core(w, cost_walk_cores(w, a->rank), a->rank, from, all, &changed);
-  w->rank_load[a->rank].work += all;
-  w->node_load[cost_walk_node_of(w, a->rank)].work += all + (changed ? w->env->change : 0);
-  return w->rank_free[a->rank];
+  double waited = ready - w->rank_free[rank];
+  bool slept = w->env->wake > 0 && waited > w->env->idle;
+  core *c = core_for(w, rank, fmax(ready + (slept ? w->env->wake : 0), w->rank_free[rank]), start);
+  *work = waited > 0 ? w->env->rouse : 0;
+  if (c->last != rank && c->free > *heap_turn(w, id) && c->free - c->since < w->env->slice) {
+    push(w, id, *start);
+    return NULL;
+  }
+  return c;
+}
+
+// The rank has worked for so long from `start` on. Returns when that ends.
+static double cost_walk_end(walk *w, core *c, int rank, double start, double work)
+{
+  bool changed = c->last != NOBODY && c->last != rank, goes_on = c->last == rank && start <= c->free;
+  *c = (core){.free = start + work, .since = goes_on ? c->since : start, .last = rank};
+  w->rank_free[rank] = c->free;
+  w->rank_load[rank].work += work;
+  w->node_load[cost_walk_node_of(w, rank)].work += work + (changed ? w->env->change : 0);
+  return c->free;
 }
 
 // Where the nodes are parts of one machine: when the thread that carries their messages has taken this one. A message
@@ -261,12 +304,12 @@ static double cost_walk_carry(walk *w, int rank, int peer, double bytes, double 
 {
   double *begun = &w->carry_begun[(size_t)rank * (size_t)w->ends + (size_t)peer];
   double work = (when < *begun ? 0 : w->env->carry_work) + bytes * w->env->carry_byte;
-  if (w->env->one_machine && work > 0) {
-    bool changed;
-    w->carrier_free = use_core(w, cost_walk_cores(w, rank), CARRIER, fmax(when, w->carrier_free), work, &changed);
-    *begun = fmax(*begun, w->carrier_free - work);
+  if (!w->env->one_machine) {
+    return when;
   }
-  return w->env->one_machine ? fmax(when, w->carrier_free) : when;
+  *begun = fmax(*begun, fmax(when, w->carrier_free));
+  w->carrier_free = fmax(when, w->carrier_free) + work;
+  return w->carrier_free;
 }
 
 // When a message that leaves at `when` is seen.
@@ -301,20 +344,21 @@ static void reduce_in(walk *w, int net)
   double seen = 0;
   tt_ref ref = {.kind = TT_FIFO, .peer = net};
   for (int r = 0; r < w->n; r++) {
-    const line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2];
-    const line *back = w->lines[((size_t)net * (size_t)w->ends + (size_t)r) * 2];
+    const line *l = w->lines[line_number(w, (size_t)r, (size_t)net, false)];
+    const line *back = w->lines[line_number(w, (size_t)net, (size_t)r, false)];
     if (l && (l->sent == l->taken || back->sent - back->taken == back->slots)) {
       return;
     }
     seen = l ? fmax(seen, l->arrived[l->taken % l->slots]) : seen;
   }
   for (int r = 0; r < w->n && !w->no_memory; r++) {
-    line *l = w->lines[((size_t)r * (size_t)w->ends + (size_t)net) * 2], *back = l ? line_of(w, &ref, r, true) : NULL;
+    line *l = w->lines[line_number(w, (size_t)r, (size_t)net, false)], *back = l ? line_of(w, &ref, r, true) : NULL;
     if (back) {
       l->freed[l->taken++ % l->slots] = seen;
       cost_walk_wake(w, &l->writer, seen);
       double there = pass_network(w, cost_walk_node_of(w, r), true, seen) + hop_of(w, &ref, r)->latency;
       back->arrived[back->sent++ % back->slots] = there;
+      back->seen++;
       cost_walk_wake(w, &back->reader, there);
     }
   }
@@ -344,7 +388,13 @@ static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end
       double seen =
           net ? pass_network(w, cost_walk_node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end, chunk);
       l->arrived[l->sent++ % l->slots] = seen;
-      cost_walk_wake(w, &l->reader, seen);
+      if (!l->fetches) {
+        l->seen++;
+        cost_walk_wake(w, &l->reader, seen);
+      } else if (l->sent - l->seen == 1) {
+        l->fetch_ready = seen;
+        push(w, w->nactors + (int)line_number(w, (size_t)rank, (size_t)l->to, false), seen);
+      }
       if (net) {
         reduce_in(w, dst[i].peer);
       }
@@ -352,22 +402,53 @@ static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end
   }
 }
 
-static void take_step(walk *w, int id)
+// The rank fetches, with one call, all that has come over a line when it gets a core.
+static void fetch_messages(walk *w, int id)
+{
+  line *l = w->lines[id - w->nactors];
+  double start = 0, work, all = 0;
+  core *c = cost_walk_begin(w, id, l->to, l->fetch_ready, &start, &work);
+  if (c == NULL) {
+    return;
+  }
+  uint32_t until = l->seen;
+  const tt_cost_hop *hop = &w->env->hop[TT_HOP_NETWORK][w->passes->proto];
+  for (; until != l->sent && l->arrived[until % l->slots] <= start; until++) {
+    all += hop->work + w->passes->chunk * hop->byte;
+  }
+  double end = cost_walk_end(w, c, l->to, start, work + w->env->fetch + all);
+  for (; l->seen != until; l->seen++) {
+    l->arrived[l->seen % l->slots] = end;
+  }
+  cost_walk_wake(w, &l->reader, end);
+  if (l->seen != l->sent) {
+    l->fetch_ready = l->arrived[l->seen % l->slots];
+    push(w, id, l->fetch_ready);
+  }
+}
+
+// False: not yet.
+static bool take_step(walk *w, int id)
 {
   actor *a = &w->actors[id];
+  double start = 0, rouse;
+  core *c = cost_walk_begin(w, id, a->rank, a->ready, &start, &rouse);
+  if (c == NULL) {
+    return false;
+  }
   const tt_schedule *s = w->all[a->rank];
   const tt_step *step = cost_walk_step_of(w, a);
   double work = w->env->step, chunk = cost_walk_chunk(w, a->pass);
   for (int i = 0; i < step->nsrc; i++) {
-    work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank, chunk);
+    work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank, chunk, true);
   }
   for (int i = 0; i < step->ndst; i++) {
     const tt_ref *ref = &s->refs[step->dst + (uint32_t)i];
     // Taken for one that is not made: the peer will fetch it.
     bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT);
-    work += put ? 0 : work_of(w, ref, a->rank, chunk);
+    work += put ? 0 : work_of(w, ref, a->rank, chunk, false);
   }
-  a->ready = cost_walk_work(w, a, work);
+  a->ready = cost_walk_end(w, c, a->rank, start, work + rouse);
   cost_walk_take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
   send_all(w, a->rank, &s->refs[step->dst], step->ndst, a->ready, chunk);
   if (++a->pos == s->strands[a->strand].count) {
@@ -375,12 +456,13 @@ static void take_step(walk *w, int id)
     a->pos = 0;
     a->pass++;
   }
+  return true;
 }
 
 // Has the strand ended an operation behind which another one comes?
 static bool cost_walk_ended(const walk *w, const actor *a)
 {
-  return w->passes->cycle > 0 && a->pos == 0 && a->pass % w->passes->cycle == 0;
+  return w->passes->cycle > 0 && a->pos == 0 && a->pass % w->passes->cycle == 0 && a->pass < w->passes->count;
 }
 
 // A rank begins its next operation when all its strands have ended the one before.
@@ -394,7 +476,7 @@ static void end_operation(walk *w, int id)
   w->rank_ended[a->rank] = 0;
   for (int k = first; k < first + strands; k++) {
     w->actors[k].ready = fmax(w->actors[k].ready, a->ready);
-    push(w, k);
+    push(w, k, w->actors[k].ready);
   }
 }
 
@@ -404,25 +486,27 @@ static bool cost_walk_run(walk *w)
 {
   int left = w->nactors;
   for (int id = 0; id < w->nactors; id++) {
-    push(w, id);
+    push(w, id, w->actors[id].ready);
   }
   while (w->nheap > 0 && !w->impossible && !w->no_memory) {
     int id = pop(w);
+    if (id >= w->nactors) {
+      fetch_messages(w, id);
+      continue;
+    }
     actor *a = &w->actors[id];
-    double before = a->ready;
     if (!cost_walk_look(w, id)) {
       continue;
     }
-    if (a->ready <= before) {
-      take_step(w, id);
+    if (a->ready > a->turn) {
+      push(w, id, a->ready);
+    } else if (take_step(w, id)) {
       left -= a->pass == w->passes->count;
-      if (a->pass < w->passes->count && cost_walk_ended(w, a)) {
+      if (cost_walk_ended(w, a)) {
         end_operation(w, id);
-        continue;
+      } else if (a->pass < w->passes->count) {
+        push(w, id, a->ready);
       }
-    }
-    if (a->pass < w->passes->count) {
-      push(w, id);
     }
   }
   return left == 0;
@@ -462,7 +546,7 @@ static bool cost_walk_set_up(walk *w)
   w->ends = count_ends(w);
   w->lines = tt_calloc((size_t)w->ends * (size_t)w->ends * 2, sizeof(line *));
   w->actors = tt_calloc((size_t)w->nactors + 1, sizeof *w->actors);
-  w->heap = tt_calloc((size_t)w->nactors + 1, sizeof *w->heap);
+  w->heap = tt_calloc((size_t)w->nactors + (size_t)w->ends * (size_t)w->ends * 2 + 1, sizeof *w->heap);
   w->rank_free = tt_calloc(n, sizeof *w->rank_free);
   w->rank_ended = tt_calloc(n, sizeof *w->rank_ended);
   w->carry_begun = tt_calloc((size_t)w->ends * (size_t)w->ends, sizeof *w->carry_begun);

@@ -12,10 +12,23 @@ typedef struct tt_preview_link {
   double rouse;      // of a core, for a rank that had nothing to do to go on
   double idle, wake; // if it had nothing to do for longer than `idle`, it goes on by `wake` later, too
   double work, kib;  // of a core, at each end: for a message, and for each KiB of it
+  double fetch;      // of a core, for a call that fetches what has come over a connection
+  double own;        // of a core, to read or write a KiB of its own memory
   double change;     // of a core, to go on with another rank
-  // The machines are namespaces of one, and share its cores: a thread of it carries each message, and each KiB of it.
+  double slice;      // for so long a rank keeps a core that others want
+  // The machines are namespaces of one, and share its cores. A thread with a core beside these carries each message,
+  // and each KiB of it.
   double carry, carry_kib;
 } tt_preview_link;
+
+// What shared memory costs. What is 0 is as usual, for a machine with these figures. Microseconds.
+typedef struct tt_preview_memory {
+  double way;            // from one rank to the other, in a message of one cache line
+  double work, kib;      // at each end: for a message, and for each KiB of it
+  double call, call_kib; // to reach into a peer's memory, and for each KiB of that
+  double step;           // for each step of a schedule
+  double own;            // to read or write a KiB of own memory
+} tt_preview_memory;
 
 // So many ranks of a machine of `cores` cores with these figures, or as many on each of `nodes` such machines.
 typedef struct tt_preview_env {
@@ -23,6 +36,7 @@ typedef struct tt_preview_env {
   int nranks, cores; // of a machine
   int nodes;         // 0 and 1: one machine
   tt_preview_link link;
+  tt_preview_memory memory;
   bool one_process; // threads of one process; else each is a process
 } tt_preview_env;
 

@@ -110,7 +110,7 @@ hosts_plane() {
   for ((i = 0; i < hosts_count; i++)); do host_running "$i" "$1" || return 1; done
 }
 
-# hosts_make_wired COUNT GBIT MS WIRE: as hosts_make, with one interface each, of IPv4, but far apart: the program WIRE (wire.c) carries
+# hosts_make_wired COUNT GBIT MS WIRE [CORE]: as hosts_make, with one interface each, of IPv4, but far apart: the program WIRE (wire.c) carries
 # what they send, GBIT Gbit/s (0: any) each way of each host, and MS milliseconds later.
 hosts_make_wired() {
   local i said
@@ -119,7 +119,7 @@ hosts_make_wired() {
   hosts_count=$1
   hosts_guard "$BASHPID" "$hosts_prefix"
   for ((i = 0; i < hosts_count; i++)); do host_birth "$i" 4 || return 1; done
-  exec {hosts_wire}< <(exec "$4" "$hosts_prefix" "$hosts_count" "$2" "$3")
+  exec {hosts_wire}< <(exec "$4" "$hosts_prefix" "$hosts_count" "$2" "$3" ${5:+"$5"})
   read -r -t 20 said <&"$hosts_wire" && [ "$said" = ready ] || return 1
   for ((i = 0; i < hosts_count; i++)); do
     ip -n "${hosts_prefix}h$i" link set dev eth0 up txqueuelen 4000 && ip -n "${hosts_prefix}h$i" addr add "10.77.0.$((i + 1))/24" dev eth0 &&

@@ -1,7 +1,7 @@
 // wire.c: the wires of hosts that lie far apart. Takes the place of the bridge where delay and speed matter, and of tc,
 // whose netem not every kernel has.
 //
-//   wire PREFIX HOSTS GBIT MS
+//   wire PREFIX HOSTS GBIT MS [CORE]
 //
 // Makes an interface eth0 (TUN) in each of the namespaces PREFIXh0, PREFIXh1, … and carries what they send to the
 // host that it is for, 10.77.0.(HOST+1). A host's way out and its way in each carry GBIT Gbit/s (0: any), heads of
@@ -10,7 +10,8 @@
 // all interfaces are there, and runs until it is killed.
 //
 // One thread. It sleeps until a packet comes or is due; what it needs for a packet is time of a core, which a real
-// network does not need.
+// network does not need. With CORE it stays on that one and looks for packets all the time: whoever measures keeps the
+// hosts' processes off it.
 #define _GNU_SOURCE // setns, ppoll
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +58,7 @@ static int nhosts;
 static double ns_per_byte;
 static uint64_t delay;
 static packet *spare;
+static bool looks; // and never sleeps
 
 static void die(const char *what)
 {
@@ -185,7 +187,7 @@ static void run(struct pollfd *waits)
       next = due != 0 && (next == 0 || due < next) ? due : next;
     }
     uint64_t now = wire_now();
-    if (more || (next != 0 && next <= now)) {
+    if (looks || more || (next != 0 && next <= now)) {
       continue;
     }
     struct timespec left = {(time_t)((next - now) / 1000000000u), (long)((next - now) % 1000000000u)};
@@ -195,10 +197,21 @@ static void run(struct pollfd *waits)
   }
 }
 
+static void take_core(const char *number)
+{
+  cpu_set_t core;
+  CPU_ZERO(&core);
+  CPU_SET(atoi(number), &core);
+  if (sched_setaffinity(0, sizeof core, &core) != 0) {
+    die(number);
+  }
+  looks = true;
+}
+
 int main(int argc, char **argv)
 {
-  if (argc != 5 || (nhosts = atoi(argv[2])) < 1 || nhosts > HOSTS_MOST) {
-    fprintf(stderr, "usage: wire PREFIX HOSTS(1 to %d) GBIT MS\n", HOSTS_MOST);
+  if (argc < 5 || argc > 6 || (nhosts = atoi(argv[2])) < 1 || nhosts > HOSTS_MOST) {
+    fprintf(stderr, "usage: wire PREFIX HOSTS(1 to %d) GBIT MS [CORE]\n", HOSTS_MOST);
     return 2;
   }
   double gbit = atof(argv[3]);
@@ -211,6 +224,9 @@ int main(int argc, char **argv)
     hosts[i].fd = open_interface(argv[1], i);
     hosts[i].end = &hosts[i].first;
     waits[i] = (struct pollfd){.fd = hosts[i].fd, .events = POLLIN};
+  }
+  if (argc == 6) {
+    take_core(argv[5]);
   }
   puts("ready");
   fflush(stdout);

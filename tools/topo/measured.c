@@ -24,36 +24,57 @@ typedef struct run {
   int lines;
 } run;
 
-// "gbit=10,ms=0.5,way=80": any of the link's values. False, with a message: it is something else.
-static bool read_link(const char *text, tt_preview_link *l)
+typedef struct cost_name {
+  const char *name;
+  double *to;
+} cost_name;
+
+static void complain_of_cost(const char *option, const char *text, const cost_name *known, size_t count)
 {
-  const struct {
-    const char *name;
-    double *to;
-  } known[] = {
-      {"gbit", &l->gbit},          {"ms", &l->ms},   {"way", &l->way},     {"idle", &l->idle},     {"wake", &l->wake},
-      {"work", &l->work},          {"kib", &l->kib}, {"carry", &l->carry}, {"change", &l->change}, {"rouse", &l->rouse},
-      {"carry_kib", &l->carry_kib}};
+  fprintf(stderr, "tutti-topo: %s '%.60s': name=number is expected, with commas in between. Names:", option, text);
+  for (size_t i = 0; i < count; i++) {
+    fprintf(stderr, " %s", known[i].name);
+  }
+  fputc('\n', stderr);
+}
+
+// "gbit=10,ms=0.5,way=80": any of the known values. False, with a message: it is something else.
+static bool read_costs(const char *option, const char *text, const cost_name *known, size_t count)
+{
   char name[16];
   double value;
   for (int used = 0; text != NULL && *text != 0; text += used) {
     size_t i = 0;
     used = 0;
     bool read = sscanf(text, "%15[a-z_]=%lf%n", name, &value, &used) == 2 && used > 0 && value >= 0 && value <= 1e9;
-    while (read && i < TT_COUNT(known) && strcmp(known[i].name, name) != 0) {
+    while (read && i < count && strcmp(known[i].name, name) != 0) {
       i++;
     }
     used += read && text[used] == ',' && text[used + 1] != 0;
-    if (!read || i == TT_COUNT(known) || (text[used] != 0 && text[used - 1] != ',')) {
-      fprintf(stderr,
-              "tutti-topo: --link '%.60s': name=number is expected, with commas in between. Names: gbit ms way "
-              "rouse idle wake work kib change carry carry_kib\n",
-              text);
+    if (!read || i == count || (text[used] != 0 && text[used - 1] != ',')) {
+      complain_of_cost(option, text, known, count);
       return false;
     }
     *known[i].to = value;
   }
   return true;
+}
+
+static bool read_link(const char *text, tt_preview_link *l, double *cores)
+{
+  const cost_name known[] = {{"gbit", &l->gbit},   {"ms", &l->ms},         {"way", &l->way},
+                             {"rouse", &l->rouse}, {"idle", &l->idle},     {"wake", &l->wake},
+                             {"work", &l->work},   {"kib", &l->kib},       {"own", &l->own},
+                             {"fetch", &l->fetch}, {"change", &l->change}, {"slice", &l->slice},
+                             {"cores", cores},     {"carry", &l->carry},   {"carry_kib", &l->carry_kib}};
+  return read_costs("--link", text, known, TT_COUNT(known));
+}
+
+static bool read_memory(const char *text, tt_preview_memory *m)
+{
+  const cost_name known[] = {{"way", &m->way},           {"work", &m->work}, {"kib", &m->kib}, {"call", &m->call},
+                             {"call_kib", &m->call_kib}, {"step", &m->step}, {"own", &m->own}};
+  return read_costs("--memory", text, known, TT_COUNT(known));
 }
 
 // The fastest of all algorithms and protocols that the options allow, by the model: its name in `best`.
@@ -106,9 +127,9 @@ static ncclResult_t measured_line(run *x, size_t size)
 
 static void measured_network(const run *x, const tt_preview_env *env)
 {
-  fprintf(x->f, "# %s predicted: %d ranks on %d machine%s of %d cores, %d operations one behind the other\n",
+  fprintf(x->f, "# %s predicted: %d ranks on %d machine%s of %d core%s, %d operations one behind the other\n",
           x->o->workload != NULL ? "a job" : tt_func_name(x->func), x->nranks, TT_MAX(env->nodes, 1),
-          env->nodes > 1 ? "s" : "", env->cores, x->iters);
+          env->nodes > 1 ? "s" : "", env->cores, env->cores > 1 ? "s" : "", x->iters);
   if (x->o->link != NULL) {
     fprintf(x->f, "# network: %s\n", x->o->link);
   }
@@ -142,14 +163,12 @@ static ncclResult_t measured_lines(run *x)
 int xp_simulate_measured(const xp_options *o, int func, xp_print *out)
 {
   tt_figures_source s;
-  tt_preview_env env = {.nodes = o->nodes,
-                        .nranks = o->ranks > 0   ? o->ranks
-                                  : o->nodes > 1 ? 1
-                                                 : 2,
-                        .cores = tt_proc_cpus()};
-  if (!read_link(o->link, &env.link)) {
+  tt_preview_env env = {.nodes = o->nodes, .nranks = o->ranks > 0 ? o->ranks : o->nodes > 1 ? 1 : 2};
+  double cores = 0;
+  if (!read_link(o->link, &env.link, &cores) || !read_memory(o->memory, &env.memory)) {
     return 2;
   }
+  env.cores = cores >= 1 ? (int)cores : tt_proc_cpus();
   if ((int64_t)env.nranks * TT_MAX(env.nodes, 1) > MOST_RANKS) {
     fprintf(stderr,
             "tutti-topo: simulate --measured: %d ranks on each of %d machines, at most %d in all can be walked\n",

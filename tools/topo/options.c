@@ -52,6 +52,8 @@ static const row rows[] = {
      "ranks on host memory of machines like this one (no FILE; --ranks: of each)"},
     {0, "link", ARG_TEXT, AT(link), 0, 0, XP_SIMULATE, "NAME=NUMBER,...",
      "with --measured: the network between machines: gbit=10,ms=0.5 and others"},
+    {0, "memory", ARG_TEXT, AT(memory), 0, 0, XP_SIMULATE, "NAME=NUMBER,...",
+     "with --measured: costs of shared memory: way=0.1,kib=0.05 and others"},
     {0, "workload", ARG_TEXT, AT(workload), 0, 0, XP_SIMULATE, "FILE",
      "predict the collectives of a job, as `tutti-trace workload` lists them"},
     {'n', "iters", ARG_INT, AT(iters), 1, 1000000, XP_SIMULATE, "COUNT",

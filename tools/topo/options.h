@@ -38,9 +38,9 @@ typedef struct xp_options {
   int leaf;                // machines below one leaf switch; 0: all
   double oversubscription; // of a leaf's uplinks; 0: not given
   size_t bytes, min_bytes, max_bytes, step;
-  const char *workload; // a file of tutti-trace workload
-  const char *link;     // of simulate --measured
-  int iters;            // operations one behind the other; 0: not given
+  const char *workload;      // a file of tutti-trace workload
+  const char *link, *memory; // of simulate --measured
+  int iters;                 // operations one behind the other; 0: not given
   bool table, packed, matrix, ways, collnet, rails, measured, ascii, help;
 } xp_options;
 

@@ -164,7 +164,7 @@ static int simulate(run *x)
 static const char *simulate_useless(const xp_options *o)
 {
   if (!o->measured) {
-    return o->iters > 0 ? "-n, --iters is" : o->link != NULL ? "--link is" : NULL;
+    return o->iters > 0 ? "-n, --iters is" : o->link != NULL ? "--link is" : o->memory != NULL ? "--memory is" : NULL;
   }
   return o->nfiles > 0                      ? "a file of a machine is"
          : o->hosts > 1                     ? "--hosts is"
