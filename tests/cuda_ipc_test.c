@@ -121,6 +121,14 @@ static void test_created(void **state)
   PROCESSES(3, 100, created_body, NULL);
 }
 
+static void log_to_file(char log[128])
+{
+  snprintf(log, 128, "/tmp/cuda_ipc_test-%d", (int)getpid());
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_DEBUG_SUBSYS", "P2P", 1);
+  setenv("NCCL_DEBUG_FILE", log, 1);
+}
+
 // The lines of this process's log with that word.
 static int logged(const char *path, const char *word)
 {
@@ -143,10 +151,7 @@ static void again_body(int process, void *arg)
   char log[128];
   int same = 0;
   (void)arg;
-  snprintf(log, sizeof log, "/tmp/cuda_ipc_test-%d", (int)getpid());
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_SUBSYS", "P2P", 1);
-  setenv("NCCL_DEBUG_FILE", log, 1);
+  log_to_file(log);
   join(process, 3, 1);
   for (size_t i = 0; i < 30; i++) {
     for (int r = 0; r < nranks; r++) {
@@ -167,16 +172,27 @@ static void again_body(int process, void *arg)
         opened, freed, closed);
 }
 
-static int open_descriptors(void)
+// The descriptors of this process; with a word, those of files with that in their names.
+static int open_descriptors(const char *word)
 {
+  char path[300], name[300];
   int n = 0;
   DIR *d = opendir("/proc/self/fd");
   CHECK(d != NULL, "no /proc/self/fd");
-  while (readdir(d) != NULL) {
-    n++;
+  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    name[TT_MAX(length, 0)] = 0;
+    n += word == NULL || strstr(name, word) != NULL;
   }
   closedir(d);
   return n;
+}
+
+// The driver for tests has a descriptor for each allocation of cuMemCreate that this process has made or mapped.
+static int allocations(void)
+{
+  return open_descriptors("cudasim-block");
 }
 
 // One call on buffers in the middle of the allocation.
@@ -191,17 +207,14 @@ static void middle_call(char *memory)
 }
 
 // What is mapped at the addresses comes and goes, all of it or one allocation of two: peers use what is there now, and
-// have it open, not a copy. No descriptor is left, here or there.
+// have it open, not a copy. No descriptor is left, here or there, nor anything mapped.
 static void mapped_body(int process, void *arg)
 {
   const memory_kind kind = *(const memory_kind *)arg;
   const size_t granule = 2 << 20;
   int before = 0;
   char log[128];
-  snprintf(log, sizeof log, "/tmp/cuda_ipc_test-%d", (int)getpid());
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_SUBSYS", "P2P", 1);
-  setenv("NCCL_DEBUG_FILE", log, 1);
+  log_to_file(log);
   join(process, 2, 1);
   const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_of(first)},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -210,16 +223,17 @@ static void mapped_body(int process, void *arg)
   for (int i = 0; i < 12; i++) {
     middle_call(memory);
     middle_call(memory);
-    before = i == 2 ? open_descriptors() : before; // connections have been made
+    before = i == 2 ? open_descriptors(NULL) - allocations() : before; // connections have been made
     meet(2);
     ON(first, cu->MemUnmap(last_piece, granule));
     map_at(first, last_piece, granule, true);
     ON(first, cu->MemSetAccess(last_piece, granule, &access, 1));
   }
-  // The driver for tests has a descriptor for each allocation that is there or mapped.
-  CHECK(open_descriptors() <= before + 4, "%d descriptors, then %d", before, open_descriptors());
+  CHECK(open_descriptors(NULL) - allocations() == before, "%d descriptors, and %d before",
+        open_descriptors(NULL) - allocations(), before);
   give(first, kind, memory);
   leave();
+  CHECK(allocations() == 0, "%d are mapped", allocations());
   const int opened = logged(log, "has opened allocation"), freed = logged(log, "has freed its allocation"),
             closed = logged(log, "closes what a peer has freed");
   unlink(log);
@@ -233,6 +247,90 @@ static void test_mapped(void **state)
   (void)state;
   PROCESSES(2, 100, mapped_body, (void *)(uintptr_t)&kinds[0]);
   PROCESSES(2, 100, mapped_body, (void *)(uintptr_t)&kinds[1]);
+}
+
+// The driver of process 1 maps some allocations, and then fails once: at the first piece of a buffer, or the second.
+static int maps_left;
+static CUresult (*map_memory)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+
+static CUresult map_some(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory,
+                         unsigned long long flags)
+{
+  return maps_left-- == 0 ? CUDA_ERROR_OUT_OF_MEMORY : map_memory(at, bytes, offset, memory, flags);
+}
+
+// What a peer cannot map is copied. Its driver's next attempt succeeds.
+static void refused_body(int process, void *arg)
+{
+  char log[128];
+  log_to_file(log);
+  join(process, 2, 1);
+  char *memory = take(first, BEHIND, 64 << 10);
+  map_memory = cu->MemMap;
+  maps_left = *(const int *)arg;
+  if (process == 1) {
+    ((tt_cuda *)(uintptr_t)cu)->MemMap = map_some;
+  }
+  meet(2);
+  middle_call(memory);
+  middle_call(memory);
+  meet(2);
+  ((tt_cuda *)(uintptr_t)cu)->MemMap = map_memory;
+  char *more = take(first, BEHIND, 64 << 10);
+  middle_call(more);
+  give(first, BEHIND, memory);
+  give(first, BEHIND, more);
+  leave();
+  const int refused = logged(log, "does not reach"), opened = logged(log, "has opened allocation");
+  unlink(log);
+  CHECK(allocations() == 0, "%d are mapped", allocations());
+  CHECK(refused == (process == 1 && !peers_none), "%d refused", refused);
+  CHECK(peers_none || opened >= 3 - process, "%d opened", opened);
+}
+
+static void test_refused(void **state)
+{
+  static const int maps[] = {0, 1};
+  (void)state;
+  PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&maps[0]);
+  PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&maps[1]);
+}
+
+// A window across two allocations of cuMemCreate, of processes.
+static void window_body(int process, void *arg)
+{
+  const size_t granule = 2 << 20, bytes = 8192;
+  ncclWindow_t window;
+  (void)arg;
+  join(process, 2, 1);
+  take(first, BEHIND, 64 << 10);
+  float *at = (float *)(uintptr_t)(mapped[0].base + granule - bytes / 2), *from = at + 1536;
+  const cudaStream_t stream = (cudaStream_t)streams[first];
+  const int other = 1 - process;
+  const ncclWaitSignalDesc_t wait = {.opCnt = 1, .peer = other};
+  fill(from, process, 256);
+  spoil(at, process, 256);
+  ON(first, cu->CtxSynchronize());
+  OK(ncclCommWindowRegister(comms[first], at, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  meet(2);
+  OK(ncclPutSignal(from, 1024, ncclUint8, other, window, bytes / 2 - 512, 0, 0, 0, comms[first], stream));
+  OK(ncclWaitSignal(1, (ncclWaitSignalDesc_t *)(uintptr_t)&wait, comms[first], stream));
+  wait_all();
+  ON(first, cu->MemcpyDtoH(image, address(at + (bytes / 2 - 512) / 4), 1024));
+  for (size_t i = 0; i < 256; i++) {
+    CHECK(image[i] == value_of(other, i), "element %zu: %g", i, (double)image[i]);
+  }
+  meet(2);
+  OK(ncclCommWindowDeregister(comms[first], window));
+  leave();
+}
+
+static void test_window(void **state)
+{
+  (void)state;
+  if (!peers_none) { // else the ranks have no access to each other
+    PROCESSES(2, 60, window_body, NULL);
+  }
 }
 
 // A rank's buffers lie in one allocation after the other, while others keep theirs; the calls are not waited for.
@@ -530,7 +628,8 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned), cmocka_unit_test(test_again),
       cmocka_unit_test(test_two),       cmocka_unit_test(test_killed), cmocka_unit_test(test_moment),
       cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),   cmocka_unit_test(test_ends),
-      cmocka_unit_test(test_created),   cmocka_unit_test(test_mapped)};
+      cmocka_unit_test(test_created),   cmocka_unit_test(test_mapped), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_window)};
   (void)number;
   set_modes(modes, "ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;
