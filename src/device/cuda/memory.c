@@ -482,24 +482,34 @@ static gpu_mapping **mapping_at(const void *base)
 }
 
 // Takes addresses for a peer's pieces.
-static ncclResult_t pieces_open(int device, size_t bytes, void **base)
+static ncclResult_t mapping_open(int device, gpu_mapping *m)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUdeviceptr at = 0;
+  TT_TRY(tt_gpu_enter(device));
+  CUresult error =
+      cu->MemAddressReserve != NULL ? cu->MemAddressReserve(&at, m->bytes, 0, 0, 0) : CUDA_ERROR_NOT_SUPPORTED;
+  tt_gpu_leave();
+  TT_CUDA(cu, error, "GPU %d: no addresses for %zu bytes of a peer", device, m->bytes);
+  m->base = (uintptr_t)at;
+  return ncclSuccess;
+}
+
+static ncclResult_t pieces_open(int device, size_t bytes, void **base)
+{
   gpu_mapping *m;
   TT_TRY(TT_NEW(m, 1, "no memory for a peer's memory"));
-  CUresult error =
-      cu->MemAddressReserve != NULL ? cu->MemAddressReserve(&at, bytes, 0, 0, 0) : CUDA_ERROR_NOT_SUPPORTED;
-  if (error != CUDA_SUCCESS) {
+  m->bytes = bytes;
+  const ncclResult_t res = mapping_open(device, m);
+  if (res != ncclSuccess) {
     tt_free(m);
+    return res;
   }
-  TT_CUDA(cu, error, "GPU %d: no addresses for %zu bytes of a peer", device, bytes);
-  *m = (gpu_mapping){.base = (uintptr_t)at, .bytes = bytes};
   pthread_mutex_lock(&blocks.lock);
   m->next = blocks.mappings;
   blocks.mappings = m;
   pthread_mutex_unlock(&blocks.lock);
-  *base = (void *)(uintptr_t)at;
+  *base = (void *)m->base;
   return ncclSuccess;
 }
 
