@@ -79,10 +79,10 @@ static void functions_body(int process, void *arg)
 static void test_functions(void **state)
 {
   // Of pinned memory the peers get a copy.
-  static const shape shapes[] = {{2, 1, DEVICE}, {3, 1, DEVICE}, {2, 2, DEVICE}, {2, 1, PINNED}};
+  static const shape shapes[] = {{2, 1, DEVICE}, {3, 1, DEVICE}, {2, 2, DEVICE}, {2, 1, PINNED}, {2, 1, BEHIND}};
   (void)state;
   for (size_t i = 0; i < TT_COUNT(shapes); i++) {
-    if (mode_number == 0 || i == 1 + mode_number % 3) {
+    if (mode_number == 0 || i == 1 + mode_number % 4) {
       PROCESSES(shapes[i].processes, 100, functions_body, (void *)(uintptr_t)&shapes[i]);
     }
   }

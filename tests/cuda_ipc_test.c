@@ -1,5 +1,7 @@
 // cuda_ipc_test.c: ranks of several processes that read and write each other's device memory, on the driver for tests.
 // Every call's result is compared with what a program would reckon.
+#include <dirent.h>
+
 #include "cuda_processes.h"
 
 // Sanitizers make the driver's machine up to twenty times slower: the first mode alone.
@@ -95,6 +97,38 @@ static void test_pinned(void **state)
   PROCESSES(3, 100, pinned_body, NULL);
 }
 
+// Memory of cuMemCreate: of all ranks, or each kind of memory beside the others.
+static void created_body(int process, void *arg)
+{
+  static const memory_kind kinds[] = {CREATED, BEHIND, CLOSED, DEVICE, PINNED};
+  buffers some[MAX_RANKS];
+  (void)arg;
+  join(process, 3, 1);
+  for (size_t k = 0; k < TT_COUNT(kinds); k++) {
+    for (int r = 0; r < nranks; r++) {
+      some[r] = (buffers){.kind = k < 2 ? kinds[k] : kinds[(k + (size_t)r) % TT_COUNT(kinds)],
+                          .in_place = k == 3,
+                          .offset = k == 1 || k == 4 ? OFFSET : 0};
+    }
+    try_all(some);
+  }
+  leave();
+}
+
+static void test_created(void **state)
+{
+  (void)state;
+  PROCESSES(3, 100, created_body, NULL);
+}
+
+static void log_to_file(char log[128])
+{
+  snprintf(log, 128, "/tmp/cuda_ipc_test-%d", (int)getpid());
+  setenv("NCCL_DEBUG", "INFO", 1);
+  setenv("NCCL_DEBUG_SUBSYS", "P2P", 1);
+  setenv("NCCL_DEBUG_FILE", log, 1);
+}
+
 // The lines of this process's log with that word.
 static int logged(const char *path, const char *word)
 {
@@ -117,10 +151,7 @@ static void again_body(int process, void *arg)
   char log[128];
   int same = 0;
   (void)arg;
-  snprintf(log, sizeof log, "/tmp/cuda_ipc_test-%d", (int)getpid());
-  setenv("NCCL_DEBUG", "INFO", 1);
-  setenv("NCCL_DEBUG_SUBSYS", "P2P", 1);
-  setenv("NCCL_DEBUG_FILE", log, 1);
+  log_to_file(log);
   join(process, 3, 1);
   for (size_t i = 0; i < 30; i++) {
     for (int r = 0; r < nranks; r++) {
@@ -139,6 +170,176 @@ static void again_body(int process, void *arg)
   CHECK(same > 0, "no address came again");
   CHECK(peers_none ? opened == 0 : opened > 60 && freed > 40 && closed > 20, "%d were opened, %d freed, %d closed",
         opened, freed, closed);
+}
+
+// The descriptors of this process; with a word, those of files with that in their names.
+static int open_descriptors(const char *word)
+{
+  char path[300], name[300];
+  int n = 0;
+  DIR *d = opendir("/proc/self/fd");
+  CHECK(d != NULL, "no /proc/self/fd");
+  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    name[TT_MAX(length, 0)] = 0;
+    n += word == NULL || strstr(name, word) != NULL;
+  }
+  closedir(d);
+  return n;
+}
+
+// The driver for tests has a descriptor for each allocation of cuMemCreate that this process has made or mapped.
+static int allocations(void)
+{
+  return open_descriptors("cudasim-block");
+}
+
+// One call on buffers in the middle of the allocation.
+static void middle_call(char *memory)
+{
+  float *in = (float *)(void *)(memory + 64), *out = in + 4096;
+  spoil(out, first, 3000);
+  fill(in, first, 3000); // waits for both
+  OK(call(ALL_REDUCE, first, in, out, 3000));
+  wait_all();
+  compare(ALL_REDUCE, first, out, 3000);
+}
+
+// What is mapped at the addresses comes and goes, all of it or one allocation of two: peers use what is there now, and
+// have it open, not a copy. No descriptor is left, here or there, nor anything mapped.
+static void mapped_body(int process, void *arg)
+{
+  const memory_kind kind = *(const memory_kind *)arg;
+  const size_t granule = 2 << 20;
+  int before = 0;
+  char log[128];
+  log_to_file(log);
+  join(process, 2, 1);
+  const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_of(first)},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  char *memory = take(first, kind, 64 << 10);
+  const CUdeviceptr base = mapped[0].base, last_piece = base + mapped[0].bytes - granule;
+  for (int i = 0; i < 12; i++) {
+    middle_call(memory);
+    middle_call(memory);
+    before = i == 2 ? open_descriptors(NULL) - allocations() : before; // connections have been made
+    meet(2);
+    ON(first, cu->MemUnmap(last_piece, granule));
+    map_at(first, last_piece, granule, true);
+    ON(first, cu->MemSetAccess(last_piece, granule, &access, 1));
+  }
+  // Other threads have one for a moment, now and then. Nine times something was opened and closed since.
+  CHECK(open_descriptors(NULL) - allocations() < before + 5, "%d descriptors, and %d before",
+        open_descriptors(NULL) - allocations(), before);
+  give(first, kind, memory);
+  leave();
+  CHECK(allocations() == 0, "%d are mapped", allocations());
+  const int opened = logged(log, "has opened allocation"), freed = logged(log, "has freed its allocation"),
+            closed = logged(log, "closes what a peer has freed");
+  unlink(log);
+  CHECK(peers_none ? opened == 0 : opened == 13 && freed == 11 && closed >= 9,
+        "kind %d: %d were opened, %d freed, %d closed", (int)kind, opened, freed, closed);
+}
+
+static void test_mapped(void **state)
+{
+  static const memory_kind kinds[] = {CREATED, BEHIND};
+  (void)state;
+  PROCESSES(2, 100, mapped_body, (void *)(uintptr_t)&kinds[0]);
+  PROCESSES(2, 100, mapped_body, (void *)(uintptr_t)&kinds[1]);
+}
+
+// The driver of process 1 maps some allocations, and then fails once: at the first piece of a buffer, or the second.
+static int maps_left;
+static CUresult (*map_memory)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+
+static CUresult map_some(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory,
+                         unsigned long long flags)
+{
+  return maps_left-- == 0 ? CUDA_ERROR_OUT_OF_MEMORY : map_memory(at, bytes, offset, memory, flags);
+}
+
+// What a peer cannot map is copied. Its driver's next attempt succeeds.
+static void refused_body(int process, void *arg)
+{
+  char log[128];
+  log_to_file(log);
+  join(process, 2, 1);
+  char *memory = take(first, BEHIND, 64 << 10);
+  map_memory = cu->MemMap;
+  maps_left = *(const int *)arg;
+  if (process == 1) {
+    ((tt_cuda *)(uintptr_t)cu)->MemMap = map_some;
+  }
+  meet(2);
+  // What process 1 had mapped of it goes in one of the next calls, when the last one is over for the library, too.
+  const int rest = process == 1 || peers_none ? 2 : 4;
+  while (atomic_load(&the_board->word[0]) < 2) {
+    middle_call(memory);
+    meet(2);
+    atomic_fetch_add(&the_board->word[0],
+                     process == 1 && atomic_load(&the_board->word[0]) < 2 && allocations() == rest);
+    meet(2);
+  }
+  CHECK(allocations() == rest, "%d are mapped", allocations());
+  meet(2);
+  ((tt_cuda *)(uintptr_t)cu)->MemMap = map_memory;
+  char *more = take(first, BEHIND, 64 << 10);
+  middle_call(more);
+  give(first, BEHIND, memory);
+  give(first, BEHIND, more);
+  leave();
+  const int refused = logged(log, "does not reach"), opened = logged(log, "has opened allocation");
+  unlink(log);
+  CHECK(allocations() == 0, "%d are mapped", allocations());
+  CHECK(refused == (process == 1 && !peers_none), "%d refused", refused);
+  CHECK(peers_none || opened >= 3 - process, "%d opened", opened);
+}
+
+static void test_refused(void **state)
+{
+  static const int maps[] = {0, 1};
+  (void)state;
+  PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&maps[0]);
+  PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&maps[1]);
+}
+
+// A window across two allocations of cuMemCreate, of processes.
+static void window_body(int process, void *arg)
+{
+  const size_t granule = 2 << 20, bytes = 8192;
+  ncclWindow_t window;
+  (void)arg;
+  join(process, 2, 1);
+  take(first, BEHIND, 64 << 10);
+  float *at = (float *)(uintptr_t)(mapped[0].base + granule - bytes / 2), *from = at + 1536;
+  const cudaStream_t stream = (cudaStream_t)streams[first];
+  const int other = 1 - process;
+  const ncclWaitSignalDesc_t wait = {.opCnt = 1, .peer = other};
+  fill(from, process, 256);
+  spoil(at, process, 256);
+  ON(first, cu->CtxSynchronize());
+  OK(ncclCommWindowRegister(comms[first], at, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+  meet(2);
+  OK(ncclPutSignal(from, 1024, ncclUint8, other, window, bytes / 2 - 512, 0, 0, 0, comms[first], stream));
+  OK(ncclWaitSignal(1, (ncclWaitSignalDesc_t *)(uintptr_t)&wait, comms[first], stream));
+  wait_all();
+  ON(first, cu->MemcpyDtoH(image, address(at + (bytes / 2 - 512) / 4), 1024));
+  for (size_t i = 0; i < 256; i++) {
+    CHECK(image[i] == value_of(other, i), "element %zu: %g", i, (double)image[i]);
+  }
+  meet(2);
+  OK(ncclCommWindowDeregister(comms[first], window));
+  leave();
+}
+
+static void test_window(void **state)
+{
+  (void)state;
+  if (!peers_none) { // else the ranks have no access to each other
+    PROCESSES(2, 60, window_body, NULL);
+  }
 }
 
 // A rank's buffers lie in one allocation after the other, while others keep theirs; the calls are not waited for.
@@ -256,11 +457,16 @@ static bool is_over(ncclResult_t res)
 }
 
 // Rank 1 is killed between two calls. The others have new buffers, which nobody opens, or the old ones.
+typedef struct killing {
+  bool new;
+  memory_kind kind;
+} killing;
+
 static void killed_body(int process, void *arg)
 {
-  const bool new = *(const bool *)arg;
+  const killing *k = arg;
   rank_memory m[2];
-  const buffers plain = {.kind = DEVICE};
+  const buffers plain = {.kind = k->kind};
   join(process, 3, 1);
   memory_open(ALL_REDUCE, first, 5000, &plain, &m[0]);
   memory_open(ALL_REDUCE, first, 5000, &plain, &m[1]);
@@ -270,7 +476,7 @@ static void killed_body(int process, void *arg)
   if (process == 1) {
     _exit(0);
   }
-  is_over(call(ALL_REDUCE, first, m[new].in, m[new].out, 5000));
+  is_over(call(ALL_REDUCE, first, m[k->new].in, m[k->new].out, 5000));
   OK(ncclCommAbort(comms[first]));
   wait_all();
   memory_close(first, &plain, &m[0]);
@@ -279,10 +485,11 @@ static void killed_body(int process, void *arg)
 
 static void test_killed(void **state)
 {
-  static const bool new[] = {false, true};
+  static const killing killings[] = {{false, DEVICE}, {true, DEVICE}, {false, BEHIND}, {true, BEHIND}};
   (void)state;
-  PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[0]);
-  PROCESSES(3, 60, killed_body, (void *)(uintptr_t) & new[1]);
+  for (size_t i = 0; i < TT_COUNT(killings); i++) {
+    PROCESSES(3, 60, killed_body, (void *)(uintptr_t)&killings[i]);
+  }
 }
 
 // Rank 2 has left, which has opened rank 0's buffer. That is freed, and rank 0 has something for rank 1.
@@ -329,9 +536,14 @@ static void test_left(void **state)
   PROCESSES(3, 60, left_body, NULL);
 }
 
+typedef struct moment {
+  double after_ms;
+  memory_kind kind;
+} moment;
+
 static void *exit_later(void *arg)
 {
-  sleep_ms(*(const double *)arg);
+  sleep_ms(((const moment *)arg)->after_ms);
   kill(getpid(), SIGKILL);
   return arg;
 }
@@ -341,7 +553,7 @@ static void moment_body(int process, void *arg)
 {
   pthread_t thread;
   rank_memory m[SLOTS];
-  const buffers plain = {.kind = DEVICE};
+  const buffers plain = {.kind = ((const moment *)arg)->kind};
   ncclResult_t res = ncclSuccess;
   join(process, 3, 1);
   if (process == 1) {
@@ -365,11 +577,12 @@ static void moment_body(int process, void *arg)
 
 static void test_moment(void **state)
 {
-  static const double after_ms[] = {0, 3, 11, 24, 50};
+  static const moment moments[] = {{0, DEVICE},  {3, DEVICE}, {11, DEVICE}, {24, DEVICE},
+                                   {50, DEVICE}, {4, BEHIND}, {17, BEHIND}, {40, BEHIND}};
   (void)state;
-  for (size_t i = 0; i < TT_COUNT(after_ms); i++) {
+  for (size_t i = 0; i < TT_COUNT(moments); i++) {
     ranks_set s;
-    start_processes(&s, &(run){.n = 3, .seconds = 60, .fn = moment_body, .arg = (void *)(uintptr_t)&after_ms[i]});
+    start_processes(&s, &(run){.n = 3, .seconds = 60, .fn = moment_body, .arg = (void *)(uintptr_t)&moments[i]});
     s.expected[1] = -SIGKILL;
     assert_int_equal(finish_processes(&s), 0);
   }
@@ -423,7 +636,9 @@ static int in_mode(const char *modes, unsigned number)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned), cmocka_unit_test(test_again),
       cmocka_unit_test(test_two),       cmocka_unit_test(test_killed), cmocka_unit_test(test_moment),
-      cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),   cmocka_unit_test(test_ends)};
+      cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),   cmocka_unit_test(test_ends),
+      cmocka_unit_test(test_created),   cmocka_unit_test(test_mapped), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_window)};
   (void)number;
   set_modes(modes, "ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;

@@ -33,12 +33,73 @@ enum { IMAGE = 64000 }; // elements of a buffer, at most
 
 // ---- Memory ----
 
-typedef enum { DEVICE, PINNED } memory_kind;
+// CREATED: of cuMemCreate, in one allocation. BEHIND: in two or three behind each other. CLOSED: in one without
+// handles.
+typedef enum { DEVICE, PINNED, CREATED, BEHIND, CLOSED } memory_kind;
+
+// Addresses with allocations of cuMemCreate.
+enum { MAPPED = 64 };
+static struct {
+  CUdeviceptr base, at; // reserved; what `take` has returned
+  size_t reserved, bytes;
+} mapped[MAPPED];
+
+// One allocation.
+HARNESS void map_at(int rank, CUdeviceptr at, size_t bytes, bool handles)
+{
+  const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .requestedHandleTypes =
+                                        handles ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, device_of(rank)}};
+  CUmemGenericAllocationHandle memory = 0;
+  ON(rank, cu->MemCreate(&memory, bytes, &prop, 0));
+  ON(rank, cu->MemMap(at, bytes, 0, memory, 0));
+  ON(rank, cu->MemRelease(memory));
+}
+
+// In BEHIND the bytes begin a little before the end of the first allocation.
+HARNESS char *take_mapped(int rank, memory_kind kind, size_t bytes)
+{
+  const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_of(rank)},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  const size_t granule = 2 << 20, before = kind == BEHIND ? granule - 256 : 0,
+               size = (before + bytes + granule - 1) / granule * granule;
+  CUdeviceptr base = 0;
+  int i = 0;
+  while (i < MAPPED && mapped[i].at != 0) {
+    i++;
+  }
+  CHECK(i < MAPPED, "%d mappings", MAPPED);
+  ON(rank, cu->MemAddressReserve(&base, size + granule, 0, 0, 0));
+  for (size_t at = 0; at < size; at += kind == BEHIND ? granule : size) {
+    map_at(rank, base + at, kind == BEHIND ? granule : size, kind != CLOSED);
+  }
+  ON(rank, cu->MemSetAccess(base, size, &access, 1));
+  mapped[i].base = base;
+  mapped[i].at = base + before;
+  mapped[i].reserved = size + granule;
+  mapped[i].bytes = size;
+  return (char *)(uintptr_t)mapped[i].at;
+}
+
+HARNESS void give_mapped(int rank, const char *memory)
+{
+  int i = 0;
+  while (mapped[i].at != (CUdeviceptr)(uintptr_t)memory) {
+    i++;
+  }
+  ON(rank, cu->MemUnmap(mapped[i].base, mapped[i].bytes));
+  ON(rank, cu->MemAddressFree(mapped[i].base, mapped[i].reserved));
+  mapped[i].at = 0;
+}
 
 HARNESS char *take(int rank, memory_kind kind, size_t bytes)
 {
   CUdeviceptr at = 0;
   void *host = NULL;
+  if (kind > PINNED) {
+    return take_mapped(rank, kind, bytes);
+  }
   if (kind == PINNED) {
     ON(rank, cu->MemHostAlloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE));
     return host;
@@ -49,7 +110,9 @@ HARNESS char *take(int rank, memory_kind kind, size_t bytes)
 
 HARNESS void give(int rank, memory_kind kind, char *memory)
 {
-  if (kind == PINNED) {
+  if (kind > PINNED) {
+    give_mapped(rank, memory);
+  } else if (kind == PINNED) {
     ON(rank, cu->MemFreeHost(memory));
   } else {
     ON(rank, cu->MemFree((CUdeviceptr)(uintptr_t)memory));

@@ -322,6 +322,7 @@ static void descriptors(void)
   CUdeviceptr ptr;
   uint32_t out = 0;
   char path[64];
+  size_t before, after, total;
   int fd = -1;
   rig_context(0);
   if (rank == 0) {
@@ -337,9 +338,12 @@ static void descriptors(void)
     snprintf(path, sizeof path, "/proc/%d/fd/%d", atomic_load(&offer_of(0)->pid), atomic_load(&offer_of(0)->fd));
     FILE *file = fopen(path, "r+");
     CHECK(file != NULL);
+    OK(cu.MemGetInfo(&before, &total));
     OK(cu.MemImportFromShareableHandle(&handle, (void *)(intptr_t)fileno(file),
                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     fclose(file);
+    OK(cu.MemGetInfo(&after, &total));
+    CHECK(after == before); // it is the same memory
   }
   OK(cu.MemAddressReserve(&ptr, 2 << 20, 0, 0, 0));
   OK(cu.MemMap(ptr, 2 << 20, 0, handle, 0));

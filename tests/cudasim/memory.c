@@ -102,7 +102,11 @@ CUresult cuMemGetInfo(size_t *available, size_t *total)
 
 static CUresult address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr ptr)
 {
+  CUresult error;
   const struct sim_range *range = range_at(ptr);
+  if (sim_current(&error) == NULL) {
+    return error;
+  }
   if (range == NULL || range->device < 0) {
     return sim_misuse(CUDA_ERROR_NOT_FOUND, "0x%llx is in no memory of a device", ptr);
   }
@@ -261,6 +265,13 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *device, void *host, unsigned fla
 static bool attribute(void *value, CUpointer_attribute which, const struct sim_range *range, CUdeviceptr ptr)
 {
   bool device = range != NULL && range->device >= 0, known = range != NULL;
+  struct sim_mapping mapping = {0};
+  if (known) {
+    mapping = (struct sim_mapping){.base = range->base, .bytes = range->bytes, .id = range->id};
+  }
+  if (known && range->kind == SIM_MAPPED) {
+    sim_mapping_of(range, &mapping);
+  }
   switch ((int)which) {
   case CU_POINTER_ATTRIBUTE_CONTEXT: PUT(void *, known && range->context != NULL ? range->context->handle : NULL);
   case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: PUT(unsigned, !known ? 0 : device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
@@ -271,11 +282,11 @@ static bool attribute(void *value, CUpointer_attribute which, const struct sim_r
   case CU_POINTER_ATTRIBUTE_IS_MANAGED: PUT(unsigned, 0);
   case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: PUT(int, !known ? -2 : device ? range->device : 0);
   case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: PUT(unsigned, known && range->kind == SIM_DEVICE_MEMORY);
-  case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: PUT(CUdeviceptr, known ? range->base : 0);
-  case CU_POINTER_ATTRIBUTE_RANGE_SIZE: PUT(size_t, known ? range->bytes : 0);
+  case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: PUT(CUdeviceptr, mapping.base);
+  case CU_POINTER_ATTRIBUTE_RANGE_SIZE: PUT(size_t, mapping.bytes);
   case CU_POINTER_ATTRIBUTE_MAPPED: PUT(unsigned, known);
-  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-    PUT(uint64_t, known && range->kind == SIM_MAPPED ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0);
+  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: PUT(uint64_t, mapping.types);
+  case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: PUT(unsigned long long, mapping.id);
   case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: PUT(unsigned, !known ? 0 : range->read_only ? 1 : 3);
   default: return false;
   }

@@ -243,12 +243,109 @@ static void test_halves(void **state)
   assert_non_null(strstr(rig_err, "not whole mappings"));
 }
 
+// What is known of an address in mapped memory.
+typedef struct known {
+  CUdeviceptr range, base;
+  size_t range_bytes, bytes;
+  unsigned opens;
+  uint64_t types;
+  unsigned long long block;
+} known;
+
+static known known_of(CUdeviceptr at)
+{
+  known k = {0};
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                 CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
+  void *values[] = {&k.range, &k.range_bytes, &k.opens, &k.types};
+  OK(cu.PointerGetAttributes(4, which, values, at));
+  OK(cu.PointerGetAttribute(&k.block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at));
+  OK(cu.MemGetAddressRange(&k.base, &k.bytes, at));
+  return k;
+}
+
+static void map_new(CUdeviceptr at, size_t bytes, const CUmemAllocationProp *prop)
+{
+  CUmemGenericAllocationHandle handle;
+  OK(cu.MemCreate(&handle, bytes, prop, 0));
+  OK(cu.MemMap(at, bytes, 0, handle, 0));
+  OK(cu.MemRelease(handle));
+}
+
+// Two allocations behind each other: each has its number, and work goes across. One comes in another's place.
+static void behind(void)
+{
+  const CUmemAllocationProp closed = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = device_0.location};
+  const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr a;
+  uint32_t out[2];
+  size_t g;
+  int fd = -1;
+  rig_context(0);
+  OK(cu.MemGetAllocationGranularity(&g, &device_0, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  OK(cu.MemAddressReserve(&a, 8 * g, 0, 0, 0));
+  map_new(a, 2 * g, &device_0);
+  map_new(a + 2 * g, g, &closed);
+  OK(cu.MemSetAccess(a, 3 * g, &access, 1));
+  const known k = known_of(a + g + 4), l = known_of(a + 2 * g);
+  CHECK(k.range == a && l.range == a && k.range_bytes == 8 * g && l.range_bytes == 8 * g);
+  CHECK(k.base == a && k.bytes == 2 * g && l.base == a + 2 * g && l.bytes == g);
+  CHECK(k.types == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && l.types == 0 && k.opens == 0 && l.opens == 0);
+  CHECK(k.block != 0 && l.block != 0 && k.block != l.block);
+  OK(cu.MemsetD32(a + 2 * g - 4, 4711, 2));
+  OK(cu.MemcpyDtoH(out, a + 2 * g - 4, 8));
+  CHECK(out[0] == 4711 && out[1] == 4711);
+  GIVES(CUDA_ERROR_INVALID_VALUE, cu.MemsetD32(a + 3 * g - 4, 1, 2));
+  OK(cu.MemRetainAllocationHandle(&handle, (void *)(uintptr_t)(a + 2 * g)));
+  GIVES(CUDA_ERROR_INVALID_VALUE,
+        cu.MemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  OK(cu.MemRelease(handle));
+  OK(cu.MemUnmap(a, 2 * g));
+  map_new(a, 2 * g, &device_0);
+  CHECK(known_of(a).block != k.block && known_of(a + 2 * g).block == l.block);
+  OK(cu.MemUnmap(a, 3 * g));
+  OK(cu.MemAddressFree(a, 8 * g));
+}
+
+static void test_behind(void **state)
+{
+  (void)state;
+  rig_says("", 1, behind, "was made without handles of type 1");
+  assert_non_null(strstr(rig_err, "go beyond mapped memory"));
+}
+
+// A device that reaches no other one has no access to its mapped memory. Without a context no range is told.
+static void apart(void)
+{
+  const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUdeviceptr a, base;
+  size_t g, bytes;
+  OK(cu.MemGetAllocationGranularity(&g, &device_0, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  OK(cu.MemAddressReserve(&a, g, 0, 0, 0));
+  map_new(a, g, &device_0);
+  GIVES(CUDA_ERROR_INVALID_CONTEXT, cu.MemGetAddressRange(&base, &bytes, a));
+  rig_context(0);
+  OK(cu.MemGetAddressRange(&base, &bytes, a));
+  GIVES(CUDA_ERROR_INVALID_DEVICE, cu.MemSetAccess(a, g, &access, 1));
+}
+
+static void test_apart(void **state)
+{
+  (void)state;
+  rig_says("devices=2,peers=none", 1, apart, "memory of device 0 for device 1, which cannot reach it");
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_allocations), cmocka_unit_test(test_copies),    cmocka_unit_test(test_beyond),
       cmocka_unit_test(test_host),        cmocka_unit_test(test_read_only), cmocka_unit_test(test_attributes),
-      cmocka_unit_test(test_free_waits),  cmocka_unit_test(test_halves),
+      cmocka_unit_test(test_free_waits),  cmocka_unit_test(test_halves),    cmocka_unit_test(test_behind),
+      cmocka_unit_test(test_apart),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

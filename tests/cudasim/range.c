@@ -184,7 +184,12 @@ bool sim_range_allows(const struct sim_ranges *ranges, const struct sim_context 
     say_unknown(ranges, address, why);
     return false;
   }
-  if (bytes > range->base + range->bytes - address) {
+  const uint64_t left = range->base + range->bytes - address;
+  if (bytes > left && range->kind == SIM_MAPPED && reaches(context, range, why) && !(write && range->read_only) &&
+      sim_range_find(ranges, address + left) != NULL) { // what is mapped behind it is as good
+    return sim_range_allows(ranges, context, address + left, bytes - left, write, why);
+  }
+  if (bytes > left) {
     snprintf(why, SIM_TEXT, "%zu bytes at 0x%" PRIx64 " go beyond %s of %zu bytes at 0x%" PRIx64, bytes, address,
              range_name(range), range->bytes, range->base);
     return false;

@@ -294,6 +294,15 @@ struct sim_range {
   uint32_t serial;
 };
 
+// Of mapped memory: the reservation that holds it, as what its allocation can be exported, and its allocation's number.
+struct sim_mapping {
+  uint64_t base;
+  size_t bytes;
+  unsigned types;
+  unsigned long long id;
+};
+void sim_mapping_of(const struct sim_range *range, struct sim_mapping *out);
+
 // All ranges at a moment, sorted. Immutable; counted.
 struct sim_ranges {
   _Atomic int references;

@@ -18,6 +18,9 @@ struct block {
   CUmemGenericAllocationHandle handle;
   int fd, device;
   size_t bytes;
+  unsigned types; // that it can be exported as
+  unsigned long long id;
+  bool imported;
   int references, maps;
 };
 
@@ -52,21 +55,29 @@ static void end_block(struct block *block)
     at = &(*at)->next;
   }
   *at = block->next;
-  box_used(block->device, -(int64_t)block->bytes);
+  if (!block->imported) {
+    box_used(block->device, -(int64_t)block->bytes);
+  }
   close(block->fd);
   free(block);
 }
 
-static CUresult new_block(CUmemGenericAllocationHandle *out, int fd, int device, size_t bytes)
+// Takes the descriptor.
+static CUresult add_block(CUmemGenericAllocationHandle *out, const struct block *given)
 {
-  struct block *block = calloc(1, sizeof *block);
-  if (block == NULL || fd < 0) {
-    free(block);
+  struct block *block = given->fd >= 0 ? calloc(1, sizeof *block) : NULL;
+  if (block == NULL) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *block = (struct block){blocks, ++handles, fd, device, bytes, 1, 0};
+  *block = *given;
+  block->next = blocks;
+  block->handle = ++handles;
+  block->id = ++sim.ids;
+  block->references = 1;
   blocks = block;
-  box_used(device, (int64_t)bytes);
+  if (!block->imported) {
+    box_used(block->device, (int64_t)block->bytes);
+  }
   *out = block->handle;
   return CUDA_SUCCESS;
 }
@@ -105,7 +116,8 @@ static CUresult create_block(CUmemGenericAllocationHandle *out, size_t bytes, co
     close(fd);
     fd = -1;
   }
-  return new_block(out, fd, device, bytes);
+  return add_block(
+      out, &(struct block){.fd = fd, .device = device, .bytes = bytes, .types = (unsigned)prop->requestedHandleTypes});
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *prop,
@@ -161,7 +173,7 @@ static CUresult properties(CUmemAllocationProp *prop, CUmemGenericAllocationHand
     return CUDA_ERROR_INVALID_VALUE;
   }
   *prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .requestedHandleTypes = (CUmemAllocationHandleType)block->types,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, block->device}};
   return CUDA_SUCCESS;
 }
@@ -248,6 +260,16 @@ static bool is_reserved(uint64_t base, size_t bytes)
   return false;
 }
 
+void sim_mapping_of(const struct sim_range *range, struct sim_mapping *out)
+{
+  const struct block *block = range->owner;
+  const struct reservation *r = reservations;
+  while (range->base - r->base >= r->bytes) {
+    r = r->next;
+  }
+  *out = (struct sim_mapping){.base = r->base, .bytes = r->bytes, .types = block->types, .id = block->id};
+}
+
 static CUresult map_block(CUdeviceptr ptr, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle)
 {
   struct block *block = block_of(handle);
@@ -326,6 +348,11 @@ static CUresult set_access(CUdeviceptr ptr, size_t bytes, const CUmemAccessDesc 
     if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || sim_device_of(device) == NULL) {
       return sim_misuse(CUDA_ERROR_INVALID_VALUE, "location %d of type %d", device, (int)access[i].location.type);
     }
+    const struct sim_range *range = sim_range_find(sim.ranges, ptr);
+    if (range != NULL && range->device != device && !sim.modes.peers) {
+      return sim_misuse(CUDA_ERROR_INVALID_DEVICE, "memory of device %d for device %d, which cannot reach it",
+                        range->device, device);
+    }
     if (!sim_range_access(ptr, bytes, (uint64_t)1 << device, access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
       return sim_misuse(CUDA_ERROR_INVALID_VALUE, "%zu bytes at 0x%llx are not all mapped", bytes, ptr);
     }
@@ -346,6 +373,9 @@ static CUresult export_block(int *out, CUmemGenericAllocationHandle handle, CUme
   if (block == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     return block == NULL ? CUDA_ERROR_INVALID_VALUE
                          : sim_misuse(CUDA_ERROR_NOT_SUPPORTED, "handles of type %d", (int)type);
+  }
+  if ((block->types & (unsigned)type) == 0) {
+    return sim_misuse(CUDA_ERROR_INVALID_VALUE, "0x%llx was made without handles of type %d", handle, (int)type);
   }
   *out = fcntl(block->fd, F_DUPFD_CLOEXEC, 0);
   return *out >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
@@ -369,7 +399,11 @@ static CUresult import_block(CUmemGenericAllocationHandle *out, void *shareable,
       sscanf(name, "/memfd:cudasim-block-%d", &device) != 1 || sim_device_seen(device) < 0 || fstat(fd, &st) != 0) {
     return sim_misuse(CUDA_ERROR_INVALID_VALUE, "descriptor %d is not that of an allocation", fd);
   }
-  return new_block(out, fcntl(fd, F_DUPFD_CLOEXEC, 0), sim_device_seen(device), (size_t)st.st_size);
+  return add_block(out, &(struct block){.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0),
+                                        .device = sim_device_seen(device),
+                                        .bytes = (size_t)st.st_size,
+                                        .types = (unsigned)type,
+                                        .imported = true});
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,

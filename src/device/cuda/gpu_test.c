@@ -163,6 +163,63 @@ static void test_numbers(void **state)
   assert_int_equal(cu->MemFree(again), CUDA_SUCCESS);
 }
 
+static void map_new(CUdeviceptr at, bool handles)
+{
+  const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .requestedHandleTypes =
+                                        handles ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+  CUmemGenericAllocationHandle memory = 0;
+  assert_int_equal(cu->MemCreate(&memory, 2 * MIB, &prop, 0), CUDA_SUCCESS);
+  assert_int_equal(cu->MemMap(at, 2 * MIB, 0, memory, 0), CUDA_SUCCESS);
+  assert_int_equal(cu->MemRelease(memory), CUDA_SUCCESS);
+}
+
+// Allocations of cuMemCreate behind each other, of which the third cannot be shared: as many have a number as a buffer
+// needs. One is replaced.
+static void test_pieces(void **state)
+{
+  (void)state;
+  const size_t size = 2 * MIB;
+  tt_gpu_share share;
+  CUdeviceptr a = 0;
+  uint64_t bytes = 0;
+  int fd = -1;
+  use_device(0); // that is not theirs
+  assert_int_equal(cu->MemAddressReserve(&a, 4 * size, 0, 0, 0), CUDA_SUCCESS);
+  for (size_t i = 0; i < 3; i++) {
+    map_new(a + i * size, i < 2);
+  }
+  const tt_mappable one = tt_gpu_find(pointer(a + size - 100), 100), two = tt_gpu_find(pointer(a + size - 100), 101);
+  assert_true(one.handle != 0 && one.from == a && one.size == size);
+  assert_true(two.handle != 0 && two.handle != one.handle && two.from == a && two.size == 2 * size);
+  assert_int_equal(tt_gpu_find(pointer(a + size - 1), 2).handle, two.handle);
+  assert_int_equal(tt_gpu_find(pointer(a + 2 * size - 1), 2).handle, 0);
+  assert_int_equal(tt_gpu_find(pointer(a + 2 * size), 1).handle, 0);
+  assert_int_equal(tt_gpu_find(pointer(a + 3 * size), 1).handle, 0); // nothing is mapped there
+  assert_int_equal(tt_gpu_export(two.handle, &share), ncclSuccess);
+  assert_true(share.pieces == 2 && share.bytes == 2 * size);
+  for (uint64_t i = 0; i < 2; i++) {
+    assert_int_equal(tt_gpu_export_piece(two.handle, i, &bytes, &fd), ncclSuccess);
+    assert_int_equal(bytes, size);
+    assert_int_equal(close(fd), 0);
+  }
+  assert_int_equal(tt_gpu_export_piece(two.handle, 2, &bytes, &fd), ncclInvalidArgument);
+  assert_int_equal(cu->MemUnmap(a + size, size), CUDA_SUCCESS);
+  map_new(a + size, true);
+  assert_int_equal(tt_gpu_export(two.handle, &share), ncclInvalidArgument);
+  assert_int_equal(tt_gpu_export_piece(two.handle, 1, &bytes, &fd), ncclInvalidArgument);
+  assert_int_equal(tt_gpu_find(pointer(a), size).handle, one.handle);
+  const tt_mappable now = tt_gpu_find(pointer(a), 2 * size);
+  assert_true(now.handle != 0 && now.handle != one.handle && now.handle != two.handle);
+  tt_gpu_sweep();
+  assert_true(tt_gpu_exists(one.handle) && !tt_gpu_exists(two.handle) && tt_gpu_exists(now.handle));
+  assert_int_equal(cu->MemUnmap(a, 3 * size), CUDA_SUCCESS);
+  assert_int_equal(cu->MemAddressFree(a, 4 * size), CUDA_SUCCESS);
+  tt_gpu_sweep();
+  assert_true(!tt_gpu_exists(one.handle) && !tt_gpu_exists(now.handle));
+}
+
 // ---- Two processes ----
 
 static int there[2], back[2];
@@ -402,6 +459,7 @@ int main(void)
       cmocka_unit_test(test_numbers),  cmocka_unit_test(test_share),           cmocka_unit_test(test_handles),
       cmocka_unit_test(test_threads),  cmocka_unit_test(test_order),           cmocka_unit_test(test_apart),
       cmocka_unit_test(test_captures), cmocka_unit_test(test_capture_goes_on), cmocka_unit_test(test_legacy_capture),
+      cmocka_unit_test(test_pieces),
   };
   snprintf(path, sizeof path, "%s/lib/cudasim/libcuda.so.1", build != NULL ? build : "build");
   setenv("TUTTI_CUDA_DRIVER", path, 1);

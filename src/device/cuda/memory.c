@@ -5,43 +5,141 @@
 
 #include "os/proc.h"
 
-// An allocation that has got a number, or is ours.
+enum { PIECES = 512 }; // of a block, at most
+
+// An allocation of cuMemCreate, as it is mapped.
+typedef struct gpu_piece {
+  size_t bytes;
+  unsigned long long id; // the driver's number of the allocation
+} gpu_piece;
+
+// An allocation that has got a number, or is ours; or several of cuMemCreate behind each other that have one number.
 typedef struct gpu_block {
   struct gpu_block *next;
   uintptr_t base;
   size_t bytes;
-  unsigned long long id; // the driver's number of it
+  unsigned long long id; // the driver's number of it; 0: it has pieces
   uint32_t handle;       // 0: no peer has been told of it
   int device;
   uint32_t epoch;
-  bool ours; // of tt_gpu_alloc
+  bool ours;        // of tt_gpu_alloc
+  bool opens;       // a handle opens it
+  bool descriptors; // a descriptor does
+  gpu_piece *pieces;
+  int npieces, room;
 } gpu_block;
+
+// Addresses of this process for pieces of a peer.
+typedef struct gpu_mapping {
+  struct gpu_mapping *next;
+  uintptr_t base;
+  size_t bytes, mapped;
+} gpu_mapping;
 
 static struct {
   pthread_mutex_t lock;
   gpu_block *first;
   uint32_t handles;
+  gpu_mapping *mappings;
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-// What the driver knows of the allocation that holds the byte.
+static void block_free(gpu_block *b)
+{
+  tt_free(b->pieces);
+  tt_free(b);
+}
+
+// What the driver knows of the allocation that holds the byte. One of cuMemCreate: of the addresses that were reserved
+// for it and others.
 static bool block_query(const void *ptr, gpu_block *out)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUdeviceptr base = 0;
-  unsigned kind = 0;
+  unsigned kind = 0, opens = 0;
   size_t bytes = 0;
   int device = -1;
   unsigned long long id = 0;
-  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                      CU_POINTER_ATTRIBUTE_BUFFER_ID};
-  void *values[] = {&kind, &base, &bytes, &device, &id};
+  uint64_t types = 0;
+  CUpointer_attribute attributes[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+      CU_POINTER_ATTRIBUTE_RANGE_SIZE,          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+      CU_POINTER_ATTRIBUTE_BUFFER_ID,           CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
+  void *values[] = {&kind, &base, &bytes, &device, &id, &opens, &types};
   if (cu == NULL ||
       cu->PointerGetAttributes(TT_COUNT(attributes), attributes, values, (CUdeviceptr)(uintptr_t)ptr) != CUDA_SUCCESS ||
       kind != CU_MEMORYTYPE_DEVICE || base == 0) {
     return false;
   }
-  *out = (gpu_block){.base = (uintptr_t)base, .bytes = bytes, .id = id, .device = device};
+  *out = (gpu_block){.base = (uintptr_t)base,
+                     .bytes = bytes,
+                     .id = id,
+                     .device = device,
+                     .opens = opens != 0,
+                     .descriptors = opens == 0 && (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0};
+  return true;
+}
+
+// The allocation of cuMemCreate that is mapped at the address. The device's context is current.
+static bool piece_query(uintptr_t at, uintptr_t *base, gpu_piece *out)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUdeviceptr from = 0;
+  gpu_piece piece = {0};
+  if (cu->MemGetAddressRange(&from, &piece.bytes, at) != CUDA_SUCCESS ||
+      cu->PointerGetAttribute(&piece.id, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at) != CUDA_SUCCESS || piece.id == 0) {
+    return false;
+  }
+  *base = (uintptr_t)from;
+  *out = piece;
+  return true;
+}
+
+// Is it mapped there still? The device's context is current.
+static bool piece_is_there(uintptr_t at, const gpu_piece *piece)
+{
+  uintptr_t base;
+  gpu_piece now;
+  return piece_query(at, &base, &now) && base == at && now.bytes == piece->bytes && now.id == piece->id;
+}
+
+// Is the block what lies there now?
+static bool block_is_there(const gpu_block *b)
+{
+  gpu_block now;
+  uintptr_t at = b->base;
+  int n = 0;
+  if (b->npieces == 0) {
+    return block_query((void *)b->base, &now) && now.base == b->base && now.id == b->id;
+  }
+  if (tt_gpu_enter(b->device) != ncclSuccess) {
+    return false;
+  }
+  for (; n < b->npieces && piece_is_there(at, &b->pieces[n]); n++) {
+    at += b->pieces[n].bytes;
+  }
+  tt_gpu_leave();
+  return n == b->npieces;
+}
+
+// The pieces that hold [ptr, ptr + size), all on one device, whose context is current. False: there is something else,
+// or no memory for them; out->pieces is the caller's in any case.
+static bool pieces_find(int device, const void *ptr, size_t size, gpu_block *out)
+{
+  const uintptr_t end = (uintptr_t)ptr + size;
+  uintptr_t at = (uintptr_t)ptr, base;
+  gpu_block seen;
+  *out = (gpu_block){.device = device};
+  do {
+    if (out->npieces == PIECES || !block_query((void *)at, &seen) || !seen.descriptors || seen.device != device ||
+        !tt_grow(&out->pieces, out->npieces, 1, &out->room, sizeof *out->pieces) ||
+        !piece_query(at, &base, &out->pieces[out->npieces])) {
+      return false;
+    }
+    out->base = out->npieces == 0 ? base : out->base;
+    out->bytes += out->pieces[out->npieces++].bytes;
+    at = out->base + out->bytes;
+  } while (at < end);
   return true;
 }
 
@@ -60,16 +158,18 @@ static void block_put(gpu_block *b)
   blocks.first = b;
 }
 
-// The block of that allocation; drops those that lay where it is now. NULL: there is none. The lock is held.
+// The block of that allocation; drops those that lay where it is now. Blocks of pieces may have some in common. NULL:
+// there is none. The lock is held.
 static gpu_block *gpu_block_of(const gpu_block *now)
 {
   gpu_block *found = NULL;
   for (gpu_block **at = &blocks.first; *at != NULL;) {
     gpu_block *b = *at;
-    if (b->base == now->base && b->id == now->id) {
+    if (b->base == now->base && b->id == now->id && now->npieces == 0) {
       found = b;
-    } else if (b->base < now->base + now->bytes && now->base < b->base + b->bytes) {
-      tt_free(block_take(at));
+    } else if (b->base < now->base + now->bytes && now->base < b->base + b->bytes &&
+               (b->npieces == 0 || now->npieces == 0)) {
+      block_free(block_take(at));
       continue;
     }
     at = &b->next;
@@ -77,7 +177,7 @@ static gpu_block *gpu_block_of(const gpu_block *now)
   return found;
 }
 
-// The same, made if it was not known. NULL: no memory. The lock is held.
+// The same, made if it was not known, with the pieces. NULL: no memory. The lock is held.
 static gpu_block *block_make(const gpu_block *now)
 {
   gpu_block *b = gpu_block_of(now);
@@ -158,7 +258,7 @@ ncclResult_t tt_gpu_free(void *ptr)
   ncclResult_t res = gpu_free(b->device, b->epoch, ptr);
   pthread_mutex_lock(&blocks.lock);
   if (res == ncclSuccess || b->epoch != tt_gpu_epoch(b->device)) {
-    tt_free(b);
+    block_free(b);
   } else {
     block_put(b); // it is still there, and can be freed later
   }
@@ -199,24 +299,44 @@ bool tt_gpu_range(const void *ptr, size_t size, void **base, size_t *bytes)
   return found;
 }
 
-static bool block_is_shareable(const gpu_block *b)
+// A block of pieces that holds [ptr, ptr + size). NULL: there is none. The lock is held.
+static gpu_block *block_of_pieces(const void *ptr, size_t size)
 {
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  unsigned capable = 0;
-  return cu->PointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, (CUdeviceptr)b->base) ==
-             CUDA_SUCCESS &&
-         capable != 0;
+  gpu_block *b = blocks.first;
+  while (b != NULL && !(b->npieces > 0 && block_holds(b, ptr, size) && block_is_there(b))) {
+    b = b->next;
+  }
+  return b;
+}
+
+// The same, made if there was none. NULL: the memory cannot be shared. The lock is held.
+static gpu_block *pieces_make(int device, const void *ptr, size_t size)
+{
+  gpu_block now, *b = block_of_pieces(ptr, size);
+  if (b != NULL || tt_gpu_enter(device) != ncclSuccess) {
+    return b;
+  }
+  b = pieces_find(device, ptr, size, &now) ? block_make(&now) : NULL;
+  tt_gpu_leave();
+  if (b == NULL) {
+    tt_free(now.pieces);
+  }
+  return b;
 }
 
 tt_mappable tt_gpu_find(const void *ptr, size_t size)
 {
-  gpu_block now;
+  gpu_block now, *b = NULL;
   tt_mappable found = {0};
-  if (!block_query(ptr, &now) || !block_holds(&now, ptr, size) || !block_is_shareable(&now)) {
+  if (!block_query(ptr, &now) || !block_holds(&now, ptr, size)) {
     return found;
   }
   pthread_mutex_lock(&blocks.lock);
-  gpu_block *b = block_make(&now);
+  if (now.opens) {
+    b = block_make(&now);
+  } else if (now.descriptors) {
+    b = pieces_make(now.device, ptr, size);
+  }
   if (b != NULL) {
     b->handle = b->handle != 0 ? b->handle : ++blocks.handles;
     found = (tt_mappable){.handle = b->handle, .from = b->base, .size = b->bytes};
@@ -225,16 +345,25 @@ tt_mappable tt_gpu_find(const void *ptr, size_t size)
   return found;
 }
 
-// A copy of the block of that number.
-static bool block_find(uint32_t handle, gpu_block *out)
+// The block of that number. NULL: there is none. The lock is held.
+static const gpu_block *block_find(uint32_t handle)
 {
-  bool found = false;
+  const gpu_block *b = handle != 0 ? blocks.first : NULL;
+  while (b != NULL && b->handle != handle) {
+    b = b->next;
+  }
+  return b;
+}
+
+// A copy of it, if it is there still; its pieces are not the caller's.
+static bool block_get(uint32_t handle, gpu_block *out)
+{
   pthread_mutex_lock(&blocks.lock);
-  for (const gpu_block *b = blocks.first; b != NULL && !found; b = b->next) {
-    found = b->handle == handle;
-    if (found) {
-      *out = *b;
-    }
+  const gpu_block *b = block_find(handle);
+  const bool found = b != NULL && block_is_there(b);
+  if (found) {
+    *out = *b;
+    out->pieces = NULL;
   }
   pthread_mutex_unlock(&blocks.lock);
   return found;
@@ -244,9 +373,8 @@ void tt_gpu_sweep(void)
 {
   pthread_mutex_lock(&blocks.lock);
   for (gpu_block **at = &blocks.first, *b = *at; b != NULL; b = *at) {
-    gpu_block now;
-    if (b->handle != 0 && !(block_query((void *)b->base, &now) && now.base == b->base && now.id == b->id)) {
-      tt_free(block_take(at));
+    if (b->handle != 0 && !block_is_there(b)) {
+      block_free(block_take(at));
     } else {
       at = &b->next;
     }
@@ -256,24 +384,175 @@ void tt_gpu_sweep(void)
 
 bool tt_gpu_exists(uint32_t handle)
 {
-  gpu_block b;
-  return handle != 0 && block_find(handle, &b);
+  pthread_mutex_lock(&blocks.lock);
+  const bool exists = block_find(handle) != NULL;
+  pthread_mutex_unlock(&blocks.lock);
+  return exists;
+}
+
+static ncclResult_t fail_freed(uint32_t handle)
+{
+  return tt_fail(ncclInvalidArgument, "allocation %u has been freed", handle);
 }
 
 ncclResult_t tt_gpu_export(uint32_t handle, tt_gpu_share *out)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  gpu_block b, now;
+  gpu_block b;
   tt_gpu_share share;
-  if (handle == 0 || !block_find(handle, &b) || !block_query((void *)b.base, &now) || now.id != b.id) {
-    return tt_fail(ncclInvalidArgument, "allocation %u has been freed", handle);
+  if (!block_get(handle, &b)) {
+    return fail_freed(handle);
+  }
+  if (b.npieces > 0) {
+    *out = (tt_gpu_share){.bytes = b.bytes, .pieces = (uint64_t)b.npieces};
+    return ncclSuccess;
   }
   TT_TRY(tt_gpu_enter(b.device));
   CUresult error = cu->IpcGetMemHandle(&share.handle, (CUdeviceptr)b.base);
   tt_gpu_leave();
   TT_CUDA(cu, error, "GPU %d: cannot share the allocation of %zu bytes at %p", b.device, b.bytes, (void *)b.base);
   share.bytes = b.bytes;
+  share.pieces = 0;
   *out = share;
+  return ncclSuccess;
+}
+
+// Where a piece is, and its device. False: it is not there any more.
+static bool piece_get(uint32_t handle, uint64_t number, uintptr_t *at, gpu_piece *out, int *device)
+{
+  pthread_mutex_lock(&blocks.lock);
+  const gpu_block *b = block_find(handle);
+  const bool found = b != NULL && number < (uint64_t)b->npieces;
+  if (found) {
+    *at = b->base;
+    for (uint64_t i = 0; i < number; i++) {
+      *at += b->pieces[i].bytes;
+    }
+    *out = b->pieces[number];
+    *device = b->device;
+  }
+  pthread_mutex_unlock(&blocks.lock);
+  return found;
+}
+
+// A descriptor of the allocation that is mapped there. The device's context is current.
+static CUresult piece_export(uintptr_t at, int *fd)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUmemGenericAllocationHandle memory = 0;
+  CUresult error = cu->MemRetainAllocationHandle(&memory, (void *)at);
+  if (error == CUDA_SUCCESS) {
+    error = cu->MemExportToShareableHandle(fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    cu->MemRelease(memory);
+  }
+  return error;
+}
+
+ncclResult_t tt_gpu_export_piece(uint32_t handle, uint64_t piece, uint64_t *bytes, int *fd)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  uintptr_t at = 0;
+  gpu_piece p = {0};
+  int device = 0;
+  if (!piece_get(handle, piece, &at, &p, &device)) {
+    return fail_freed(handle);
+  }
+  TT_TRY(tt_gpu_enter(device));
+  const bool there = piece_is_there(at, &p);
+  CUresult error = there ? piece_export(at, fd) : CUDA_SUCCESS;
+  tt_gpu_leave();
+  if (!there) {
+    return fail_freed(handle);
+  }
+  TT_CUDA(cu, error, "GPU %d: cannot share the %zu bytes at %p", device, p.bytes, (void *)at);
+  *bytes = p.bytes;
+  return ncclSuccess;
+}
+
+// ---- Memory of peers ----
+
+// The place of the mapping that begins there; *at is NULL: none does. The lock is held.
+static gpu_mapping **mapping_at(const void *base)
+{
+  gpu_mapping **at = &blocks.mappings;
+  while (*at != NULL && (*at)->base != (uintptr_t)base) {
+    at = &(*at)->next;
+  }
+  return at;
+}
+
+// Takes addresses for a peer's pieces.
+static ncclResult_t mapping_open(int device, gpu_mapping *m)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUdeviceptr at = 0;
+  TT_TRY(tt_gpu_enter(device));
+  CUresult error =
+      cu->MemAddressReserve != NULL ? cu->MemAddressReserve(&at, m->bytes, 0, 0, 0) : CUDA_ERROR_NOT_SUPPORTED;
+  tt_gpu_leave();
+  TT_CUDA(cu, error, "GPU %d: no addresses for %zu bytes of a peer", device, m->bytes);
+  m->base = (uintptr_t)at;
+  return ncclSuccess;
+}
+
+static ncclResult_t pieces_open(int device, size_t bytes, void **base)
+{
+  gpu_mapping *m;
+  TT_TRY(TT_NEW(m, 1, "no memory for a peer's memory"));
+  m->bytes = bytes;
+  const ncclResult_t res = mapping_open(device, m);
+  if (res != ncclSuccess) {
+    tt_free(m);
+    return res;
+  }
+  pthread_mutex_lock(&blocks.lock);
+  m->next = blocks.mappings;
+  blocks.mappings = m;
+  pthread_mutex_unlock(&blocks.lock);
+  *base = (void *)m->base;
+  return ncclSuccess;
+}
+
+// Maps what the descriptor is of. The mapping keeps it.
+static CUresult piece_map(uintptr_t at, size_t bytes, int fd)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUmemGenericAllocationHandle memory = 0;
+  CUresult error = cu->MemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, // NOLINT: as the driver wants it
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (error == CUDA_SUCCESS) {
+    error = cu->MemMap(at, bytes, 0, memory, 0);
+    cu->MemRelease(memory);
+  }
+  return error;
+}
+
+// The next piece, and access to all of them with the last one. The device's context is current; one thread opens.
+static CUresult piece_open(int device, gpu_mapping *m, size_t bytes, int fd)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUresult error = piece_map(m->base + m->mapped, bytes, fd);
+  m->mapped += error == CUDA_SUCCESS ? bytes : 0;
+  return error == CUDA_SUCCESS && m->mapped == m->bytes ? cu->MemSetAccess(m->base, m->bytes, &access, 1) : error;
+}
+
+ncclResult_t tt_gpu_open_piece(int device, void *base, uint64_t bytes, int fd, bool *whole)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  pthread_mutex_lock(&blocks.lock);
+  gpu_mapping *m = *mapping_at(base);
+  pthread_mutex_unlock(&blocks.lock);
+  if (m == NULL || bytes > m->bytes - m->mapped) {
+    return tt_fail(ncclInvalidArgument, "GPU %d: no room for %llu bytes of a peer at %p", device,
+                   (unsigned long long)bytes, base);
+  }
+  TT_TRY(tt_gpu_enter(device));
+  CUresult error = piece_open(device, m, bytes, fd);
+  tt_gpu_leave();
+  TT_CUDA(cu, error, "GPU %d: cannot map %llu bytes of a peer", device, (unsigned long long)bytes);
+  *whole = m->mapped == m->bytes;
   return ncclSuccess;
 }
 
@@ -281,6 +560,9 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   CUdeviceptr at = 0;
+  if (share->pieces > 0) {
+    return pieces_open(device, share->bytes, base);
+  }
   TT_TRY(tt_gpu_enter(device));
   CUresult error = cu->IpcOpenMemHandle(&at, share->handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   tt_gpu_leave();
@@ -289,19 +571,40 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base)
   return ncclSuccess;
 }
 
+static void mapping_close(const gpu_mapping *m)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  if (m->mapped > 0) {
+    cu->MemUnmap(m->base, m->mapped);
+  }
+  cu->MemAddressFree(m->base, m->bytes);
+}
+
 void tt_gpu_close(int device, uint32_t epoch, void *base)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
+  pthread_mutex_lock(&blocks.lock);
+  gpu_mapping **at = mapping_at(base), *m = *at;
+  if (m != NULL) {
+    *at = m->next;
+  }
+  pthread_mutex_unlock(&blocks.lock);
   if (tt_gpu_reenter(device, epoch) == ncclSuccess) {
-    cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)base);
+    if (m == NULL) {
+      cu->IpcCloseMemHandle((CUdeviceptr)(uintptr_t)base);
+    } else {
+      mapping_close(m);
+    }
     tt_gpu_leave();
   }
+  tt_free(m);
 }
 
 // A child of a fork cannot use its parent's GPUs, and another thread may have been here.
 static void blocks_in_child(void)
 {
   blocks.first = NULL;
+  blocks.mappings = NULL;
   pthread_mutex_init(&blocks.lock, NULL);
 }
 

@@ -2,6 +2,10 @@
 //
 // Tokens name an allocation by a number, which peers open once. An allocation is told from a later one at the same
 // address by the driver's number of it (CU_POINTER_ATTRIBUTE_BUFFER_ID), since nothing tells us what the program frees.
+//
+// Memory of cuMemCreate is mapped into addresses that the program reserves. Several such allocations behind each other
+// have one number here, as far as a buffer needs: they are its pieces. Peers get a file descriptor of each.
+// CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID tells which allocation is mapped at an address.
 // Any thread. The CUDA driver is open.
 #pragma once
 #include "device/cuda/gpu.h"
@@ -11,8 +15,9 @@
 typedef struct tt_gpu_share {
   CUipcMemHandle handle;
   uint64_t bytes;
+  uint64_t pieces; // 0: the handle opens it; else so many descriptors do
 } tt_gpu_share;
-_Static_assert(sizeof(tt_gpu_share) == 72, "message layout");
+_Static_assert(sizeof(tt_gpu_share) == 80, "message layout");
 
 // Allocates `size` bytes of the calling thread's device, for tt_gpu_free to free. Errors: ncclUnhandledCudaError,
 // ncclSystemError.
@@ -39,8 +44,14 @@ bool tt_gpu_exists(uint32_t handle);
 // What peers need to open the allocation of that number. Errors: ncclInvalidArgument (it has been freed),
 // ncclUnhandledCudaError.
 ncclResult_t tt_gpu_export(uint32_t handle, tt_gpu_share *out);
+// One of its pieces, from 0 on: its bytes, and a descriptor, which the caller closes. Errors: the same.
+ncclResult_t tt_gpu_export_piece(uint32_t handle, uint64_t piece, uint64_t *bytes, int *fd);
 
-// Opens a peer's allocation on the device, for tt_gpu_close to close. Errors: ncclUnhandledCudaError.
+// Opens a peer's allocation on the device, for tt_gpu_close to close. One of pieces has its addresses then, and can be
+// used once all pieces are open. Errors: ncclUnhandledCudaError, ncclSystemError.
 ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base);
+// Opens its next piece; the descriptor stays the caller's. *whole: that was the last one. Errors:
+// ncclUnhandledCudaError, ncclInvalidArgument: it has not so many bytes.
+ncclResult_t tt_gpu_open_piece(int device, void *base, uint64_t bytes, int fd, bool *whole);
 // Closes what tt_gpu_open has opened on the device, in this epoch; once for each of its calls.
 void tt_gpu_close(int device, uint32_t epoch, void *base);

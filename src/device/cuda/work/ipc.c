@@ -13,6 +13,7 @@
 #include "os/clock.h"
 #include "os/proc.h"
 #include "os/random.h"
+#include "os/shm.h"
 #include "os/thread.h"
 
 enum {
@@ -20,13 +21,20 @@ enum {
   TRIAL_BYTES = 4096, // of the memory that is opened as a trial
   REQUEST_LEAST_NS = 10 * 1000,
   REQUEST_MOST_NS = 1000 * 1000,
-  SLEEP_NS = 1000 * 1000 * 1000
+  SLEEP_NS = 1000 * 1000 * 1000,
+  PUSHED_MS = 2000 // what was pushed lies in the mailbox already
 };
 #define NO_HANDLE UINT32_MAX // of a place in a list that is free again
 
-typedef enum { MAIL_OPEN = 1, MAIL_FORGET, MAIL_FIFO } mail_what;
+typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO } mail_what;
 enum { MAIL_SERVES = 1, MAIL_LEFT };
-enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS }; // answers
+enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS, MAIL_MORE }; // answers; MAIL_MORE: a piece is wanted
+
+// A piece of an allocation. Its descriptor goes to the mailbox that the answer to MAIL_OPEN names, under the key.
+typedef struct ipc_piece {
+  tt_fdkey key;
+  uint64_t bytes;
+} ipc_piece;
 
 // A captured operation's FIFO. What is new goes to the mailbox, under the key.
 typedef struct ipc_fifo {
@@ -43,10 +51,12 @@ typedef struct ipc_request {
   uint32_t handle, what; // mail_what
   union {
     tt_gpu_share share;
+    ipc_piece piece;
     ipc_fifo fifo;
   };
 } ipc_request;
 _Static_assert(sizeof(ipc_request) <= sizeof(((tt_mail *)NULL)->body), "fits into a mail");
+_Static_assert(TT_FDBOX_NAME <= sizeof(((tt_mail *)NULL)->reply), "fits into a mail");
 
 // What comes back of a FIFO. Part of shared memory: fixed layout.
 typedef struct ipc_place {
@@ -66,7 +76,8 @@ typedef struct ipc_shared {
 typedef struct tt_gpu_ipc {
   tt_thread thread;
   _Atomic bool closing;
-  tt_cuda_map *maps; // MAPS for each rank; written by the thread
+  tt_cuda_map *maps;   // MAPS for each rank; written by the thread
+  tt_cuda_map *halves; // of each rank: what lacks pieces; the thread's. Number 0: nothing
   ipc_shared *shared;
   int nshared, room;
   void *trial; // memory
@@ -173,33 +184,80 @@ static tt_cuda_map *map_entry(tt_cuda_map *maps, uint32_t handle)
 }
 
 // Kernels may be looking for other allocations in the list: the number comes last.
-static void map_write(tt_cuda_map *m, const ipc_request *r, const void *here)
+static void map_write(const tt_gpu_port *p, int peer, const tt_cuda_map *from)
 {
-  __atomic_store_n(&m->remote, r->base, __ATOMIC_RELAXED);
-  __atomic_store_n(&m->bytes, r->share.bytes, __ATOMIC_RELAXED);
-  __atomic_store_n(&m->here, gpu_address(here), __ATOMIC_RELAXED);
-  __atomic_store_n(&m->handle, r->handle, __ATOMIC_RELEASE);
+  tt_cuda_map *m = map_entry(maps_of(p, peer), from->handle);
+  __atomic_store_n(&m->remote, from->remote, __ATOMIC_RELAXED);
+  __atomic_store_n(&m->bytes, from->bytes, __ATOMIC_RELAXED);
+  __atomic_store_n(&m->here, from->here, __ATOMIC_RELAXED);
+  __atomic_store_n(&m->handle, from->handle, __ATOMIC_RELEASE);
+  tt_info(TT_P2P, "rank %d has opened allocation %u of rank %d: %llu bytes", p->port->rank, from->handle, peer,
+          (unsigned long long)from->bytes);
 }
 
-static bool mail_open(tt_gpu_port *p, int peer, const ipc_request *r)
+// What has got some of its pieces gets no more.
+static void half_drop(const tt_gpu_port *p, int peer)
 {
-  tt_cuda_map *m = map_entry(maps_of(p, peer), r->handle);
+  tt_cuda_map *half = &p->ipc->halves[peer];
+  ipc_stale *s = half->handle != 0 ? stale_new(p) : NULL;
+  if (s != NULL) {
+    s->base = (void *)(uintptr_t)half->here;
+    stale_add(s);
+  }
+  *half = (tt_cuda_map){0};
+}
+
+static uint32_t mail_open(tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *reply)
+{
+  const tt_cuda_map *m = map_entry(maps_of(p, peer), r->handle);
   void *base = NULL;
+  char mailbox[TT_FDBOX_NAME] = "";
+  half_drop(p, peer);
   if (m == NULL || r->handle == 0 || r->handle == NO_HANDLE) {
     tt_info(TT_P2P, "rank %d has %d allocations of rank %d open, and opens no more", p->port->rank, MAPS - 1, peer);
-    return false;
+    return MAIL_NO;
   }
   if (m->handle == r->handle) {
-    return true;
+    return MAIL_YES;
   }
-  if (tt_gpu_open(p->device, &r->share, &base) != ncclSuccess) {
+  if ((r->share.pieces > 0 && tt_fdbox_open(mailbox) != ncclSuccess) ||
+      tt_gpu_open(p->device, &r->share, &base) != ncclSuccess) {
     tt_info(TT_P2P, "rank %d does not reach an allocation of rank %d: %s", p->port->rank, peer, tt_last_error());
-    return false;
+    return MAIL_NO;
   }
-  map_write(m, r, base);
-  tt_info(TT_P2P, "rank %d has opened allocation %u of rank %d: %llu bytes", p->port->rank, r->handle, peer,
-          (unsigned long long)r->share.bytes);
-  return true;
+  const tt_cuda_map opened = {
+      .remote = r->base, .bytes = r->share.bytes, .here = gpu_address(base), .handle = r->handle};
+  if (r->share.pieces > 0) {
+    p->ipc->halves[peer] = opened;
+    memcpy(reply, mailbox, sizeof mailbox);
+    return MAIL_MORE;
+  }
+  map_write(p, peer, &opened);
+  return MAIL_YES;
+}
+
+static uint32_t mail_piece(tt_gpu_port *p, int peer, const ipc_request *r)
+{
+  tt_cuda_map *half = &p->ipc->halves[peer];
+  bool whole = false;
+  int fd = -1;
+  ncclResult_t res = half->handle == r->handle ? tt_fdbox_take(&r->piece.key, PUSHED_MS, NULL, &fd)
+                                               : tt_fail(ncclInternalError, "a piece of another allocation");
+  if (res == ncclSuccess) {
+    res = tt_gpu_open_piece(p->device, (void *)(uintptr_t)half->here, r->piece.bytes, fd, &whole);
+    tt_fd_close(fd);
+  }
+  if (res != ncclSuccess) {
+    tt_info(TT_P2P, "rank %d does not reach an allocation of rank %d: %s", p->port->rank, peer, tt_last_error());
+    half_drop(p, peer);
+    return MAIL_NO;
+  }
+  if (!whole) {
+    return MAIL_MORE;
+  }
+  map_write(p, peer, half);
+  *half = (tt_cuda_map){0};
+  return MAIL_YES;
 }
 
 // No kernel looks for it any more: the owner's tokens with this number have been given back.
@@ -251,7 +309,8 @@ static bool mail_answer(tt_gpu_port *p, int peer)
   memcpy(&r, m->body, sizeof r);
   m->answer = MAIL_YES;
   switch (r.what) {
-  case MAIL_OPEN: m->answer = mail_open(p, peer, &r) ? MAIL_YES : MAIL_NO; break;
+  case MAIL_OPEN: m->answer = mail_open(p, peer, &r, m->reply); break;
+  case MAIL_PIECE: m->answer = mail_piece(p, peer, &r); break;
   case MAIL_FIFO: m->answer = mail_fifo(p, peer, &r.fifo, m->reply); break;
   default: mail_forget(p, peer, r.handle); break;
   }
@@ -393,7 +452,7 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
   }
   const tt_mappable m = tt_gpu_find(p->ipc->trial, TRIAL_BYTES);
   return m.handle != 0 && ipc_describe(&m, &r) == ncclSuccess && mail_request(p, peer, &r, end_ns, &answer, &state) &&
-         answer != 0;
+         answer == MAIL_YES;
 }
 
 static ncclResult_t fifo_request(const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends, ipc_request *out)
@@ -487,19 +546,53 @@ static ncclResult_t shared_find(const tt_gpu_port *p, uint32_t handle, ipc_share
   return ncclSuccess;
 }
 
+static ncclResult_t piece_push(const char *mailbox, uint32_t handle, uint64_t number, ipc_piece *out)
+{
+  int fd = -1;
+  TT_TRY(tt_gpu_export_piece(handle, number, &out->bytes, &fd));
+  tt_random(&out->key, sizeof out->key);
+  const ncclResult_t res = tt_fdbox_push(mailbox, &out->key, fd);
+  tt_fd_close(fd);
+  return res;
+}
+
+// Gives the peer the pieces of an allocation, as long as it wants more.
+static ncclResult_t pieces_push(const tt_gpu_port *p, int peer, const ipc_request *opening, uint32_t *answer)
+{
+  char mailbox[TT_FDBOX_NAME];
+  memcpy(mailbox, ipc_peer(p, peer)->to->reply, sizeof mailbox);
+  for (uint64_t i = 0; i < opening->share.pieces && *answer == MAIL_MORE; i++) {
+    ipc_request r = {.handle = opening->handle, .what = MAIL_PIECE};
+    if (piece_push(mailbox, r.handle, i, &r.piece) != ncclSuccess) {
+      tt_info(TT_P2P, "%s", tt_last_error());
+      *answer = MAIL_NO;
+    } else {
+      TT_TRY(mail_require(p, peer, &r, answer));
+    }
+  }
+  return ncclSuccess;
+}
+
+static ncclResult_t shared_open(const tt_gpu_port *p, int peer, const tt_mappable *memory, uint32_t *answer)
+{
+  ipc_request r;
+  if (ipc_describe(memory, &r) != ncclSuccess) {
+    tt_info(TT_P2P, "%s", tt_last_error());
+    *answer = MAIL_NO;
+    return ncclSuccess;
+  }
+  TT_TRY(mail_require(p, peer, &r, answer));
+  return *answer == MAIL_MORE ? pieces_push(p, peer, &r, answer) : ncclSuccess;
+}
+
 ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memory, bool *shared)
 {
   ipc_shared *s = NULL;
-  ipc_request r;
-  uint32_t answer = 0;
+  uint32_t answer = MAIL_NO;
   TT_TRY(shared_find(p, memory->handle, &s));
   if (s->state[peer] == IPC_UNKNOWN) {
-    if (ipc_describe(memory, &r) == ncclSuccess) {
-      TT_TRY(mail_require(p, peer, &r, &answer));
-    } else {
-      tt_info(TT_P2P, "%s", tt_last_error());
-    }
-    s->state[peer] = answer != 0 ? IPC_OPEN : IPC_REFUSED;
+    TT_TRY(shared_open(p, peer, memory, &answer));
+    s->state[peer] = answer == MAIL_YES ? IPC_OPEN : IPC_REFUSED;
   }
   *shared = s->state[peer] == IPC_OPEN;
   return ncclSuccess;
@@ -545,7 +638,8 @@ ncclResult_t tt_gpu_ipc_open(tt_gpu_port *p)
     return ncclSuccess;
   }
   TT_TRY(TT_NEW(p->ipc, 1, "rank %d: no memory for its peers' memory", p->port->rank));
-  const ncclResult_t res = ipc_start(p);
+  ncclResult_t res = TT_NEW(p->ipc->halves, p->port->nranks, "rank %d: no memory for its peers' memory", p->port->rank);
+  res = res == ncclSuccess ? ipc_start(p) : res;
   if (res != ncclSuccess) {
     tt_gpu_ipc_stop(p);
     tt_gpu_ipc_close(p);
@@ -593,6 +687,10 @@ void tt_gpu_ipc_close(tt_gpu_port *p)
   if (ipc->maps != NULL) {
     maps_close(p);
   }
+  for (int i = 0; ipc->halves != NULL && i < p->nranks; i++) {
+    half_drop(p, i);
+  }
+  tt_free(ipc->halves);
   for (int i = 0; i < ipc->nshared; i++) {
     tt_free(ipc->shared[i].state);
   }

@@ -2,7 +2,7 @@
 //
 // The call then works on memory of the library's own, which they can: its input is copied there first, and its output
 // back at the end, both on the stream. So no other rank need know. That is pinned memory of the host, memory of
-// cuMemCreate, and whatever the driver does not let a peer open.
+// pools, memory of cuMemCreate without descriptors, and whatever the driver does not let a peer open.
 #pragma once
 #include "device/cuda/work/submit.h"
 
