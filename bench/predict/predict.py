@@ -5,6 +5,7 @@
   bench/predict/predict.py fit [BUILD]       finds the machine's costs that explain some of the results best
   bench/predict/predict.py compare [BUILD]   predicts all results with these costs: tables and a picture
   bench/predict/predict.py replay [BUILD]    traces a job of four hosts, and predicts it from its trace
+  bench/predict/predict.py local [BUILD]     two ranks on this machine, by shared memory and by TCP: times, and what was predicted
   bench/predict/predict.py all [BUILD]
 
 Results: BUILD/predict.json (one line for each run, in the order of measuring; a later one of the same run counts). `measure` leaves out
@@ -81,6 +82,19 @@ def make_wire(build):
     subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o", build + "/bench/wire", ROOT + "/tests/netns/wire.c"], check=True)
 
 
+def times_of(command, env):
+    """Microseconds by size, as a perf program prints them: lists of those of all cycles, in place and not."""
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode != 0:
+        sys.exit("predict.py: %s: %s%s" % (" ".join(command), done.stdout[-2000:], done.stderr[-2000:]))
+    times = collections.defaultdict(list)
+    for line in done.stdout.splitlines():
+        word = line.split()
+        if word and word[0].isdigit() and int(word[0]) > 0:
+            times[word[0]] += [float(word[5]), float(word[9])]
+    return times
+
+
 def run_program(build, case, variables=()):
     """Microseconds by size: the median of all times, in place and not; of two, the smaller, since what else runs only adds."""
     command = [ROOT + "/tests/netns/run.sh", "-H", str(case["hosts"]), "-r", "1", "-s", "300",
@@ -91,16 +105,10 @@ def run_program(build, case, variables=()):
     for variable in variables:
         command += ["-e", variable]
     command += [build + "/bin/" + PROGRAMS[case["coll"]][0], "-f", str(FACTOR), "-c", "0", "-a", "3"]
-    times = collections.defaultdict(list)
+    times = {}
     for part in parts(case):
         options = [word for option, number in zip(("-b", "-e", "-n", "-w", "-N"), part) for word in (option, str(number))]
-        done = subprocess.run(command + options, capture_output=True, text=True, env=dict(os.environ, TUTTI_WIRE=build + "/bench/wire"))
-        if done.returncode != 0:
-            sys.exit("predict.py: %s: %s%s" % (" ".join(command + options), done.stdout[-2000:], done.stderr[-2000:]))
-        for line in done.stdout.splitlines():
-            word = line.split()
-            if word and word[0].isdigit() and int(word[0]) > 0:
-                times[word[0]] += [float(word[5]), float(word[9])]
+        times.update(times_of(command + options, dict(os.environ, TUTTI_WIRE=build + "/bench/wire")))
     return {size: statistics.median_low(values) for size, values in times.items()}
 
 
@@ -132,17 +140,25 @@ def link_text(costs):
     return ",".join("%s=%.4g" % c for c in costs.items())
 
 
+def predicted_by(build, options, algo):
+    """Microseconds by size."""
+    command = [build + "/bin/tutti-topo", "simulate", "--measured", *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, **algo_variable(algo)))
+    if done.returncode != 0:
+        sys.exit("predict.py: %s: %s" % (" ".join(command), done.stderr))
+    return {w[0]: float(w[3]) for w in (line.split() for line in done.stdout.splitlines()) if w and w[0] != "#"}
+
+
+def algo_variable(algo):
+    return {"NCCL_ALGO": algo} if algo else {}
+
+
 def predict(build, case, costs, factor):
     out = {}
     link = "gbit=%g,ms=%g,cores=%d,%s" % (case["gbit"], case["ms"], os.cpu_count() - 1, link_text(costs))
-    env = dict(os.environ, NCCL_ALGO=case["algo"]) if case["algo"] else dict(os.environ)
     for first, last, operations, _, _ in parts(case):
-        command = [build + "/bin/tutti-topo", "simulate", "--measured", "-N", str(case["hosts"]), "-n", str(operations),
-                   "--coll", case["coll"], "-b", str(first), "-e", str(last), "-f", str(factor), "--link", link]
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
-        if done.returncode != 0:
-            sys.exit("predict.py: %s: %s" % (" ".join(command), done.stderr))
-        out.update({w[0]: float(w[3]) for w in (line.split() for line in done.stdout.splitlines()) if w and w[0] != "#"})
+        out.update(predicted_by(build, ["-N", str(case["hosts"]), "-n", str(operations), "--coll", case["coll"], "-b", str(first),
+                                        "-e", str(last), "-f", str(factor), "--link", link], case["algo"]))
     return out
 
 
@@ -265,6 +281,48 @@ def replay(build):
     subprocess.run([build + "/bin/tutti-topo", "simulate", "--measured", "-N", "4", "--link", link, "--workload", job], check=True)
 
 
+def line_of(build, figures):
+    """Measures the machine's figures into a file. Picoseconds for a cache line from core to core; 0: too much else runs."""
+    done = subprocess.run([build + "/bin/tutti-tune", "--machine", "--output", figures], capture_output=True)
+    if done.returncode != 0:
+        return 0
+    with open(figures) as f:
+        return next(int(line.split("=")[1]) for line in f if line.startswith("line_ps"))
+
+
+def times_beside_figures(build, figures, command, env):
+    """Times of a run during which the machine did not change: a virtual one may be moved to other cores, where lines take five times as
+    long."""
+    for _ in range(20):
+        before = line_of(build, figures)
+        times = times_of(command, env)
+        if before > 0 and 2 / 3 < line_of(build, figures) / before < 3 / 2:
+            return {size: statistics.median_low(us) for size, us in times.items()}
+    sys.exit("predict.py: this machine's figures change all the time")
+
+
+def local(build):
+    """Two ranks on this machine. No costs are found: the tool has its own, for this machine's figures."""
+    figures = build + "/predict.figures"
+    os.environ["NCCL_HOST_FIGURES"] = figures
+    for name, ranks, where in (("shared memory", [], ["--ranks", "2"]),
+                               ("TCP", [ROOT + "/tests/netns/run.sh", "-H", "2", "-r", "1", "-f", "0"], ["-N", "2"])):
+        errors = []
+        for coll, (program, algos) in PROGRAMS.items():
+            for algo in algos + (["direct"] if not ranks and coll != "alltoall" else []):
+                for first, last, operations in (("8", "32K", "200"), ("256K", "16M", "20")):
+                    sizes = ["-b", first, "-e", last, "-f", "8", "-n", operations]
+                    command = ranks + [build + "/bin/" + program, *sizes, "-c", "0", "-a", "3", "-w", "10", "-N", "3"]
+                    measured = times_beside_figures(build, figures, command + ([] if ranks else ["-P", "2"]),
+                                                    dict(os.environ, **algo_variable(algo)))
+                    predicted = predicted_by(build, [*where, *sizes, "--coll", coll], algo)
+                    errors += [({"coll": coll, "algo": algo}, size, us, predicted[size]) for size, us in measured.items() if size in predicted]
+        print("\nTwo ranks, %s:\n\n| | times | median error | 90th percentile |\n|---|---|---|---|" % name)
+        print("\n".join([row("all", errors)] + [row(c, [e for e in errors if e[0]["coll"] == c]) for c in PROGRAMS]))
+        with open(build + "/predict-%s.csv" % name.split()[-1].lower(), "w") as f:
+            f.writelines("%s,%s,%s,%.2f,%.2f\n" % (e[0]["coll"], e[0]["algo"], *e[1:]) for e in errors)
+
+
 def compare(build):
     costs = known_costs(build)
     errors = errors_of(build, load(build + "/predict.json").values(), costs)
@@ -288,7 +346,8 @@ def compare(build):
 def main():
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     build = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else ROOT + "/build")
-    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "replay": [replay], "all": [measure, fit, compare, replay]}
+    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "replay": [replay], "local": [local],
+             "all": [measure, fit, compare, replay, local]}
     if what not in steps or len(sys.argv) > 3:
         sys.exit(__doc__)
     for step in steps[what]:
