@@ -541,6 +541,45 @@ static void test_refused(void **state)
   }
 }
 
+static CUresult no_memory(CUdeviceptr *at, size_t bytes)
+{
+  (void)at;
+  (void)bytes;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// Buffers that peers cannot open need memory in their place, which is not there: the operation is refused before it is
+// submitted.
+static void unstaged_body(int rank, void *arg)
+{
+  void *pinned = NULL;
+  (void)arg;
+  use_recorders(rank, "6");
+  open_process(rank, 2);
+  call(ALLREDUCE, rank, SMALL);
+  wait_all();
+  ON(rank, cu->MemHostAlloc(&pinned, HALF * 4, CU_MEMHOSTALLOC_PORTABLE));
+  meet(2);
+  CUresult (*const alloc)(CUdeviceptr *, size_t) = cu->MemAlloc;
+  ((tt_cuda *)(uintptr_t)cu)->MemAlloc = no_memory;
+  const ncclResult_t res =
+      ncclAllReduce(pinned, pinned, HALF * 4, ncclUint8, ncclSum, sides[rank].comm, stream_of(rank));
+  ((tt_cuda *)(uintptr_t)cu)->MemAlloc = alloc;
+  CHECK(res == ncclUnhandledCudaError, "%d", (int)res);
+  OK(ncclCommAbort(sides[rank].comm));
+  sides[rank].comm = NULL;
+  close_comms();
+  ON(rank, cu->MemFreeHost(pinned));
+  read_told(read_record(rank, 6), "KernelCh", &seen); // also finalize has come
+  CHECK(seen.n == 1 && seen.nops == 2, "%d channels, %d operations", seen.n, seen.nops);
+}
+
+static void test_unstaged(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, unstaged_body, NULL);
+}
+
 // ---- Captures, and one-sided operations ----
 
 // A captured call is told of when it is captured, without channels; replays are not told of.
@@ -629,7 +668,8 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_one_thread), cmocka_unit_test(test_processes), cmocka_unit_test(test_walks),
       cmocka_unit_test(test_begin),      cmocka_unit_test(test_abort),     cmocka_unit_test(test_death),
       cmocka_unit_test(test_one_sided),  cmocka_unit_test(test_refused),   cmocka_unit_test(test_versions),
-      cmocka_unit_test(test_phases),     cmocka_unit_test(test_capture),   cmocka_unit_test(test_not_asked)};
+      cmocka_unit_test(test_unstaged),   cmocka_unit_test(test_phases),    cmocka_unit_test(test_capture),
+      cmocka_unit_test(test_not_asked)};
   return run_mode(modes, "profiler-test", tests, number == 0 ? TT_COUNT(tests) : 7);
 }
 
