@@ -44,7 +44,7 @@ struct operation {
   context *ctx;
   operation *previous, *next;
   int left;            // of its event and its channels, to end
-  uint64_t begin, end; // of the channels: nanoseconds of CLOCK_MONOTONIC
+  uint64_t begin, end; // of the channels: nanoseconds of the device's clock
 };
 
 static ncclResult_t init(void **out, uint64_t comm, int *mask, const char *name, int nodes, int ranks, int rank,

@@ -82,7 +82,7 @@ typedef struct {
 
     struct { // KernelCh
       uint8_t channelId;
-      uint64_t pTimer; // when the channel began: nanoseconds of CLOCK_MONOTONIC
+      uint64_t pTimer; // when the channel began: nanoseconds of CLOCK_MONOTONIC; on a GPU, of the GPU's clock
     } kernelCh;
 
     struct {      // NetPlugin

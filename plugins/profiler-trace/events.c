@@ -14,8 +14,10 @@ enum {
   OPS = 1024,         // places for operations under way, at first
   OPS_MOST = 1 << 16, // and at most: a program may queue so many before the first one ends
   PROBES = 8,
-  SETTLED = 4,   // rounds after which no message of an operation is expected any more
-  STRANGE = 200, // rounds after which an operation that nobody has introduced is forgotten
+  APART = 100000, // nanoseconds by which a time of the host's clock may lie outside of its event
+  DRIFT = 5000,   // clocks run apart by a nanosecond in so many, at most
+  SETTLED = 4,    // rounds after which no message of an operation is expected any more
+  STRANGE = 200,  // rounds after which an operation that nobody has introduced is forgotten
   KIND_COLL = 1,
   KIND_P2P = 2,
   KIND_PROXY_OP = 3,
@@ -47,7 +49,10 @@ struct tt_events {
   int ntracks, nops;
   int places, next; // of ops; the one that the next round looks at first
   uint64_t round;
-  bool network; // messages have been seen: operations may end after their channels
+  bool network;     // messages have been seen: operations may end after their channels
+  bool foreign;     // channels have times of another clock, a GPU's,
+  int64_t behind;   // which is so many nanoseconds behind the host's
+  uint64_t learned; // as an event that was told then has shown; 0: none has
   track tracks[TRACKS];
   tt_op *ops;
 };
@@ -320,6 +325,43 @@ static uint64_t stop_of(const tt_record *r)
   return is_timed(r) && r->mark[1] != 0 ? r->mark[1] : r->stop;
 }
 
+// ---- the channels' clock
+
+// An event was told after it had happened, so the other clock is behind by no more than that. What is known grows old,
+// since clocks run apart.
+static void clock_learn(struct tt_events *e, const tt_record *r)
+{
+  const uint64_t since = r->stop > e->learned ? r->stop - e->learned : 0;
+  int64_t behind = (int64_t)(r->start - r->mark[0]);
+  if (r->mark[1] != 0 && (int64_t)(r->stop - r->mark[1]) < behind) {
+    behind = (int64_t)(r->stop - r->mark[1]);
+  }
+  const int64_t known = e->behind + (int64_t)(since / DRIFT);
+  e->behind = e->learned == 0 || behind < known ? behind : known;
+  e->learned = r->stop;
+}
+
+// Are these times the host's, of an event that cannot have begun before `least`?
+static bool clock_is_ours(const tt_record *r, uint64_t least)
+{
+  return r->mark[0] + APART >= least && r->mark[0] <= r->start + APART && r->mark[1] <= r->stop + APART;
+}
+
+// Times of a channel or phase become the host's. `op`: its operation, NULL: not known.
+static void clock_align(tt_context *c, tt_record *r, const tt_op *op)
+{
+  struct tt_events *e = c->events;
+  if (!is_timed(r) || r->mark[0] == 0) {
+    return;
+  }
+  e->foreign |= !clock_is_ours(r, op != NULL && op->queued != 0 ? op->queued : c->began);
+  if (e->foreign) {
+    clock_learn(e, r);
+    r->mark[0] += (uint64_t)e->behind;
+    r->mark[1] += r->mark[1] != 0 ? (uint64_t)e->behind : 0;
+  }
+}
+
 static void write_record(tt_context *c, const tt_record *r, const tt_op *op)
 {
   int tid = lane_of(c, track_for(c, r), start_of(r), stop_of(r));
@@ -506,7 +548,7 @@ static void count_wait(tt_context *c, tt_op *op, const tt_record *r)
 }
 
 // What the event says of its operation; NULL: it has none, or one of another process.
-static tt_op *tell_op(tt_context *c, const tt_record *r, bool write, bool count)
+static tt_op *tell_op(tt_context *c, tt_record *r, bool write, bool count)
 {
   uint64_t number = r->kind == KIND_COLL || r->kind == KIND_P2P ? tt_trace_number(c, r->number) : r->parent;
   bool foreign = r->kind == KIND_PROXY_OP && r->pid != (uint64_t)c->pid;
@@ -518,6 +560,7 @@ static tt_op *tell_op(tt_context *c, const tt_record *r, bool write, bool count)
   if (r->kind == KIND_COLL || r->kind == KIND_P2P) {
     introduce(op, r);
   } else if (r->kind == KIND_KERNEL) {
+    clock_align(c, r, op);
     span(op, start_of(r), stop_of(r));
     op->ended++;
   } else if (r->kind == KIND_PROXY_OP) {
@@ -532,9 +575,13 @@ static tt_op *tell_op(tt_context *c, const tt_record *r, bool write, bool count)
 
 // ---- front door
 
-void tt_events_see(tt_context *c, const tt_record *r, bool write, bool count)
+void tt_events_see(tt_context *c, const tt_record *told, bool write, bool count)
 {
+  tt_record record = *told, *r = &record;
   tt_op *op = tell_op(c, r, write, count);
+  if (op == NULL) {
+    clock_align(c, r, NULL);
+  }
   if (write) {
     write_record(c, r, op);
   }
@@ -639,22 +686,25 @@ static uint64_t process_start(void)
 void tt_events_footer(void *context, char *out, size_t size)
 {
   tt_context *c = context;
-  char texts[3][160], ahead[64] = "";
+  char texts[3][160], ahead[64] = "", behind[64] = "";
   *tt_put_text(texts[0], c->name) = '\0';
   *tt_put_text(texts[1], c->host) = '\0';
   *tt_put_text(texts[2], c->clock) = '\0';
   if (c->knows_ahead) {
     snprintf(ahead, sizeof ahead, ",\"clock_ahead_ns\":%lld", (long long)c->ahead);
   }
+  if (c->events->foreign) {
+    snprintf(behind, sizeof behind, ",\"channels_clock_behind_ns\":%lld", (long long)c->events->behind);
+  }
   snprintf(out, size,
            "\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"tutti_trace\":1,\"rank\":%d,\"ranks\":%d,\"nodes\":%d,"
            "\"comm\":\"0x%016llx\","
-           "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"process_start\":%llu,\"clock\":\"%s\"%s,\"realtime_minus_"
+           "\"name\":\"%s\",\"host\":\"%s\",\"pid\":%d,\"process_start\":%llu,\"clock\":\"%s\"%s%s,\"realtime_minus_"
            "monotonic_ns\":%llu,\"began_us\":%llu,"
            "\"finished\":%d,\"written\":%20llu,\"lost_ring_full\":%20llu,\"lost_disk\":%20llu,\"lost_operations\":%"
            "20llu,\"overwritten\":%20llu}}\n",
            c->rank, c->nranks, c->nnodes, (unsigned long long)c->comm, texts[0], texts[1], (int)c->pid,
-           (unsigned long long)process_start(), texts[2], ahead, (unsigned long long)c->skew,
+           (unsigned long long)process_start(), texts[2], ahead, behind, (unsigned long long)c->skew,
            (unsigned long long)(c->began / 1000), c->finished, (unsigned long long)c->file.written,
            (unsigned long long)atomic_load(&c->ring.lost), (unsigned long long)c->file.unwritten,
            (unsigned long long)c->dropped, (unsigned long long)atomic_load(&c->ring.overwritten));

@@ -250,21 +250,37 @@ static const json_t *only_event(const json_t *events, const char *name)
   return found;
 }
 
+static uint64_t clock_now(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t let_pass(uint64_t ns)
+{
+  uint64_t begin = clock_now();
+  while (clock_now() < begin + ns) {
+  }
+  return clock_now();
+}
+
 // Version 7's: variant and symmetry of an operation, the phases of its channel with times of their own.
 static void variants_and_phases_are_shown(void **state_)
 {
   (void)state_;
   static const char *const names[] = {"initial_sync", "compute", "final_sync"};
   void *ctx = open_rank(0);
+  const uint64_t base = clock_now() / 1000 * 1000;
   ncclProfilerEventDescr_v7_t coll = {.type = ncclProfileColl, .coll = {.func = "AllGather", .nChannels = 1}};
   coll.coll.kernelVariant = "RING_SIMPLE";
   coll.coll.isSymColl = true;
   void *op = start(ctx, coll);
   ncclProfiler_v7.stopEvent(op);
   void *kernel =
-      start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, 1000}});
+      start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, base}});
   for (int i = 0; i < 3; i++) {
-    uint64_t began = 1000 + 2000 * (uint64_t)i;
+    uint64_t began = base + 2000 * (uint64_t)i;
     ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = began + 2000}};
     void *phase = start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelPhase,
                                                            .parentObj = kernel,
@@ -272,7 +288,7 @@ static void variants_and_phases_are_shown(void **state_)
     ncclProfiler_v7.recordEventState(phase, ncclProfilerKernelPhaseStop, &args);
     ncclProfiler_v7.stopEvent(phase);
   }
-  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = 7000}};
+  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = base + 6000}};
   ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
   ncclProfiler_v7.stopEvent(kernel);
   ncclProfiler_v7.finalize(ctx);
@@ -280,7 +296,7 @@ static void variants_and_phases_are_shown(void **state_)
   assert_int_equal(count(events, "cat", "phase"), 3);
   for (int i = 0; i < 3; i++) {
     const json_t *e = only_event(events, names[i]);
-    assert_true(json_number_value(json_object_get(e, "ts")) == 1 + 2 * i &&
+    assert_true(json_number_value(json_object_get(e, "ts")) == (double)(base / 1000) + 2 * i &&
                 json_number_value(json_object_get(e, "dur")) == 2);
   }
   for (size_t i = 0; i < json_array_size(events); i++) {
@@ -292,6 +308,80 @@ static void variants_and_phases_are_shown(void **state_)
     assert_true(is_op == (json_integer_value(json_object_get(args_of, "symmetric")) == 1));
   }
   json_decref(root);
+}
+
+enum { GPU_OPS = 20, GPU_LASTS = 200000, GPU_WHILE = 50000 }; // ns: of a channel; until it is told of, at least
+
+// An operation with a channel and a phase of it, whose times are of a clock that is so far ahead of the host's. Returns
+// when it began, by the host's.
+static uint64_t gpu_operation(void *ctx, uint64_t seq, int64_t ahead)
+{
+  ncclProfilerEventDescr_v7_t d = {.type = ncclProfileColl};
+  d.coll.func = "AllReduce";
+  d.coll.nChannels = 1;
+  d.coll.seqNumber = seq;
+  void *op = start(ctx, d);
+  ncclProfiler_v7.stopEvent(op);
+  const uint64_t began = clock_now(), gpu = began + (uint64_t)ahead;
+  let_pass(GPU_WHILE + (seq % 3) * GPU_WHILE);
+  void *kernel =
+      start(ctx, (ncclProfilerEventDescr_v7_t){.type = ncclProfileKernelCh, .parentObj = op, .kernelCh = {0, gpu}});
+  let_pass(GPU_LASTS);
+  ncclProfilerEventStateArgs_v7_t args = {.kernelCh = {.pTimer = gpu + GPU_LASTS}};
+  void *phase =
+      start(ctx, (ncclProfilerEventDescr_v7_t){
+                     .type = ncclProfileKernelPhase, .parentObj = kernel, .kernelPhase = {0, 1, "compute", gpu}});
+  ncclProfiler_v7.recordEventState(phase, ncclProfilerKernelPhaseStop, &args);
+  ncclProfiler_v7.stopEvent(phase);
+  ncclProfiler_v7.recordEventState(kernel, ncclProfilerKernelChStop, &args);
+  ncclProfiler_v7.stopEvent(kernel);
+  return began;
+}
+
+// Each operation has an event of the kind that lasts as long as it did, between the two times.
+static void assert_gpu_times(const json_t *events, const char *kind, const uint64_t *began, const uint64_t *told)
+{
+  int seen[GPU_OPS] = {0}, n = 0;
+  for (size_t i = 0; i < json_array_size(events); i++) {
+    const json_t *e = json_array_get(events, i);
+    const char *cat = json_string_value(json_object_get(e, "cat"));
+    if (cat != NULL && strcmp(cat, kind) == 0) {
+      const double ts = json_number_value(json_object_get(e, "ts")), dur = json_number_value(json_object_get(e, "dur"));
+      int op = GPU_OPS - 1;
+      while (op > 0 && ts < (double)began[op] / 1e3 - 0.002) {
+        op--;
+      }
+      assert_true(dur > GPU_LASTS / 1e3 - 0.002 && dur < GPU_LASTS / 1e3 + 0.002);
+      assert_true(ts > (double)began[op] / 1e3 - 0.002 && ts + dur < (double)told[op] / 1e3 + 0.002);
+      n += seen[op]++ == 0;
+    }
+  }
+  assert_int_equal(n, GPU_OPS);
+}
+
+// As with ranks on GPUs: the channels' times are of another clock, and told a while later. In the time line they are
+// the host's.
+static void times_of_a_gpu_become_the_hosts(void **state_)
+{
+  (void)state_;
+  const int64_t clocks[] = {INT64_C(1000000000000000000), INT64_C(-3600000000000)};
+  uint64_t began[GPU_OPS], told[GPU_OPS];
+  for (size_t k = 0; k < sizeof clocks / sizeof *clocks; k++) {
+    void *ctx = open_rank(0);
+    for (uint64_t i = 0; i < GPU_OPS; i++) {
+      began[i] = gpu_operation(ctx, i, clocks[k]);
+      told[i] = clock_now();
+    }
+    ncclProfiler_v7.finalize(ctx);
+    json_t *root = load(0, ".json"), *events = json_object_get(root, "traceEvents");
+    assert_gpu_times(events, "channel", began, told);
+    assert_gpu_times(events, "phase", began, told);
+    assert_gpu_times(events, "op", began, told);
+    const json_int_t behind =
+        json_integer_value(json_object_get(json_object_get(root, "otherData"), "channels_clock_behind_ns"));
+    assert_true(behind >= -clocks[k] && behind < -clocks[k] + (json_int_t)(told[0] - began[0]));
+    json_decref(root);
+  }
 }
 
 // An NCCL of 2.28 to 2.30 takes version 6's table: nothing is read behind its descriptors, whose calls have no tag.
@@ -400,21 +490,6 @@ static void a_queued_operation_starts_with_its_first_channel(void **state_)
   }
   assert_true(dur > 4.999 && dur < 5.001);
   json_decref(root);
-}
-
-static uint64_t clock_now(void)
-{
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t let_pass(uint64_t ns)
-{
-  uint64_t begin = clock_now();
-  while (clock_now() < begin + ns) {
-  }
-  return clock_now();
 }
 
 // Messages of one channel come over two connections. They were posted long before the operation started: neither that
@@ -646,6 +721,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(histogram_is_true_to_two_percent),
       cmocka_unit_test(table_has_mean_and_quantiles),
+      cmocka_unit_test(times_of_a_gpu_become_the_hosts),
       cmocka_unit_test(an_older_library_is_followed_too),
       cmocka_unit_test(time_lines_have_all_events_and_arrows_meet),
       cmocka_unit_test(variants_and_phases_are_shown),

@@ -328,8 +328,8 @@ static bool all_begun(const tt_task_events *e)
   return true;
 }
 
-// A channel without anything to do began and ended when the operation did.
-static void stamp_idle(tt_task_events *e, bool started)
+// A channel without anything to do began and ended when the operation did. A device's own clock is not known here.
+static void stamp_idle(tt_task_events *e, const tt_plan *p)
 {
   uint64_t first = 0, last = 0;
   for (int i = 0; i < e->nchannels; i++) {
@@ -337,7 +337,8 @@ static void stamp_idle(tt_task_events *e, bool started)
     first = first == 0 || (s->start != 0 && s->start < first) ? s->start : first;
     last = TT_MAX(last, s->stop);
   }
-  for (int i = 0; i < e->nchannels && started; i++) {
+  const bool known = first != 0 || !p->port->row->clock;
+  for (int i = 0; i < e->nchannels && p->started && known; i++) {
     tt_stamp *s = &e->channels[i].stamp;
     if (s->start == 0 && s->lanes == 0) {
       s->start = first != 0 ? first : tt_now_ns();
@@ -371,7 +372,7 @@ static void tell_all(tt_plan *p)
   p->begun = NULL;
   for (tt_task_events *e = p->watcher; e != NULL; e = e->next) {
     if (e->channels != NULL) {
-      stamp_idle(e, p->started);
+      stamp_idle(e, p);
       start_channels(e);
     }
   }

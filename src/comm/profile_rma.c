@@ -79,17 +79,17 @@ static void start_op(const tt_rma_call *c, int peer, const tt_prof_event *group,
   tt_profilers_start(c->events->profilers, &d, &c->events->api, group, out);
 }
 
-static void start_channel(rma_watcher *w, int i)
+static void start_channel(rma_watcher *w, int i, uint64_t ns)
 {
   watched_op *o = &w->ops[i];
   tt_prof_descr d = {.type = ncclProfileKernelCh,
-                     .kernelCh = {.channelId = (uint8_t)(i % TT_MESSAGE_CHANNELS), .pTimer = tt_now_ns()}};
+                     .kernelCh = {.channelId = (uint8_t)(i % TT_MESSAGE_CHANNELS), .pTimer = ns}};
   tt_profilers_start(w->profilers, &d, &o->op, NULL, &o->channel);
 }
 
-static void stop_channel(rma_watcher *w, int i)
+static void stop_channel(rma_watcher *w, int i, uint64_t ns)
 {
-  const tt_prof_args args = {.kernelCh = {.pTimer = tt_now_ns()}};
+  const tt_prof_args args = {.kernelCh = {.pTimer = ns}};
   tt_prof_event *e = &w->ops[i].channel;
   if (tt_prof_is_on(e)) {
     tt_profilers_state(w->profilers, e, ncclProfilerKernelChStop, &args);
@@ -98,13 +98,13 @@ static void stop_channel(rma_watcher *w, int i)
 }
 
 // tt_rma_batch.watch.
-static void watch_rma(tt_rma_batch *b, int op)
+static void watch_rma(tt_rma_batch *b, int op, uint64_t ns)
 {
   for (int i = 0; i < b->n && op < 0; i++) {
-    start_channel(b->watcher, i);
+    start_channel(b->watcher, i, ns);
   }
   if (op >= 0) {
-    stop_channel(b->watcher, op);
+    stop_channel(b->watcher, op, ns);
   }
 }
 
@@ -113,7 +113,7 @@ void tt_profile_batch_over(tt_rma_batch *b)
   rma_watcher *w = b->watcher;
   if (w != NULL) {
     for (int i = 0; i < b->n; i++) {
-      stop_channel(w, i); // of what has failed
+      stop_channel(w, i, tt_now_ns()); // of what has failed
     }
     tt_profilers_release(w->profilers);
     tt_free(w);

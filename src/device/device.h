@@ -91,6 +91,7 @@ typedef struct tt_device_ops {
   const char *name; // in messages, and in tt_device_id
   bool levels;      // it takes the steps of all strands one after the other, by their levels (tt_step.level)
   bool pins;        // the device reads and writes the links' memory: its pages stay where they are
+  bool clock;       // times of channels (tt_stamp) and batches are of the device's own clock
   bool pairs;       // what `reaches` says is a pair's, so each is asked about. NCCL_P2P_DISABLE forbids such access
 
   // --- identity

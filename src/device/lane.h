@@ -42,8 +42,8 @@ static inline bool tt_call_maps(const tt_call *c, bool out, size_t offset, size_
   return at < m->size && bytes <= m->size - at;
 }
 
-// When one channel of a call ran, for the plan's watcher: nanoseconds of CLOCK_MONOTONIC, 0: not yet. Belongs to
-// the watcher; written by the thread that runs the plan.
+// When one channel of a call ran, for the plan's watcher: nanoseconds of CLOCK_MONOTONIC, or of the device's own clock
+// (tt_device_ops.clock); 0: not yet. Belongs to the watcher; written by the thread that runs the plan.
 typedef struct tt_stamp {
   uint64_t start, stop;
   // Only with `phases`: when a turn began that first moved something, and when one ended that last did. Between start
@@ -53,6 +53,10 @@ typedef struct tt_stamp {
   int lanes;             // of the channel that are not done
   struct tt_stamp *next; // in the plan's list of those that have begun
   void *owner;           // the watcher's
+  // A device with a clock of its own writes start and stop here; NULL: nowhere. `timed`: something that has been
+  // submitted writes the start.
+  _Atomic uint64_t *times;
+  bool timed;
 } tt_stamp;
 
 #define TT_LANE_UNRESOLVED UINT8_MAX
@@ -251,6 +255,7 @@ typedef struct tt_plan {
   // complete, and once when the plan has ended, however that was, before it is recycled. Never waits.
   void (*watch)(struct tt_plan *p, bool ended);
   void *watcher;
+  void *times;     // the CUDA device's: room for tt_stamp.times; NULL: there is none
   tt_stamp *begun; // of channels that have begun since the watcher has last emptied the list, newest first
   // Of lanes with `told`: before the lane tries a step, which moves `bytes`, perhaps more than once; when it has taken
   // it. Never waits.

@@ -128,8 +128,9 @@ typedef struct tt_rma_batch {
   tt_work work; // first member
   tt_rma *rma;
   void (*recycle)(struct tt_rma_batch *b); // takes the batch back when it is over
-  // Tells that the batch begins (op -1), or that this operation is over. NULL: nobody wants to know.
-  void (*watch)(struct tt_rma_batch *b, int op);
+  // Tells when the batch has begun (op -1), or when this operation was over: nanoseconds of CLOCK_MONOTONIC, or of the
+  // device's own clock (tt_device_ops.clock). NULL: nobody wants to know.
+  void (*watch)(struct tt_rma_batch *b, int op, uint64_t ns);
   void *watcher;
   tt_stall stall;  // the runner's
   uint64_t left;   // operations and bytes that are left

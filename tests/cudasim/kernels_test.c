@@ -553,13 +553,13 @@ static void test_walk(void **state)
   static const char *const kernels[][2] = {
       {"walk_step", "copy"}, {"walk_Float32", "combine"}, {"walk_bits", "bitwise"}};
   (void)state;
-  for (int i = 0; i < (folder != NULL ? 600 : 60); i++) {
+  for (int i = 0; i < (folder != NULL ? 2800 : 60); i++) {
     const char *const *k = kernels[i % (int)TT_COUNT(kernels)];
     const uint64_t first = case_at(walk.items);
     begin(all_modes, 3 * THREADS);
     walk_make();
     machine.watch = watch_walk;
-    looks = i * 5;
+    looks = i % 700 * 5;
     launch_any(k[0], k[1], SMS, &first, sizeof first);
     assert_int_equal(walk.over, 9);
     assert_true(watch_walk());

@@ -291,7 +291,7 @@ bool tt_rma_run(tt_rma *rma, tt_rma_op *op)
 static void rma_tell(tt_rma_batch *b, int op)
 {
   if (TT_UNLIKELY(b->watch != NULL)) {
-    b->watch(b, op);
+    b->watch(b, op, tt_now_ns());
   }
 }
 

@@ -17,6 +17,9 @@
 
 enum { PTX_TEXT = 512, PTX_MAX_PARAMS = 64 };
 
+// Nanoseconds by which %globaltimer is ahead of CLOCK_MONOTONIC: who takes one clock for the other is found out.
+#define PTX_TIME_AHEAD UINT64_C(1000000000000000000)
+
 struct ptx_module;
 struct ptx_kernel;
 struct ptx_run;

@@ -88,8 +88,8 @@ int ptx_special_find(const char *name)
 static uint64_t now(void)
 {
   struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return PTX_TIME_AHEAD + (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 static uint32_t lane_mask(int id, unsigned lane)
@@ -98,8 +98,8 @@ static uint32_t lane_mask(int id, unsigned lane)
   return id == S_MASK_EQ ? eq : id == S_MASK_LT ? lt : id == S_MASK_LE ? lt | eq : id == S_MASK_GE ? ~lt : ~(lt | eq);
 }
 
-// A clock of the machine ticks once per instruction of any thread, so that runs can be repeated; %globaltimer alone is
-// the host's.
+// A clock of the machine ticks once per instruction of any thread, so that runs can be repeated; %globaltimer alone
+// follows the host's.
 static uint64_t time_of(const struct ptx_run *run, int id)
 {
   switch (id) {

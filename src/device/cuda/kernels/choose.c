@@ -42,9 +42,9 @@ SAME(sizeof(tt_cuda_combine), 64);
 SAME(sizeof(tt_cuda_posts), 16);
 SAME(sizeof(tt_cuda_arrive), 64);
 SAME(sizeof(tt_cuda_resolve), 16);
-SAME(sizeof(tt_cuda_step), 208);
+SAME(sizeof(tt_cuda_step), 224);
 SAME(sizeof(tt_cuda_wait), 16);
-SAME(sizeof(tt_cuda_item), 240);
+SAME(sizeof(tt_cuda_item), 256);
 
 // What a type's codes mean to logical operations; and its name, that of its module.
 typedef struct tt_kernel_type {

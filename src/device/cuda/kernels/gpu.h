@@ -64,6 +64,14 @@ TT_INLINE bool gpu_any(bool mine)
   return any != 0;
 }
 
+// Nanoseconds of the GPU's clock, which all its multiprocessors share; it has nothing to do with the host's.
+TT_INLINE uint64_t gpu_time(void)
+{
+  uint64_t ns;
+  __asm__ __volatile__("mov.u64 %0, %%globaltimer;" : "=l"(ns) : : "memory");
+  return ns;
+}
+
 // Between a store and a later load of other words, of which one side or the other sees what its counterpart has stored.
 TT_INLINE void gpu_fence(void)
 {
@@ -90,6 +98,7 @@ GPU_LOAD(gpu_look8, uint64_t, "ld.relaxed.sys.global.u64", "l")
 GPU_LOAD(gpu_acquire, uint32_t, "ld.acquire.sys.global.u32", "r")
 GPU_LOAD(gpu_acquire8, uint64_t, "ld.acquire.sys.global.u64", "l")
 GPU_STORE(gpu_mark, uint32_t, "st.relaxed.sys.global.u32", "r")
+GPU_STORE(gpu_mark8, uint64_t, "st.relaxed.sys.global.u64", "l")
 GPU_STORE(gpu_release, uint32_t, "st.release.sys.global.u32", "r")
 GPU_STORE(gpu_release8, uint64_t, "st.release.sys.global.u64", "l")
 // Adds to a word that threads of this device alone write; the second one after all that was written before.

@@ -163,6 +163,8 @@ typedef struct tt_cuda_step {
   tt_cuda_combine combine;
   tt_cuda_posts post;
   tt_cuda_arrive arrive;
+  uint64_t start, stop; // addresses where a launch of one CTA that goes on writes when it began and when it ended, in
+                        // nanoseconds of the GPU's clock; 0: nowhere
 } tt_cuda_step;
 
 // A word that a walk waits for, until it reaches or passes the value.

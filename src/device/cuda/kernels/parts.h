@@ -226,6 +226,14 @@ TT_INLINE void step_end(tt_cuda_step s, bool went_on)
   }
 }
 
+// Writes the time, if somebody wants to know it.
+TT_INLINE void step_time(uint64_t at)
+{
+  if (at != 0 && gpu_thread() == 0) {
+    gpu_mark8(at, gpu_time());
+  }
+}
+
 #ifdef TT_WALK
 // ---- Walks ----
 
@@ -268,12 +276,14 @@ TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
         s.combine.alone = meet == 0;                                                                                   \
         walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)), gpu_load4(AT(at, tt_cuda_item, 0, nwaits))); \
         const bool goes_on = step_begin(s);                                                                            \
+        step_time(goes_on ? s.start : 0);                                                                              \
         if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) {                       \
           span_copy(span_of(s));                                                                                       \
         } else if (goes_on && s.combine.count > 0) {                                                                   \
           MAKE(s);                                                                                                     \
         }                                                                                                              \
         step_end(s, goes_on);                                                                                          \
+        step_time(goes_on ? s.stop : 0);                                                                               \
       }                                                                                                                \
       if (meet != 0) {                                                                                                 \
         walk_meet(meet, ++meetings);                                                                                   \
@@ -286,9 +296,11 @@ TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
   TT_KERNEL NAME(const tt_cuda_step s)    \
   {                                       \
     const bool goes_on = step_begin(s);   \
+    step_time(goes_on ? s.start : 0);     \
     if (goes_on && s.combine.count > 0) { \
       MAKE(s);                            \
     }                                     \
     step_end(s, goes_on);                 \
+    step_time(goes_on ? s.stop : 0);      \
   }
 #endif

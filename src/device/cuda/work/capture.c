@@ -207,6 +207,7 @@ static ncclResult_t recording_open(tt_gpu_work *w)
   *rec = (gpu_recording){.plan = w->plan, .stream = tt_gpu_stream_handle(w->stream)};
   w->port->recording = rec;
   w->port->keeps = tt_gpu_plan_keeps_tokens(w->plan);
+  w->port->timed = false;
   TT_TRY(tt_gpu_reenter(w->port->device, w->port->epoch));
   ncclResult_t res = recording_fill(w);
   tt_gpu_leave();

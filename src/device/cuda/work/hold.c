@@ -36,6 +36,9 @@ ncclResult_t tt_gpu_submit_plan(tt_plan *plan, tt_gpu_stream *stream)
   if (res != ncclSuccess) {
     tt_gpu_stage_drop(&w);
     tt_port_stop(plan->port, res);
+    if (plan->watch != NULL) {
+      plan->watch(plan, true);
+    }
     plan->recycle(plan);
     return res;
   }

@@ -49,6 +49,7 @@ struct tt_gpu_port {
   uint32_t submitted;              // ticket of the last plan
   _Atomic bool lost;               // which its stream will not write
   bool keeps;                      // tokens are kept for later steps of the plan
+  bool timed;                      // kernels write when the plan's channels run (times.h)
   struct gpu_walk *walk;           // the port is resident (walk.h); NULL: it is not
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer

@@ -13,6 +13,7 @@
 #include "device/cuda/work/rma.h"
 #include "device/cuda/work/stage.h"
 #include "device/cuda/work/submit.h"
+#include "device/cuda/work/times.h"
 #include "device/cuda/work/waits.h"
 #include "device/stall.h"
 #include "device/stall_chain.h"
@@ -37,6 +38,8 @@ struct tt_gpu_rank {
   bool graphs;           // plans of it are in graphs
   tt_stall replay;       // of their replays
   bool linked;           // its links are there
+  bool tells;            // a thread tells the first plan's watcher that channels have begun: the plan stays,
+  tt_gpu_rank *teller;   // the next one of which the thread does so
   _Atomic uint64_t submits_ns; // a thread submits since then; 0: none does. Relaxed
 };
 
@@ -73,14 +76,6 @@ static void rank_begin(tt_gpu_rank *r)
   for (int i = 0; i < p->ncalls; i++) {
     atomic_store_explicit(&p->calls[i].open, true, memory_order_release);
     tt_page_show(p->port->page, p->calls[i].sig, tt_sig_shown(p->calls[i].sig, p->calls[i].sig_count));
-  }
-  for (int i = 0; p->watch != NULL && i < p->nlanes; i++) {
-    tt_stamp *s = p->lanes[i].stamp;
-    if (s->start == 0) {
-      s->start = s->first = tt_now_ns();
-      s->next = p->begun;
-      p->begun = s;
-    }
   }
 }
 
@@ -144,7 +139,7 @@ static bool rank_first_over(const tt_gpu_rank *r)
 static bool rank_reap(tt_gpu_rank *r, tt_work ***over)
 {
   bool any = false;
-  while (r->first != NULL && rank_first_over(r)) {
+  while (r->first != NULL && !r->tells && rank_first_over(r)) {
     tt_work *w = r->first;
     tt_plan *p = plan_of(w);
     tt_gpu_port_check(r->gpu); // after the look at the number: what was found before that is seen
@@ -277,8 +272,25 @@ static void rank_ring(const tt_gpu_rank *r)
   }
 }
 
+// What follows from a look.
+typedef struct ranks_found {
+  tt_work *over, **end; // plans that are over
+  tt_gpu_rank *begun;   // ranks with channels that have begun, whose watcher is to be told
+} ranks_found;
+
+// Have channels of the first plan begun that profilers want to know of? One thread at a time tells.
+static void rank_look_at_times(tt_gpu_rank *r, ranks_found *found)
+{
+  tt_plan *p = plan_of(r->first);
+  if (p->watch != NULL && !r->tells && tt_gpu_times_look(p)) {
+    r->tells = true;
+    r->teller = found->begun;
+    found->begun = r;
+  }
+}
+
 // True: a plan is over, or something has moved over the network.
-static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
+static bool rank_look(tt_gpu_rank *r, uint64_t now, ranks_found *found)
 {
   if (r->first == NULL) { // the rank may be being created, or taken down
     rank_look_at_graphs(r, now);
@@ -288,10 +300,11 @@ static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
   tt_port *port = r->port;
   const bool moved = port->mover != NULL && port->mover->progress(port->mover_self, true);
   rank_ring(r);
-  const bool any = rank_reap(r, over) || moved;
+  const bool any = rank_reap(r, &found->end) || moved;
   if (r->first == NULL) {
     return any;
   }
+  rank_look_at_times(r, found);
   tt_gpu_port_check(r->gpu);
   if (any || now >= r->due_ns) {
     if (!any) {
@@ -310,19 +323,30 @@ static bool rank_look(tt_gpu_rank *r, uint64_t now, tt_work ***over)
 
 // ---- All of them ----
 
-// Takes back plans that are over. Without the lock: their owners may do what they like.
-static void ranks_end(tt_work *over)
+// Tells the rank's watcher what has begun.
+static void rank_tell(tt_gpu_rank *r)
+{
+  tt_plan *p = plan_of(r->first);
+  p->watch(p, false);
+  pthread_mutex_lock(&lock);
+  r->tells = false;
+  pthread_mutex_unlock(&lock);
+}
+
+// Tells what has begun, and takes back plans that are over. Without the lock: watchers and owners may do what they
+// like.
+static void ranks_end(const ranks_found *found)
 {
   tt_gpu_rma_end();
-  for (tt_work *w = over, *next; w != NULL; w = next) {
+  for (tt_gpu_rank *r = found->begun, *next; r != NULL; r = next) {
+    next = r->teller;
+    rank_tell(r);
+  }
+  for (tt_work *w = found->over, *next; w != NULL; w = next) {
     tt_plan *p = plan_of(w);
     next = w->next;
-    for (int i = 0; p->watch != NULL && i < p->nlanes; i++) {
-      tt_stamp *s = p->lanes[i].stamp;
-      s->stop = s->stop == 0 ? tt_now_ns() : s->stop;
-      s->last = s->stop;
-    }
     if (p->watch != NULL) {
+      tt_gpu_times_close(p);
       p->watch(p, true);
     }
     p->recycle(p);
@@ -330,27 +354,26 @@ static void ranks_end(tt_work *over)
 }
 
 // The lock is held. True: as rank_look, for any.
-static bool ranks_look(tt_work **over)
+static bool ranks_look(ranks_found *found)
 {
-  tt_work **end = over;
   const uint64_t now = tt_now_ns();
   bool any = false;
-  *over = NULL;
+  *found = (ranks_found){.end = &found->over};
   for (tt_gpu_rank *r = ranks; r != NULL && in_flight + in_graphs > 0; r = r->next) {
     const int batches = tt_gpu_rma_look(r->gpu, now, &r->broken);
     in_flight -= batches;
-    any |= rank_look(r, now, &end) || batches > 0;
+    any |= rank_look(r, now, found) || batches > 0;
   }
   return any;
 }
 
 bool tt_gpu_progress(void)
 {
-  tt_work *over;
+  ranks_found found;
   pthread_mutex_lock(&lock);
-  const bool any = ranks_look(&over);
+  const bool any = ranks_look(&found);
   pthread_mutex_unlock(&lock);
-  ranks_end(over);
+  ranks_end(&found);
   return any;
 }
 
@@ -451,7 +474,7 @@ static void *ranks_run(void *arg)
   is_watcher = true;
   pthread_mutex_lock(&lock);
   while (ranks != NULL || deferred != NULL) {
-    tt_work *over;
+    ranks_found found;
     if (in_flight + in_graphs == 0 && deferred == NULL) {
       sleeps = true;
       pthread_cond_wait(&something, &lock);
@@ -459,9 +482,9 @@ static void *ranks_run(void *arg)
       nap_ns = NAP_LEAST_NS;
       continue;
     }
-    const bool any = ranks_look(&over);
+    const bool any = ranks_look(&found);
     pthread_mutex_unlock(&lock);
-    ranks_end(over);
+    ranks_end(&found);
     pthread_mutex_lock(&lock);
     ranks_run_deferred();
     nap_ns = any ? NAP_LEAST_NS : TT_MIN(nap_ns * 3 / 2, (uint64_t)NAP_MOST_NS);
@@ -681,6 +704,9 @@ static ncclResult_t works_captured(const tt_gpu_work *works, int n, bool *captur
 // Graphs keep nothing of the plans. They go back when those before them are done, which is the order that owners know.
 static ncclResult_t ranks_capture(tt_gpu_work *works, int n, ncclResult_t res)
 {
+  for (int i = 0; i < n; i++) {
+    works[i].plan->times = NULL;
+  }
   res = res == ncclSuccess ? tt_gpu_capture(works, n) : res;
   for (int i = 0; i < n; i++) {
     tt_gpu_rank *r = works[i].plan->port->gpu;
@@ -706,6 +732,9 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n)
   }
   // In flight before they are submitted: so whatever holds that up is seen.
   for (int i = 0; i < n; i++) {
+    if (works[i].plan->watch != NULL) {
+      tt_gpu_times_open(works[i].port, works[i].plan);
+    }
     atomic_store_explicit(&works[i].plan->port->gpu->submits_ns, tt_now_ns(), memory_order_relaxed);
     rank_fly(&works[i], tt_gpu_port_submitted(works[i].port) + 1);
   }

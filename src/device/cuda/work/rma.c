@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "device/cuda/kernels/choose.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
@@ -47,15 +48,28 @@ ncclResult_t tt_gpu_queue_word(const gpu_batch *g, const volatile void *word)
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args)
+static ncclResult_t queue_kernel_of(const gpu_batch *g, const tt_kernel *kernel, size_t ctas, void *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   void *params[] = {args};
   TT_CUDA(cu,
-          cu->LaunchKernel(tt_gpu_function(g->port->device, "one_sided", name), (unsigned)ctas, 1, 1, TT_CUDA_THREADS,
-                           1, 1, 0, tt_gpu_stream_handle(g->stream), params, NULL),
-          "GPU %d: cannot launch kernel %s", g->port->device, name);
+          cu->LaunchKernel(tt_gpu_function(g->port->device, kernel->module, kernel->name), (unsigned)ctas, 1, 1,
+                           TT_CUDA_THREADS, 1, 1, 0, tt_gpu_stream_handle(g->stream), params, NULL),
+          "GPU %d: cannot launch kernel %s", g->port->device, kernel->name);
   return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args)
+{
+  return queue_kernel_of(g, &(tt_kernel){.module = "one_sided", .name = name}, ctas, args);
+}
+
+// A step without data writes the GPU's time.
+static ncclResult_t queue_time(const gpu_batch *g, const volatile void *at)
+{
+  tt_cuda_step args = {.port = tt_gpu_rma_port(g), .start = gpu_address(at)};
+  return g->batch->watch == NULL ? ncclSuccess
+                                 : queue_kernel_of(g, &(tt_kernel){.module = "step", .name = "copy"}, 1, &args);
 }
 
 tt_cuda_port tt_gpu_rma_port(const gpu_batch *g)
@@ -203,12 +217,14 @@ static ncclResult_t batch_begin(const gpu_batch *g)
     const tt_rma_op *op = &b->ops[i];
     TT_TRY(tt_gpu_rma_reach(g->port, b->rma, gpu_peer_of(b, op), op->bytes > 0 ? op->window : 0));
   }
+  TT_TRY(queue_time(g, &g->pinned->start));
   return tt_gpu_queue_word(g, &g->pinned->begun);
 }
 
 static ncclResult_t batch_end(const gpu_batch *g)
 {
-  return tt_gpu_queue_word(g, &g->pinned->done);
+  const ncclResult_t res = queue_time(g, &g->pinned->stop), word = tt_gpu_queue_word(g, &g->pinned->done);
+  return word == ncclSuccess ? res : word;
 }
 
 static ncclResult_t batch_mark(const gpu_batch *g)

@@ -43,6 +43,7 @@ typedef struct gpu_far {
 // Pinned: of a batch.
 typedef struct gpu_batch_pinned {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t begun, done; // written by its stream
+  _Atomic uint64_t start, stop;                         // the GPU's time then, where profilers want to know it; else 0
   gpu_target targets[];                                 // by operation
 } gpu_batch_pinned;
 

@@ -292,13 +292,21 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   return n;
 }
 
-// Profilers hear of the operations when all of the batch is over.
+// Profilers hear of the operations when all of the batch is over: they have run since its beginning, if it has begun.
+static void rma_tell_times(const gpu_batch *g)
+{
+  tt_rma_batch *b = g->batch;
+  const uint64_t start = atomic_load_explicit(&g->pinned->start, memory_order_relaxed),
+                 stop = atomic_load_explicit(&g->pinned->stop, memory_order_relaxed);
+  for (int i = -1; i < b->n && b->watch != NULL && start != 0; i++) {
+    b->watch(b, i, i < 0 ? start : TT_MAX(start, stop));
+  }
+}
+
 static void rma_give_back(gpu_batch *g)
 {
   tt_rma_batch *b = g->batch;
-  for (int i = -1; i < b->n && b->watch != NULL; i++) {
-    b->watch(b, i);
-  }
+  rma_tell_times(g);
   if (!g->lost) { // else kernels may still look there
     tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
   }

@@ -219,6 +219,7 @@ static void gpu_row_attend(void (*fn)(int delta))
 const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .levels = true,
                                       .pins = true,
+                                      .clock = true,
                                       .pairs = true,
                                       .count = tt_gpu_count,
                                       .current = tt_gpu_current,

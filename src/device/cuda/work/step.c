@@ -7,6 +7,7 @@
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/port_priv.h"
+#include "device/cuda/work/times.h"
 #include "device/cuda/work/waits.h"
 #include "device/cuda/work/walk.h"
 
@@ -407,7 +408,8 @@ static ncclResult_t launch_combine(const step_work *k, const tt_kernel *kernel)
   return ncclSuccess;
 }
 
-// A step whose data is enough for one CTA is one launch.
+// A step whose data is enough for one CTA is one launch. The first launch and the last one, which are of one CTA, write
+// when the lane's channel has begun and ended.
 static ncclResult_t launch_step(const step_work *k)
 {
   const bool large = k->data && k->step->bytes > TT_GPU_CTA_BYTES;
@@ -418,16 +420,22 @@ static ncclResult_t launch_step(const step_work *k)
     part_combine(k, &kernel);
   }
   args.resolve = part_resolve(k);
+  if (k->port->timed) {
+    args.start = tt_gpu_time_start(k->lane);
+    args.stop = tt_gpu_time_stop(k->lane);
+  }
   if (large) {
     TT_TRY(step_launch(k, &without, 1, &args));
     TT_TRY(launch_combine(k, &kernel));
     args.resolve.nrefs = 0;
+    args.start = 0;
   } else {
     args.combine = kernel.args;
   }
   args.post = part_post(k);
   args.arrive = part_arrive(k);
-  const bool any = args.resolve.nrefs + args.combine.count + args.post.nposts + args.arrive.to.nposts > 0;
+  const bool any =
+      args.resolve.nrefs + args.combine.count + args.post.nposts + args.arrive.to.nposts > 0 || args.stop != 0;
   return any ? step_launch(k, large ? &without : &kernel, 1, &args) : ncclSuccess;
 }
 

@@ -154,6 +154,7 @@ static ncclResult_t work_begin(const tt_gpu_work *w)
   tt_gpu_port *p = w->port;
   TT_TRY(tt_gpu_plan_suits(w->plan));
   p->keeps = tt_gpu_plan_keeps_tokens(w->plan);
+  p->timed = w->plan->watch != NULL && w->plan->times != NULL;
   if (p->last != NULL && p->last != w->stream) {
     TT_TRY(tt_gpu_stream_order(p->last, w->stream));
   }
