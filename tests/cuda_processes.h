@@ -14,6 +14,7 @@ static ncclComm_t comms[MAX_RANKS];
 static CUstream streams[MAX_RANKS];
 static int first, last; // of the nranks this process has those from `first` on, before `last`
 static bool peers_none;
+static int per_machine; // so many processes seem to be on a machine of their own; 0: all are on one
 
 HARNESS int device_of(int rank)
 {
@@ -29,7 +30,7 @@ HARNESS int device_of(int rank)
     tt_gpu_leave();                                                      \
   } while (0)
 
-enum { IMAGE = 64000 }; // elements of a buffer, at most
+enum { IMAGE = 600000 }; // elements of a buffer, at most
 
 // ---- Memory ----
 
@@ -190,6 +191,11 @@ HARNESS void join(int process, int processes, int each)
   first = process * each;
   last = first + each;
   const ncclUniqueId id = shared_id(0, process);
+  if (per_machine != 0) {
+    char machine[32];
+    snprintf(machine, sizeof machine, "machine-%d", process / per_machine);
+    setenv("NCCL_HOSTID", machine, 1);
+  }
   OK(ncclGroupStart());
   for (int r = first; r < last; r++) {
     OK(tt_gpu_enter(device_of(r)));
@@ -199,7 +205,7 @@ HARNESS void join(int process, int processes, int each)
   OK(ncclGroupEnd());
   for (int r = first; r < last; r++) {
     ON(r, cu->StreamCreateWithPriority(&streams[r], CU_STREAM_NON_BLOCKING, 0));
-    const bool reads = !peers_none;
+    const bool reads = !peers_none && per_machine == 0;
     CHECK(comms[r]->machine.can_read == reads, "rank %d: direct access: %d", r, (int)comms[r]->machine.can_read);
   }
 }

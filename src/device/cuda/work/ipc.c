@@ -32,7 +32,7 @@ enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS }; // answers
 typedef struct ipc_fifo {
   tt_fdkey key;
   char mailbox[TT_FDBOX_NAME];
-  gpu_fifo_shape shape;
+  tt_fifo_shape shape;
   uint32_t kind, number;
   uint32_t sends; // the asking rank
 } ipc_fifo;
@@ -50,8 +50,8 @@ _Static_assert(sizeof(ipc_request) <= sizeof(((tt_mail *)NULL)->body), "fits int
 
 // What comes back of a FIFO. Part of shared memory: fixed layout.
 typedef struct ipc_place {
-  gpu_fifo_shape shape; // as the first one reckoned
-  uint32_t chunk;       // its memory
+  tt_fifo_shape shape; // as the first one reckoned
+  uint32_t chunk;      // its memory
   uint64_t offset;
 } ipc_place;
 _Static_assert(sizeof(ipc_place) == 24 && sizeof(ipc_place) <= sizeof(((tt_mail *)NULL)->reply), "fits into a mail");
@@ -396,7 +396,7 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
          answer != 0;
 }
 
-static ncclResult_t fifo_request(const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends, ipc_request *out)
+static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends, ipc_request *out)
 {
   *out = (ipc_request){.what = MAIL_FIFO};
   out->fifo = (ipc_fifo){.shape = *shape, .kind = (uint32_t)key->kind, .number = key->number, .sends = (uint32_t)sends};
@@ -404,7 +404,7 @@ static ncclResult_t fifo_request(const gpu_fifo_key *key, const gpu_fifo_shape *
   return tt_fdbox_open(out->fifo.mailbox);
 }
 
-ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const gpu_fifo_shape *shape,
+ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const tt_fifo_shape *shape,
                                bool sends, gpu_fifo_offer *out)
 {
   ipc_request r;
