@@ -185,17 +185,17 @@ HARNESS void memory_close(int r, const buffers *b, const rank_memory *m)
 // Joins with `each` ranks of this process.
 HARNESS void join(int process, int processes, int each)
 {
+  if (per_machine != 0) {
+    char machine[32];
+    snprintf(machine, sizeof machine, "machine-%d", process / per_machine);
+    setenv("NCCL_HOSTID", machine, 1);
+  }
   cu = tt_cuda_get(NULL);
   CHECK(cu != NULL, "no driver");
   nranks = processes * each;
   first = process * each;
   last = first + each;
   const ncclUniqueId id = shared_id(0, process);
-  if (per_machine != 0) {
-    char machine[32];
-    snprintf(machine, sizeof machine, "machine-%d", process / per_machine);
-    setenv("NCCL_HOSTID", machine, 1);
-  }
   OK(ncclGroupStart());
   for (int r = first; r < last; r++) {
     OK(tt_gpu_enter(device_of(r)));
@@ -207,6 +207,8 @@ HARNESS void join(int process, int processes, int each)
     ON(r, cu->StreamCreateWithPriority(&streams[r], CU_STREAM_NON_BLOCKING, 0));
     const bool reads = !peers_none && per_machine == 0;
     CHECK(comms[r]->machine.can_read == reads, "rank %d: direct access: %d", r, (int)comms[r]->machine.can_read);
+    const int local = per_machine == 0 ? nranks : TT_MIN(per_machine * each, nranks);
+    CHECK(comms[r]->machine.local_ranks == local, "rank %d: %d ranks on its machine", r, comms[r]->machine.local_ranks);
   }
 }
 
