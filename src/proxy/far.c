@@ -261,7 +261,7 @@ ncclResult_t tt_far_take(tt_proxy_puts *g, const tt_slot *s, const char *payload
 
 // ---- What is sent ----
 
-static bool far_write(tt_proxy_puts *g, const tt_far_fifo *f, far_head *h, const char *payload, size_t bytes)
+static bool far_say(tt_proxy_puts *g, const tt_far_fifo *f, far_head *h, const char *payload, size_t bytes)
 {
   tt_fifo *out = &g->link.send;
   if (!tt_fifo_room(out)) {
@@ -291,7 +291,7 @@ static bool far_send_next(tt_proxy_puts *g, tt_far_fifo *f)
   do {
     const uint32_t part = TT_MIN(s->bytes - f->at, (uint32_t)TT_RMA_SLOT_BYTES);
     far_head h = {.what = FAR_MESSAGE, .sig = s->sig, .count = s->count, .at = f->at, .bytes = s->bytes};
-    if (!far_write(g, f, &h, far_data(f) + f->at, part)) {
+    if (!far_say(g, f, &h, far_data(f) + f->at, part)) {
       return false;
     }
     f->at += part;
@@ -299,7 +299,7 @@ static bool far_send_next(tt_proxy_puts *g, tt_far_fifo *f)
   return true;
 }
 
-static ncclResult_t far_send(tt_proxy_puts *g, tt_far_fifo *f, bool *moved)
+static ncclResult_t far_send_all(tt_proxy_puts *g, tt_far_fifo *f, bool *moved)
 {
   while (far_is_filled(f) && far_may_send(f)) {
     tt_slot *s = far_slot(f);
@@ -324,7 +324,7 @@ static void far_grant(tt_proxy_puts *g, tt_far_fifo *f, bool *moved)
   const tt_fifo_shape *shape = &f->end.shape;
   far_head h = {.what = FAR_OPEN, .sig = shape->messages, .count = shape->slots, .bytes = shape->bytes};
   if (!f->open && f->here) {
-    f->open = far_write(g, f, &h, NULL, 0);
+    f->open = far_say(g, f, &h, NULL, 0);
     *moved |= f->open;
   }
   if (!f->open || !f->here) {
@@ -334,7 +334,7 @@ static void far_grant(tt_proxy_puts *g, tt_far_fifo *f, bool *moved)
   const uint32_t freed = f->total - (f->turn == 0 ? shape->messages : f->turn) + head;
   h = (far_head){.what = FAR_FREED, .at = freed};
   if (freed != f->freed && (head == shape->messages || freed - f->freed > f->end.fifo.mask / 2) &&
-      far_write(g, f, &h, NULL, 0)) {
+      far_say(g, f, &h, NULL, 0)) {
     f->freed = freed;
     *moved = true;
   }
@@ -351,7 +351,7 @@ static bool far_is_over(tt_proxy_puts *g, tt_far_fifo *f)
     tt_free(f->copy);
     f->copy = NULL;
   }
-  return f->end.sends ? f->closed : !f->open || far_write(g, f, &h, NULL, 0);
+  return f->end.sends ? f->closed : !f->open || far_say(g, f, &h, NULL, 0);
 }
 
 ncclResult_t tt_far_tell(tt_proxy_puts *g, bool *moved)
@@ -361,7 +361,7 @@ ncclResult_t tt_far_tell(tt_proxy_puts *g, bool *moved)
     for (tt_far_fifo *f = g->far.first[i], *next; f != NULL && res == ncclSuccess; f = next) {
       next = f->next;
       if (f->end.sends) {
-        res = far_send(g, f, moved);
+        res = far_send_all(g, f, moved);
       } else {
         far_grant(g, f, moved);
       }
