@@ -38,7 +38,7 @@ typedef enum {
   TT_MSG_TYPES
 } tt_msg_type;
 
-enum { TT_MSG_VERSION = 11, TT_MSG_BODY = 880, TT_MSG_DEVICES = 64 };
+enum { TT_MSG_VERSION = 10, TT_MSG_BODY = 880, TT_MSG_DEVICES = 64 };
 
 // In the place of a rank (tt_msg_head.behalf): the connections for one-sided operations between the two, and for
 // captured ones (puts.h).
