@@ -175,6 +175,7 @@ static void replays_arrive(void **state)
   }
   UNTIL((move(r), is_empty(r)));
   rig_close(r);
+  fake_stop();
 }
 
 // A FIFO that nobody reads, or that the other rank does not have yet, holds up no other one.
@@ -206,6 +207,7 @@ static void none_waits_for_another(void **state)
     tt_free(b[k].memory);
   }
   tt_free(c.memory);
+  fake_stop();
 }
 
 // The sender goes before the receiver has come: all of its last replay arrives.
@@ -229,6 +231,7 @@ static void what_is_sent_arrives(void **state)
   go(&b);
   UNTIL((move(r), is_empty(r)));
   rig_close(r);
+  fake_stop();
 }
 
 // Whichever rank comes later: the sender finds it.
@@ -257,6 +260,7 @@ static void ranks_must_agree(void **state)
     rig_close(r);
     tt_free(a.memory);
     tt_free(b.memory);
+    fake_stop();
   }
 }
 
@@ -311,6 +315,7 @@ static void wrong_messages(void **state)
   tt_proxy_run_release(p);
   go(&b);
   rig_close(r);
+  fake_stop();
 }
 
 int main(void)
