@@ -25,6 +25,25 @@ static void test_mixed(void **state)
   per_machine = 1;
 }
 
+// One machine whose processes share no memory.
+static void test_unshared(void **state)
+{
+  static const shape two = {2, 1, DEVICE};
+  const run job = {.n = 2,
+                   .seconds = 100,
+                   .fn = functions_body,
+                   .arg = (void *)(uintptr_t)&two,
+                   .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  (void)state;
+  if (mode_number == 0) { // the others are as with several machines
+    per_machine = 0;
+    peers_none = true;
+    assert_int_equal(run_processes(&job), 0);
+    per_machine = 1;
+    peers_none = false;
+  }
+}
+
 // Of no element, of messages in several parts, in several passes; with slots of 512 KiB, whose messages the network
 // gets in parts.
 static void sizes_body(int process, void *arg)
@@ -198,11 +217,11 @@ static void test_far_mismatch(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_far_functions), cmocka_unit_test(test_mixed),        cmocka_unit_test(test_sizes),
-      cmocka_unit_test(test_many),          cmocka_unit_test(test_streams),      cmocka_unit_test(test_times),
-      cmocka_unit_test(test_order),         cmocka_unit_test(test_destroy),      cmocka_unit_test(test_ends),
-      cmocka_unit_test(test_killed),        cmocka_unit_test(test_far_mismatch), cmocka_unit_test(test_abort),
-      cmocka_unit_test(test_stall)};
+      cmocka_unit_test(test_far_functions), cmocka_unit_test(test_mixed),  cmocka_unit_test(test_unshared),
+      cmocka_unit_test(test_sizes),         cmocka_unit_test(test_many),   cmocka_unit_test(test_streams),
+      cmocka_unit_test(test_times),         cmocka_unit_test(test_order),  cmocka_unit_test(test_destroy),
+      cmocka_unit_test(test_ends),          cmocka_unit_test(test_killed), cmocka_unit_test(test_far_mismatch),
+      cmocka_unit_test(test_abort),         cmocka_unit_test(test_stall)};
   mode_number = capture_kind = number;
   per_machine = 1;
   set_modes(modes, "capture-net-test");

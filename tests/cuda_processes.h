@@ -207,7 +207,7 @@ HARNESS void join(int process, int processes, int each)
     ON(r, cu->StreamCreateWithPriority(&streams[r], CU_STREAM_NON_BLOCKING, 0));
     const bool reads = !peers_none && per_machine == 0;
     CHECK(comms[r]->machine.can_read == reads, "rank %d: direct access: %d", r, (int)comms[r]->machine.can_read);
-    const int local = per_machine == 0 ? nranks : TT_MIN(per_machine * each, nranks);
+    const int local = over_network() ? each : per_machine == 0 ? nranks : TT_MIN(per_machine * each, nranks);
     CHECK(comms[r]->machine.local_ranks == local, "rank %d: %d ranks on its machine", r, comms[r]->machine.local_ranks);
   }
 }
