@@ -355,7 +355,9 @@ HARNESS void deserted_body(int process, void *arg)
     spoil_first(m);
     launch(exec);
     OK(ncclCommDestroy(comms[first])); // as with calls that no peer answers
-    CHECK(strstr(ncclGetLastError(NULL), "waits for rank 1") != NULL, "the log does not name the rank");
+    // Over the network the end of rank 1's connections may be noticed afterwards.
+    CHECK(strstr(ncclGetLastError(NULL), per_machine == 0 ? "waits for rank 1" : "rank 1") != NULL,
+          "the log does not name the rank");
     wait_all();
     check_spoilt(m, "half a replay does something");
   }
