@@ -46,7 +46,7 @@ set(TUTTI_LOCK_python python.sh torch.sh)                      # write the packa
 # What takes long begins first, in this order.
 set(TUTTI_LONG_TESTS
   torch.sh python.sh tests_bits_test_network netns_faults.sh plugin_check_net.sh tests_wrong_init_test netns_pxn.sh
-  tests_kill_test_network tests_cuda_comm_test tests_cuda_capture_ipc_test tests_cuda_capture_test
+  tests_kill_test_network tests_cuda_comm_test tests_cuda_capture_ipc_test tests_cuda_capture_net_test tests_cuda_capture_test
   tests_cuda_plan_test netns_gpus.sh cuda_fences.sh cuda_orders.sh install.sh tests_kill_test plugin_check.sh
   tests_deadlock_test perf_launch.sh tests_one_sided_matrix_test_network tests_cuda_matrix_test tests_bits_test
   collnet.sh topo_graph_files.sh topo_explorer.sh wheel.sh tests_cuda_ipc_test tests_cuda_window_test

@@ -636,7 +636,7 @@ static void test_defer(void **state)
 
 // ---- Processes ----
 
-// No kernel takes the part of the network, or of a host.
+// No kernel takes the part of a host.
 static void refuse_capture(int rank, const char *why)
 {
   CUgraph graph;
@@ -658,8 +658,8 @@ static void process_body(int rank, void *arg)
   last = rank + 1;
   open_rank(rank);
   comms[rank] = join_processes(0, n, rank);
-  if (hosts || over_network()) {
-    refuse_capture(rank, hosts ? "rank 1 is not on a GPU" : "is reached over the network");
+  if (hosts) {
+    refuse_capture(rank, "rank 1 is not on a GPU");
   }
   all_functions();
   many();

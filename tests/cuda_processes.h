@@ -14,6 +14,7 @@ static ncclComm_t comms[MAX_RANKS];
 static CUstream streams[MAX_RANKS];
 static int first, last; // of the nranks this process has those from `first` on, before `last`
 static bool peers_none;
+static int per_machine; // so many processes seem to be on a machine of their own; 0: all are on one
 
 HARNESS int device_of(int rank)
 {
@@ -29,7 +30,7 @@ HARNESS int device_of(int rank)
     tt_gpu_leave();                                                      \
   } while (0)
 
-enum { IMAGE = 64000 }; // elements of a buffer, at most
+enum { IMAGE = 600000 }; // elements of a buffer, at most
 
 // ---- Memory ----
 
@@ -247,6 +248,11 @@ HARNESS void memory_close(int r, const buffers *b, const rank_memory *m)
 // Joins with `each` ranks of this process.
 HARNESS void join(int process, int processes, int each)
 {
+  if (per_machine != 0) {
+    char machine[32];
+    snprintf(machine, sizeof machine, "machine-%d", process / per_machine);
+    setenv("NCCL_HOSTID", machine, 1);
+  }
   cu = tt_cuda_get(NULL);
   CHECK(cu != NULL, "no driver");
   nranks = processes * each;
@@ -262,8 +268,10 @@ HARNESS void join(int process, int processes, int each)
   OK(ncclGroupEnd());
   for (int r = first; r < last; r++) {
     ON(r, cu->StreamCreateWithPriority(&streams[r], CU_STREAM_NON_BLOCKING, 0));
-    const bool reads = !peers_none;
+    const bool reads = !peers_none && per_machine == 0;
     CHECK(comms[r]->machine.can_read == reads, "rank %d: direct access: %d", r, (int)comms[r]->machine.can_read);
+    const int local = over_network() ? each : per_machine == 0 ? nranks : TT_MIN(per_machine * each, nranks);
+    CHECK(comms[r]->machine.local_ranks == local, "rank %d: %d ranks on its machine", r, comms[r]->machine.local_ranks);
   }
 }
 

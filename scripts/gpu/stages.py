@@ -243,6 +243,8 @@ def all_stages():
               test("tests_cuda_capture_test", "test_refused", "CUDA_CAPTURE_MODE")),
         Stage("test_capture_ipc", 90, "graphs of ranks in several processes, each with its own",
               test("tests_cuda_capture_ipc_test", "test_times", "CUDA_CAPTURE_MODE")),
+        Stage("test_capture_net", 90, "graphs of ranks that seem to be on several machines",
+              test("tests_cuda_capture_net_test", "test_streams", "CUDA_CAPTURE_MODE")),
         Stage("perf_threads", 60, "all-reduce, ranks in threads", sweeps("threads", RANKS[1:])),
         Stage("perf_graph", 60, "all-reduce in graphs", sweeps("graph", RANKS)),
         Stage("collectives", 90, "the other functions, 4 ranks", collectives),

@@ -360,8 +360,9 @@ static bool quiet(void *arg)
   if (__atomic_load_n(&c->port.abort_flag, __ATOMIC_ACQUIRE) || tt_port_status(&c->port) != ncclSuccess) {
     return true;
   }
-  bool sent = c->port.mover == NULL || c->port.mover->idle(c->port.mover_self);
-  return tt_comm_outstanding(c) == 0 && sent && !replays(c); // what others still need must have left this process
+  const bool ended = tt_comm_outstanding(c) == 0 && !replays(c); // before the next look: these send until they end
+  const bool sent = c->port.mover == NULL || c->port.mover->idle(c->port.mover_self);
+  return ended && sent; // what others still need must have left this process
 }
 
 void tt_comm_drop_plans(struct ncclComm *comm)

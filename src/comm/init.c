@@ -344,12 +344,14 @@ static tt_neighbor *neighbors_of(const struct ncclComm *c)
     int place = c->segment != NULL ? tt_segment_place(c->segment, i) : -1;
     bool seen = place >= 0 && peer->pid_space != 0 && peer->pid_space == c->peers[c->rank].pid_space;
     peer->host[sizeof peer->host - 1] = '\0';
-    all[i] = (tt_neighbor){.page = place >= 0 ? tt_segment_page(c->segment, place) : NULL,
-                           .pid = seen ? peer->at.proc.pid : 0,
-                           .number = peer->at.proc.pid,
-                           .cookie = peer->at.proc.cookie,
-                           .host = peer->host,
-                           .beside = i != c->rank && is_same_device(&c->peers[c->rank].where, &peer->where)};
+    all[i] =
+        (tt_neighbor){.page = place >= 0 ? tt_segment_page(c->segment, place) : NULL,
+                      .pid = seen ? peer->at.proc.pid : 0,
+                      .number = peer->at.proc.pid,
+                      .cookie = peer->at.proc.cookie,
+                      .host = peer->host,
+                      .alike = strncmp(c->peers[c->rank].where.kind, peer->where.kind, sizeof peer->where.kind) == 0,
+                      .beside = i != c->rank && is_same_device(&c->peers[c->rank].where, &peer->where)};
     if (place >= 0) {
       all[i].to = tt_segment_mail(c->segment, me, place);
       all[i].from = tt_segment_mail(c->segment, place, me);

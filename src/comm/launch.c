@@ -79,8 +79,9 @@ static bool plan_reserve(tt_plan *p, int calls, int lanes, size_t scratch)
   return p->max_calls >= calls && p->max_lanes >= lanes && p->scratch_size >= scratch;
 }
 
-// An empty plan with room for so many calls, lanes and bytes of scratch.
-static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t scratch, tt_plan **out)
+// An empty plan for the stream, with room for so many calls, lanes and bytes of scratch.
+static ncclResult_t plan_get(struct ncclComm *comm, const tt_stream *stream, int calls, int lanes, size_t scratch,
+                             tt_plan **out)
 {
   if (comm->plans.spare == NULL) {
     comm->plans.spare = atomic_exchange_explicit(&comm->plans.returned, NULL, memory_order_acquire);
@@ -103,6 +104,7 @@ static ncclResult_t plan_get(struct ncclComm *comm, int calls, int lanes, size_t
   p->stall_error_ms = 0;
   p->watch = NULL;
   p->started = false;
+  p->in_graph = comm->port.row->in_graph != NULL && comm->port.row->in_graph(stream);
   p->stage_bytes = 0;
   p->ncalls = p->nlanes = p->recorded = 0;
   p->turns = NULL;
@@ -273,7 +275,7 @@ static inline __attribute__((always_inline)) ncclResult_t launch_add_part(struct
     l->lends = zerocopy & (TT_STEP_LEND | TT_STEP_LEND_IN_PLACE);
     l->places = zerocopy & (TT_STEP_PLACE | TT_STEP_PLACE_IN_PLACE);
     launch_add_lane(p, l, part->flow);
-    if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done) {
+    if (TT_UNLIKELY(cached->ntraffic > 0) && !l->done && !p->in_graph) {
       ncclResult_t res = post_traffic(comm, cached, l, part->channel, p->ticket);
       if (res != ncclSuccess) {
         return res;
@@ -450,7 +452,7 @@ static __attribute__((noinline)) ncclResult_t launch_collective(struct ncclComm 
   const tt_decision *d = t->decision;
   uint32_t seq = tt_comm_next(comm);
   __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
-  TT_TRY(plan_get(comm, 1, d->lanes, staged ? tt_task_bytes(t) : (size_t)d->ntmp * d->choice.chunk, &p));
+  TT_TRY(plan_get(comm, stream, 1, d->lanes, staged ? tt_task_bytes(t) : (size_t)d->ntmp * d->choice.chunk, &p));
   tt_call *c = &p->calls[p->ncalls++];
   tt_call_fill(t, seq, c);
   tt_comm_count(&comm->counts.calls[t->func]);
@@ -549,7 +551,7 @@ static __attribute__((noinline)) ncclResult_t launch_blocks(struct ncclComm *com
   TT_TRY(measure_blocks(comm, &t, &calls, &lanes));
   uint32_t seq = tt_comm_next(comm);
   __atomic_store_n(&comm->counts.sequence, seq, __ATOMIC_RELAXED);
-  TT_TRY(plan_get(comm, calls, lanes, staged, &p));
+  TT_TRY(plan_get(comm, stream, calls, lanes, staged, &p));
   tt_comm_count(&comm->counts.calls[t.func]);
   if (staged > 0) {
     p->stage_src = t.in;
@@ -629,7 +631,7 @@ static __attribute__((noinline)) ncclResult_t launch_p2p(struct ncclComm *comm, 
   TT_TRY(comm->port.row->get(first->stream, &comm->port, tt_func_name(first->func), &stream));
   // A wrong stream is found before anything is posted to the proxy.
   TT_TRY(apart ? join_streams(comm, tasks, n, first->stream, true) : ncclSuccess);
-  TT_TRY(plan_get(comm, messages, messages, 0, &p));
+  TT_TRY(plan_get(comm, stream, messages, messages, 0, &p));
   if (TT_UNLIKELY(reported != NULL)) {
     tt_profile_plan_start(reported, comm, p);
   }

@@ -143,6 +143,9 @@ typedef struct tt_device_ops {
   ncclResult_t (*record_event)(cudaEvent_t event, cudaStream_t stream, int device);
   // Is the stream captured? Errors: ncclInvalidArgument (the handle is no stream of this kind of device).
   ncclResult_t (*captured)(cudaStream_t stream, int device, bool *captured);
+  // Does what is submitted to the stream, of which the calling thread has last asked `get`, become a part of a graph?
+  // Then a launch of the graph sends its messages, and not the call (tt_mover.attach). NULL: it never does.
+  bool (*in_graph)(const tt_stream *stream);
   // Records `r` in the graph if the streams are captured; *captured: they are. Takes `r` over, and drops it on an error
   // or where they are not. `r` NULL: there was no memory for it. Errors: ncclInvalidUsage (only some are captured, or
   // the call breaks a rule of captures), ncclSystemError. Asked while tt_capturing().

@@ -232,6 +232,7 @@ typedef struct tt_plan {
   uint64_t ticket; // runs when port->done == ticket
   uint32_t number; // the CUDA device's: of its work
   bool started;
+  bool in_graph;          // it becomes a part of a graph (tt_device_ops.in_graph)
   int32_t stall_error_ms; // in place of NCCL_STALL_ERROR_MS; 0: as that says, -1: never
   int recorded;           // operations of it that the flight recorder has,
   uint64_t record;        // of which the first one is there (tt_flight_queue)

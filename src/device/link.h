@@ -316,6 +316,9 @@ typedef struct tt_unread {
   int out; // from this rank, not received by the peer, which has left in order
 } tt_unread;
 
+struct tt_far_end;
+struct tt_far_fifo;
+
 // What moves a port's messages over the network (src/proxy). The thread that runs the rank's plan drives it.
 typedef struct tt_mover {
   // Moves what can be moved, never waits; true when anything did. Any thread; `insist`: if another thread is at it,
@@ -339,6 +342,12 @@ typedef struct tt_mover {
   void (*census)(void *self);
   // What is lost with that peer, as far as it has said. When the port's plans are over. Any thread.
   tt_unread (*unread)(void *self, int peer);
+  // Is the other side of a captured operation's FIFO from now on, until `detach` returns: moves its messages in each
+  // replay, and in any order with all others. What a sender has put there by then is sent. Any thread. Errors:
+  // ncclInvalidUsage (the peer has captured another operation), ncclSystemError. If the peer captures later, and
+  // another one, the port is stopped.
+  ncclResult_t (*attach)(void *self, const struct tt_far_end *end, struct tt_far_fifo **out);
+  void (*detach)(void *self, struct tt_far_fifo *f);
 } tt_mover;
 
 // What a rank's device asks of another one's, in memory that both map: one request at a time. The words of the first
@@ -363,6 +372,7 @@ typedef struct tt_neighbor {
   int32_t number;     // of its process, as that sees it; for messages
   uint64_t cookie;    // of its process (tt_proc_id)
   const char *host;   // its name; the communicator's
+  bool alike;         // it is on a device of the same kind
   bool beside;        // another rank, on the same device as this one, as far as one can tell
 } tt_neighbor;
 

@@ -179,8 +179,9 @@ static void dispatch_setup(tt_proxy_service *s, tt_proxy_talk *k, tt_proxy_ties 
     tt_proxy_setup_message(s, k, t, m);
     return;
   }
-  if (m->head.behalf == TT_MSG_PUTS) {
-    tt_proxy_puts *puts = k->outgoing ? tt_puts_find(p, k->rank) : tt_puts_wanted(s, k->rank);
+  if (m->head.behalf == TT_MSG_PUTS || m->head.behalf == TT_MSG_GRAPHS) {
+    const uint32_t behalf = m->head.behalf;
+    tt_proxy_puts *puts = k->outgoing ? tt_puts_find(p, k->rank, behalf) : tt_puts_wanted(s, k->rank, behalf);
     if (puts != NULL) {
       tt_proxy_setup_message(s, k, &puts->ties, m);
       tt_proxy_ties_due(s, &puts->ties);
@@ -426,7 +427,7 @@ void tt_proxy_dial_failed(tt_proxy_service *s, tt_proxy_ties *t, int e)
                              tt_addrs_text(&s->where[peer].addrs, at), why, advice[0] != 0 ? ". " : "", advice);
   tt_client_unreachable(s, peer);
   tt_relay_lost(s, peer, "it cannot be reached");
-  if (t->own || tt_puts_find(s->proxy, peer) != NULL) {
+  if (t->own || tt_puts_find(s->proxy, peer, 0) != NULL) {
     tt_proxy_stop_port(s, res);
     return;
   }

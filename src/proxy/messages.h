@@ -40,8 +40,10 @@ typedef enum {
 
 enum { TT_MSG_VERSION = 10, TT_MSG_BODY = 880, TT_MSG_DEVICES = 64 };
 
-// In the place of a rank (tt_msg_head.behalf): the connections for one-sided operations between the two (puts.h).
+// In the place of a rank (tt_msg_head.behalf): the connections for one-sided operations between the two, and for
+// captured ones (puts.h).
 #define TT_MSG_PUTS UINT32_MAX
+#define TT_MSG_GRAPHS (UINT32_MAX - 1)
 
 typedef struct tt_msg_head {
   uint16_t type; // tt_msg_type
@@ -49,7 +51,7 @@ typedef struct tt_msg_head {
   uint32_t id;   // SETUP, TRY, CONNECT: number of the attempt; GET_FD: the rank to send to; ANSWER: the same. Else 0
   int32_t from;  // the sender's rank
   // SETUP, TRY, CONNECT and their ANSWER: 1 + the rank whose messages they are about, when it is not the dialling one;
-  // or TT_MSG_PUTS. Else 0
+  // or TT_MSG_PUTS, TT_MSG_GRAPHS. Else 0
   uint32_t behalf;
 } tt_msg_head;
 static_assert(sizeof(tt_msg_head) == 16, "sent as it is");
@@ -93,7 +95,7 @@ static_assert(sizeof(tt_msg_answer) == 8 + TT_NET_HANDLE, "sent as it is");
 typedef struct tt_msg_state {
   uint32_t state; // TT_RANK_…, not LOST
   uint32_t sent;  // messages given to the network for the receiver so far, modulo 2^32
-  uint32_t puts;  // the same of one-sided operations
+  uint32_t puts;  // the same of one-sided and captured operations
   uint32_t now;   // of `shown`
   uint32_t came;  // messages of the receiver's that have come so far, modulo 2^32
   uint32_t zero;

@@ -252,7 +252,7 @@ static bool round_once(tt_proxy *p)
   }
   bool sent = p->pxn.clients != NULL && tt_client_round(p);
   sent |= TT_UNLIKELY(p->sums != NULL) && tt_proxy_sums_round(p->sums);
-  sent |= TT_UNLIKELY(p->puts.rma != NULL) && tt_puts_round(p);
+  sent |= TT_UNLIKELY(atomic_load_explicit(&p->puts.list, memory_order_relaxed) != NULL) && tt_puts_round(p);
   return sent || nsends + nrecvs > 0;
 }
 

@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "os/clock.h"
 #include "os/proc.h"
-#include "proxy/puts.h"
+#include "proxy/far.h"
 #include "proxy/relay.h"
 
 #define TABLE_CHUNK 16
@@ -545,7 +545,8 @@ const char *tt_proxy_item_text(const tt_proxy_item *i, char *buf, size_t room)
   if (c->counts || c->client != NULL) {
     snprintf(buf, room, " (%u of %u messages %s rank %d)", n, i->op.nsteps, way, c->peer->rank);
   } else {
-    snprintf(buf, room, " (%u one-sided messages %s rank %d)", n, way, c->peer->rank);
+    const char *what = i->op.sig == TT_FAR_SIG ? "captured" : "one-sided";
+    snprintf(buf, room, " (%u %s messages %s rank %d)", n, what, way, c->peer->rank);
   }
   return buf;
 }
@@ -634,6 +635,16 @@ static tt_unread mover_unread(void *self, int peer)
   return tt_proxy_unread(self, peer);
 }
 
+static ncclResult_t mover_attach(void *self, const tt_far_end *end, tt_far_fifo **out)
+{
+  return tt_far_attach(self, end, out);
+}
+
+static void mover_detach(void *self, tt_far_fifo *f)
+{
+  tt_far_detach(self, f);
+}
+
 const tt_mover tt_proxy_mover = {.progress = mover_progress,
                                  .idle = mover_idle,
                                  .kick = mover_kick,
@@ -642,4 +653,6 @@ const tt_mover tt_proxy_mover = {.progress = mover_progress,
                                  .settle = mover_settle,
                                  .stands = mover_stands,
                                  .census = mover_census,
-                                 .unread = mover_unread};
+                                 .unread = mover_unread,
+                                 .attach = mover_attach,
+                                 .detach = mover_detach};

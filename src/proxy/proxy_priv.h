@@ -229,13 +229,14 @@ struct tt_proxy {
     _Atomic bool sending; // clients have operations. Written by the run flag's holder
     _Atomic bool orphan;  // the rank has gone, clients have not
   } pxn;
-  // Connections for one-sided operations (puts.h).
+  // Connections for one-sided and captured operations (puts.h).
   struct {
     _Atomic(tt_proxy_puts *) list; // grows under `lock`
     struct tt_rma *rma;            // whose windows they write into; NULL: nothing is taken. Changed by the launching
                                    // thread with the run flag and `lock` held
   } puts;
-  _Atomic int standing; // clients, and pairs of connections for one-sided operations where there is an `rma`
+  _Atomic int standing; // clients, and pairs of connections of `puts` that are used: for one-sided operations where
+                        // there is an `rma`
   _Atomic bool rests;   // the progress thread is going to rest: set before its look, taken by the holder
   tt_port lone;         // in place of the rank's port when that has gone before its clients
   // The progress thread's notes.

@@ -5,16 +5,28 @@
 #include "device/owner.h"
 #include "os/clock.h"
 #include "os/shm.h"
+#include "proxy/far.h"
 
 // ---- the pair of a peer
 
-tt_proxy_puts *tt_puts_find(const tt_proxy *p, int rank)
+// From `g` on.
+static tt_proxy_puts *puts_from(tt_proxy_puts *g, int rank, uint32_t behalf)
 {
-  tt_proxy_puts *g = atomic_load_explicit(&p->puts.list, memory_order_acquire);
-  while (g != NULL && g->link.peer != rank) {
+  while (g != NULL && (g->link.peer != rank || (behalf != 0 && g->ties.setup.behalf != behalf))) {
     g = g->next;
   }
   return g;
+}
+
+tt_proxy_puts *tt_puts_find(const tt_proxy *p, int rank, uint32_t behalf)
+{
+  return puts_from(atomic_load_explicit(&p->puts.list, memory_order_acquire), rank, behalf);
+}
+
+// Is there somebody to take what comes? Run flag held, or `lock`.
+static bool puts_is_used(const tt_proxy *p, const tt_proxy_puts *g)
+{
+  return tt_puts_is_far(g) || p->puts.rma != NULL;
 }
 
 static void puts_attach(tt_proxy *p, tt_proxy_puts *g)
@@ -37,7 +49,7 @@ static bool puts_map(tt_proxy_puts *g)
   return true;
 }
 
-static tt_proxy_puts *puts_new(tt_proxy *p, int rank)
+static tt_proxy_puts *puts_new(tt_proxy *p, int rank, uint32_t behalf)
 {
   tt_proxy_puts *g = tt_calloc_line(sizeof *g);
   if (g == NULL || !puts_map(g)) {
@@ -51,20 +63,20 @@ static tt_proxy_puts *puts_new(tt_proxy *p, int rank)
   g->peer.send.fifo[TT_SIMPLE] = tt_proxy_fifo_view(&g->link.send);
   g->peer.recv.fifo[TT_SIMPLE] = tt_proxy_fifo_view(&g->recv);
   g->ties.peer = &g->peer;
-  g->ties.setup.behalf = TT_MSG_PUTS;
+  g->ties.setup.behalf = behalf;
   return g;
 }
 
 // The pair with this peer, made when it is not there yet. NULL: no memory.
-static tt_proxy_puts *puts_get(tt_proxy *p, int rank)
+static tt_proxy_puts *puts_get(tt_proxy *p, int rank, uint32_t behalf)
 {
   tt_proxy_peer *peer = tt_proxy_peer_get(p, rank);
   pthread_mutex_lock(&p->lock);
-  tt_proxy_puts *g = tt_puts_find(p, rank);
-  if (g == NULL && peer != NULL && (g = puts_new(p, rank)) != NULL) {
+  tt_proxy_puts *g = tt_puts_find(p, rank, behalf);
+  if (g == NULL && peer != NULL && (g = puts_new(p, rank, behalf)) != NULL) {
     g->ties.whose = peer->ties;
     g->next = atomic_load_explicit(&p->puts.list, memory_order_relaxed);
-    if (p->puts.rma != NULL) {
+    if (puts_is_used(p, g)) {
       puts_attach(p, g);
     }
     atomic_store_explicit(&p->puts.list, g, memory_order_release);
@@ -81,7 +93,9 @@ void tt_proxy_puts_begin(tt_proxy *p, struct tt_rma *rma)
   pthread_mutex_lock(&p->lock);
   p->puts.rma = rma;
   for (tt_proxy_puts *g = atomic_load_explicit(&p->puts.list, memory_order_relaxed); g != NULL; g = g->next) {
-    puts_attach(p, g); // what has come waits in the network
+    if (!tt_puts_is_far(g)) {
+      puts_attach(p, g); // what has come waits in the network
+    }
   }
   pthread_mutex_unlock(&p->lock);
   tt_proxy_run_release(p);
@@ -94,20 +108,28 @@ void tt_proxy_puts_end(tt_proxy *p)
   tt_proxy_run_hold(p);
   pthread_mutex_lock(&p->lock);
   for (tt_proxy_puts *g = p->puts.rma == NULL ? NULL : atomic_load(&p->puts.list); g != NULL; g = g->next) {
-    atomic_fetch_sub(&p->standing, 1);
+    atomic_fetch_sub(&p->standing, !tt_puts_is_far(g));
   }
   p->puts.rma = NULL;
   pthread_mutex_unlock(&p->lock);
   tt_proxy_run_release(p);
 }
 
-ncclResult_t tt_proxy_puts_open(tt_proxy *p, int rank, struct tt_rma_link **out)
+ncclResult_t tt_puts_open(tt_proxy *p, int rank, uint32_t behalf, tt_proxy_puts **out)
 {
-  tt_proxy_puts *g = puts_get(p, rank);
-  if (g == NULL) {
-    return tt_fail(ncclSystemError, "rank %d: no memory for one-sided operations with rank %d", p->rank, rank);
+  *out = puts_get(p, rank, behalf);
+  if (*out == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for %s operations with rank %d", p->rank,
+                   behalf == TT_MSG_PUTS ? "one-sided" : "captured", rank);
   }
   tt_proxy_want(tt_proxy_peer_find(p, rank), TT_MSG_START);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_proxy_puts_open(tt_proxy *p, int rank, struct tt_rma_link **out)
+{
+  tt_proxy_puts *g;
+  TT_TRY(tt_puts_open(p, rank, TT_MSG_PUTS, &g));
   *out = &g->link;
   return ncclSuccess;
 }
@@ -115,12 +137,13 @@ ncclResult_t tt_proxy_puts_open(tt_proxy *p, int rank, struct tt_rma_link **out)
 // ---- the run flag's holder
 
 // Gives the connection an operation that does not end: one that has (after 2^32 messages) begins again.
-static void puts_arm(tt_proxy_conn *c, tt_proxy_item *i)
+static void puts_arm(const tt_proxy_puts *g, tt_proxy_conn *c, tt_proxy_item *i)
 {
   if (TT_LIKELY(c->first != NULL)) {
     return;
   }
-  const tt_proxy_op op = {.peer = c->peer->rank, .send = c->send, .nsteps = UINT32_MAX, .sig = TT_RMA_SIG};
+  const uint64_t sig = tt_puts_is_far(g) ? TT_FAR_SIG : TT_RMA_SIG;
+  const tt_proxy_op op = {.peer = c->peer->rank, .send = c->send, .nsteps = UINT32_MAX, .sig = sig};
   tt_proxy_item_fill(i, c, &op);
   i->next = NULL;
   c->first = c->poster = i;
@@ -133,7 +156,7 @@ static bool puts_send(tt_proxy_puts *g)
   if (!tt_proxy_conn_usable(c)) {
     return false;
   }
-  puts_arm(c, &g->items[true]);
+  puts_arm(g, c, &g->items[true]);
   return tt_proxy_send_round(c);
 }
 
@@ -143,7 +166,7 @@ static bool puts_receive(tt_proxy_puts *g)
   if (!tt_proxy_conn_usable(c)) {
     return false;
   }
-  puts_arm(c, &g->items[false]);
+  puts_arm(g, c, &g->items[false]);
   return tt_proxy_recv_round(c);
 }
 
@@ -152,7 +175,9 @@ static bool puts_take(tt_proxy *p, tt_proxy_puts *g)
 {
   bool moved = false;
   while (!g->deaf && tt_fifo_arrived(&g->recv)) {
-    ncclResult_t res = tt_rma_take(p->puts.rma, &g->link, tt_fifo_slot(&g->recv), tt_fifo_data(&g->recv));
+    const tt_slot *s = tt_fifo_slot(&g->recv);
+    const char *payload = tt_fifo_data(&g->recv);
+    ncclResult_t res = tt_puts_is_far(g) ? tt_far_take(g, s, payload) : tt_rma_take(p->puts.rma, &g->link, s, payload);
     if (res != ncclSuccess) {
       tt_port_stop(p->port, res);
     }
@@ -163,26 +188,37 @@ static bool puts_take(tt_proxy *p, tt_proxy_puts *g)
   return moved;
 }
 
-// Says what is to be said of windows, unless a thread is writing just now: that says it itself, or looks again here.
-static void puts_tell(tt_proxy *p, tt_proxy_puts *g)
+// Writes what captured operations send. Or says what is to be said of windows, unless a thread is writing just now:
+// that says it itself, or looks again here. True: kernels' FIFOs have changed.
+static bool puts_tell(tt_proxy *p, tt_proxy_puts *g)
 {
-  if (tt_rma_link_owes(p->puts.rma, &g->link) && pthread_mutex_trylock(&g->link.lock) == 0) {
+  bool moved = false;
+  if (tt_puts_is_far(g)) {
+    const ncclResult_t res = g->deaf ? ncclSuccess : tt_far_tell(g, &moved);
+    if (res != ncclSuccess) {
+      tt_port_stop(p->port, res);
+    }
+  } else if (tt_rma_link_owes(p->puts.rma, &g->link) && pthread_mutex_trylock(&g->link.lock) == 0) {
     tt_rma_link_tell(p->puts.rma, &g->link);
     pthread_mutex_unlock(&g->link.lock);
   }
+  return moved;
+}
+
+// One round over a pair. True when something has moved.
+static bool puts_move(tt_proxy *p, tt_proxy_puts *g)
+{
+  bool moved = puts_receive(g);
+  moved |= puts_take(p, g);
+  moved |= puts_tell(p, g);
+  return puts_send(g) || moved;
 }
 
 bool tt_puts_round(tt_proxy *p)
 {
   bool moved = false;
-  if (p->puts.rma == NULL) {
-    return false;
-  }
   for (tt_proxy_puts *g = atomic_load_explicit(&p->puts.list, memory_order_acquire); g != NULL; g = g->next) {
-    bool came = puts_receive(g);
-    came |= puts_take(p, g);
-    puts_tell(p, g);
-    moved |= puts_send(g) || came;
+    moved |= puts_is_used(p, g) && puts_move(p, g);
   }
   if (moved) {
     tt_bell_fence();
@@ -194,7 +230,7 @@ bool tt_puts_round(tt_proxy *p)
 void tt_puts_drop(tt_proxy *p)
 {
   for (tt_proxy_puts *g = atomic_load_explicit(&p->puts.list, memory_order_acquire); g != NULL; g = g->next) {
-    if (!p->dropped && p->puts.rma != NULL) {
+    if (!p->dropped && puts_is_used(p, g)) {
       puts_tell(p, g);
       puts_send(g);
     }
@@ -210,6 +246,7 @@ void tt_puts_disown(tt_proxy *p)
     tt_proxy_conn_drop(&g->peer.recv);
     tt_proxy_conn_close(&g->peer.send);
     tt_proxy_conn_close(&g->peer.recv);
+    atomic_fetch_sub(&p->standing, tt_puts_is_far(g)); // others were taken off before
   }
 }
 
@@ -220,6 +257,7 @@ void tt_puts_free(tt_proxy *p)
     next = g->next;
     tt_proxy_conn_close(&g->peer.send);
     tt_proxy_conn_close(&g->peer.recv);
+    tt_far_free(g);
     pthread_mutex_destroy(&g->link.lock);
     tt_shm_unmap(g->memory, g->size);
     tt_free(g);
@@ -231,31 +269,43 @@ void tt_puts_free(tt_proxy *p)
 
 uint32_t tt_puts_sent(const tt_proxy *p, int rank)
 {
-  const tt_proxy_puts *g = tt_puts_find(p, rank);
-  return g == NULL ? 0 : atomic_load_explicit(&g->peer.send.counted, memory_order_acquire);
+  uint32_t n = 0;
+  for (const tt_proxy_puts *g = tt_puts_find(p, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
+    n += atomic_load_explicit(&g->peer.send.counted, memory_order_acquire);
+  }
+  return n;
 }
 
 uint32_t tt_puts_came(const tt_proxy *p, int rank)
 {
-  const tt_proxy_puts *g = tt_puts_find(p, rank);
-  return g == NULL ? 0 : atomic_load_explicit(&g->peer.recv.counted, memory_order_acquire);
+  uint32_t n = 0;
+  for (const tt_proxy_puts *g = tt_puts_find(p, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
+    n += atomic_load_explicit(&g->peer.recv.counted, memory_order_acquire);
+  }
+  return n;
 }
 
 bool tt_puts_complete(const tt_proxy *p, int rank, uint32_t sent)
 {
-  const tt_proxy_puts *g = tt_puts_find(p, rank);
-  if (g == NULL || !atomic_load_explicit(&g->peer.recv.attached, memory_order_acquire)) {
-    return true;
+  bool comes = false;
+  for (const tt_proxy_puts *g = tt_puts_find(p, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
+    if (!atomic_load_explicit(&g->peer.recv.attached, memory_order_acquire) ||
+        atomic_load_explicit(&g->peer.recv.stage, memory_order_acquire) == TT_CONN_BROKEN) {
+      return true;
+    }
+    comes = true;
   }
-  return (int32_t)(tt_puts_came(p, rank) - sent) >= 0 ||
-         atomic_load_explicit(&g->peer.recv.stage, memory_order_acquire) == TT_CONN_BROKEN;
+  return !comes || (int32_t)(tt_puts_came(p, rank) - sent) >= 0;
 }
 
 bool tt_puts_idle(tt_proxy *p)
 {
-  bool idle = true;
+  bool idle = true, far;
   for (tt_proxy_puts *g = atomic_load_explicit(&p->puts.list, memory_order_acquire); g != NULL; g = g->next) {
-    bool over = tt_rma_link_idle(&g->link) ||
+    tt_proxy_run_hold(p);
+    far = tt_far_idle(g);
+    tt_proxy_run_release(p);
+    bool over = (far && tt_rma_link_idle(&g->link)) ||
                 atomic_load_explicit(&g->peer.send.stage, memory_order_acquire) == TT_CONN_BROKEN ||
                 tt_page_stopped(&g->ties.whose->peer->page);
     if (!over) {
@@ -268,9 +318,9 @@ bool tt_puts_idle(tt_proxy *p)
 
 // ---- the service thread
 
-tt_proxy_puts *tt_puts_wanted(tt_proxy_service *s, int rank)
+tt_proxy_puts *tt_puts_wanted(tt_proxy_service *s, int rank, uint32_t behalf)
 {
-  tt_proxy_puts *g = puts_get(s->proxy, rank);
+  tt_proxy_puts *g = puts_get(s->proxy, rank, behalf);
   tt_proxy_ties *own = g == NULL ? NULL : tt_proxy_ties_get(s, rank);
   if (own != NULL) {
     tt_proxy_dial(s, own);
@@ -280,8 +330,7 @@ tt_proxy_puts *tt_puts_wanted(tt_proxy_service *s, int rank)
 
 void tt_puts_due(tt_proxy_service *s, int rank)
 {
-  tt_proxy_puts *g = tt_puts_find(s->proxy, rank);
-  if (g != NULL) {
+  for (tt_proxy_puts *g = tt_puts_find(s->proxy, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
     tt_proxy_ties_due(s, &g->ties);
   }
 }

@@ -1,16 +1,24 @@
-// puts.h: connections for one-sided operations: from each of two ranks to the other, beside those of tt_proxy_connect.
+// puts.h: connections for one-sided operations, and others for captured operations: from each of two ranks to the
+// other, beside those of tt_proxy_connect.
 //
 // Nothing is posted for them. A connection lasts: the holder of the run flag sends what stands in the FIFO of
-// tt_rma_link, and receives as long as there are free slots. What has come it hands to tt_rma_take, in place of an
-// executor. So a rank's progress thread does what peers ask of it, whatever the rank computes, and a sender has no more
-// under way than the slots of both FIFOs and what the network holds.
+// tt_rma_link, and receives as long as there are free slots. What has come it hands to tt_rma_take or tt_far_take, in
+// place of an executor. So a rank's progress thread does what peers ask of it, whatever the rank computes, and a sender
+// has no more under way than the slots of both FIFOs and what the network holds.
 //
 // A pair of connections is made when one of the two ranks first wants it: the other one's service thread makes its own
 // end, and connects back. They are set up over the control connections as any other (setup.c); `behalf` of these
-// messages is TT_MSG_PUTS. No neighbour's proxy sends for them.
+// messages, TT_MSG_PUTS or TT_MSG_GRAPHS, says what they are for. No neighbour's proxy sends for them.
 #pragma once
+#include "device/far.h"
 #include "device/rma_link.h"
 #include "proxy/service_priv.h"
+
+// FIFOs of captured operations of two ranks: all that this one has, or of which the peer has told (far.c).
+enum { TT_FAR_BUCKETS = 64 };
+typedef struct tt_far_set {
+  struct tt_far_fifo *first[TT_FAR_BUCKETS];
+} tt_far_set;
 
 struct tt_proxy_puts {
   struct tt_proxy_puts *next; // of the proxy, newest first; stays until the proxy is destroyed
@@ -22,13 +30,22 @@ struct tt_proxy_puts {
   char *memory;
   size_t size;
   tt_proxy_ties ties; // of the setup; `out` is borrowed from the peer's own. The service thread's
+  tt_far_set far;     // with TT_MSG_GRAPHS. The run flag's holder's
 };
+
+// Is it for captured operations, and not for one-sided ones?
+static inline bool tt_puts_is_far(const tt_proxy_puts *g)
+{
+  return g->ties.setup.behalf == TT_MSG_GRAPHS;
+}
 
 // ---- any thread
 
-// The peer's pair, or NULL: there is none.
-tt_proxy_puts *tt_puts_find(const tt_proxy *p, int rank);
-// Messages so far: given to the network for the peer; come from it. 0: there are none, or nobody takes them.
+// The peer's pair for that; NULL: there is none. `behalf` 0: whatever for.
+tt_proxy_puts *tt_puts_find(const tt_proxy *p, int rank, uint32_t behalf);
+// The same, made and connected when there is none. Of a link that was taken on. Errors: ncclSystemError.
+ncclResult_t tt_puts_open(tt_proxy *p, int rank, uint32_t behalf, tt_proxy_puts **out);
+// Messages so far, of both pairs: given to the network for the peer; come from it.
 uint32_t tt_puts_sent(const tt_proxy *p, int rank);
 uint32_t tt_puts_came(const tt_proxy *p, int rank);
 // Have all that the peer has sent come, or will no more come?
@@ -49,8 +66,8 @@ void tt_puts_free(tt_proxy *p);
 // ---- the service thread
 
 // The pair with a peer that asks for it; NULL: no memory.
-tt_proxy_puts *tt_puts_wanted(tt_proxy_service *s, int rank);
-// The next step looks at the pair with this peer, if there is one.
+tt_proxy_puts *tt_puts_wanted(tt_proxy_service *s, int rank, uint32_t behalf);
+// The next step looks at the pairs with this peer.
 void tt_puts_due(tt_proxy_service *s, int rank);
 void tt_puts_step(tt_proxy_service *s, tt_proxy_puts *g, uint64_t now);
 // Gives up what is being set up.

@@ -205,7 +205,7 @@ static void setup_answer(tt_proxy_service *s, tt_proxy_talk *k, const tt_proxy_t
   } else {
     snprintf(a.text, sizeof a.text, "%s", tt_last_error());
   }
-  uint32_t behalf = t->whose != NULL ? TT_MSG_PUTS : rank == k->rank ? 0 : (uint32_t)rank + 1;
+  uint32_t behalf = t->whose != NULL ? t->setup.behalf : rank == k->rank ? 0 : (uint32_t)rank + 1;
   tt_proxy_say_for(s, k, TT_MSG_ANSWER, t->accept.attempt, behalf, &a);
 }
 

@@ -65,6 +65,10 @@ static ncclResult_t traffic_get(gpu_recording *rec, const tt_port *port, const t
   if (c->ntraffic == rec->room) {
     TT_TRY(traffic_grow(rec));
   }
+  if (r->peer >= port->nranks) {
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d: a captured call cannot use a network that reduces (NCCL_COLLNET_ENABLE=0)", port->rank);
+  }
   const tt_link *link = port->links[r->peer];
   *out = &c->traffic[c->ntraffic++];
   **out = (gpu_traffic){.call = call,
@@ -136,7 +140,7 @@ static ncclResult_t attach_one(const tt_gpu_port *p, gpu_traffic *t)
                             .to = t->sends ? t->peer : port->rank,
                             .kind = t->kind,
                             .number = *number};
-  const gpu_fifo_shape shape = {.slots = slots, .bytes = t->bytes, .messages = t->messages};
+  const tt_fifo_shape shape = {.slots = slots, .bytes = t->bytes, .messages = t->messages};
   TT_TRY(tt_gpu_fifo_attach(p, &key, &shape, t->sends, &t->end));
   ++*number;
   return ncclSuccess;

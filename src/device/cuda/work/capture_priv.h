@@ -103,6 +103,8 @@ void tt_gpu_captures_reap(tt_gpu_port *p);
 void tt_gpu_closed_reap(void);
 // The port is closed, but graphs of it are left: keeps it for tt_gpu_closed_reap.
 void tt_gpu_closed_add(tt_gpu_port *p);
+// The port's communicator ends: its proxy moves nothing of the graphs any more. The port's one thread.
+void tt_gpu_captures_leave(const tt_gpu_port *p);
 // The port is stopped: releases the words that its graphs wait for. Any thread.
 void tt_gpu_captures_release(const tt_gpu_port *p);
 // Calls `fn` for the FIFO of tokens of each call in a graph, from the peer or to it (`sends`). Any thread.

@@ -25,13 +25,17 @@ _Static_assert(sizeof(fifo_top) == 128, "shared memory layout");
 struct gpu_fifo {
   gpu_fifo *next; // of the table's bucket
   gpu_fifo_key key;
-  gpu_fifo_shape shape;
+  tt_fifo_shape shape;
   gpu_shared *from; // the maker: the port's memory; NULL: the pool's, both ranks are in this process
   gpu_part part;    // between processes
   char *memory;     // pinned: its top, headers, payloads
   uint8_t sides[2]; // fifo_side: receiver, sender
   bool retired[2];  // their communicators have ended
   bool foreign;     // another process made the memory: it is in no table
+  // Over the network: it is in no table, and the other side is this mover's. `far` NULL: it is not, or no more.
+  const tt_mover *mover;
+  void *mover_self;
+  struct tt_far_fifo *far;
 };
 
 static struct {
@@ -39,12 +43,12 @@ static struct {
   gpu_fifo *first[BUCKETS];
 } fifos = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static size_t shape_top_bytes(const gpu_fifo_shape *shape)
+static size_t shape_top_bytes(const tt_fifo_shape *shape)
 {
   return sizeof(fifo_top) + shape->slots * sizeof(tt_slot);
 }
 
-static size_t shape_bytes(const gpu_fifo_shape *shape)
+static size_t shape_bytes(const tt_fifo_shape *shape)
 {
   return shape_top_bytes(shape) + shape->slots * TT_ROUND_UP((size_t)shape->bytes, (size_t)TT_CACHE_LINE);
 }
@@ -156,7 +160,7 @@ static void fifos_free(gpu_fifo *over)
 
 // ---- Coming ----
 
-static ncclResult_t fifo_differs(const gpu_fifo_key *key, const gpu_fifo_shape *shape, const gpu_fifo_shape *its,
+static ncclResult_t fifo_differs(const gpu_fifo_key *key, const tt_fifo_shape *shape, const tt_fifo_shape *its,
                                  bool sends)
 {
   const int rank = sends ? key->from : key->to, peer = sends ? key->to : key->from;
@@ -164,11 +168,7 @@ static ncclResult_t fifo_differs(const gpu_fifo_key *key, const gpu_fifo_shape *
     return tt_fail(ncclInternalError, "rank %d has captured operation %u with rank %d already", rank, key->number,
                    peer);
   }
-  return tt_fail(ncclInvalidUsage,
-                 "ranks have captured different operations: number %u between ranks %d and %d is %u messages of up to "
-                 "%u bytes for rank %d, and %u of up to %u for rank %d; all ranks must capture the same calls in the "
-                 "same order",
-                 key->number, rank, peer, shape->messages, shape->bytes, rank, its->messages, its->bytes, peer);
+  return tt_far_differs(rank, peer, key->number, shape, its);
 }
 
 static void fifo_view(gpu_fifo *f, bool sends, gpu_fifo_end *end)
@@ -184,7 +184,7 @@ static void fifo_view(gpu_fifo *f, bool sends, gpu_fifo_end *end)
                         .messages = f->shape.messages,
                         .sends = sends,
                         .shared = f};
-  if (sends) { // as if a replay had just ended. The receiver writes it when a message has come
+  if (sends || f->mover != NULL) { // as if a replay had just ended. The receiver writes it when a message has come
     atomic_store(end->fifo.head, f->shape.messages);
   }
 }
@@ -192,13 +192,13 @@ static void fifo_view(gpu_fifo *f, bool sends, gpu_fifo_end *end)
 // One side comes.
 typedef struct fifo_visit {
   const gpu_fifo_key *key;
-  const gpu_fifo_shape *shape;
+  const tt_fifo_shape *shape;
   bool sends;
-  gpu_shared *from;   // memory of a new one; NULL: both ranks are in this process,
-  gpu_fifo *made;     // which has made one
-  gpu_fifo *found;    // that the side has come to; NULL: there is none
-  gpu_fifo_shape its; // which it has,
-  gpu_part part;      // and its memory
+  gpu_shared *from;  // memory of a new one; NULL: both ranks are in this process,
+  gpu_fifo *made;    // which has made one
+  gpu_fifo *found;   // that the side has come to; NULL: there is none
+  tt_fifo_shape its; // which it has,
+  gpu_part part;     // and its memory
 } fifo_visit;
 
 static ncclResult_t fifo_new(const fifo_visit *v, gpu_fifo **out)
@@ -345,11 +345,42 @@ static ncclResult_t attach_foreign(const tt_gpu_port *p, fifo_visit *v, gpu_fifo
   return res;
 }
 
-ncclResult_t tt_gpu_fifo_attach(const tt_gpu_port *p, const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends,
+// The peer is on another machine.
+static ncclResult_t attach_far(const tt_gpu_port *p, const fifo_visit *v, gpu_fifo_end *end)
+{
+  gpu_fifo *f = NULL;
+  void *memory = NULL;
+  TT_TRY(fifo_new(v, &f));
+  f->mover = p->port->mover;
+  f->mover_self = p->port->mover_self;
+  ncclResult_t res = tt_gpu_pool_take(TT_GPU_PINNED, shape_bytes(v->shape), &memory);
+  f->memory = memory;
+  if (res == ncclSuccess) {
+    memset(memory, 0, shape_top_bytes(v->shape));
+    fifo_view(f, v->sends, end);
+    const tt_far_end far = {.peer = v->sends ? v->key->to : v->key->from,
+                            .kind = (uint8_t)v->key->kind,
+                            .sends = v->sends,
+                            .number = v->key->number,
+                            .fifo = end->fifo,
+                            .shape = *v->shape};
+    res = f->mover->attach(f->mover_self, &far, &f->far);
+  }
+  if (res != ncclSuccess) {
+    end->shared = NULL;
+    fifos_free(f);
+  }
+  return res;
+}
+
+ncclResult_t tt_gpu_fifo_attach(const tt_gpu_port *p, const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends,
                                 gpu_fifo_end *end)
 {
   const int peer = sends ? key->to : key->from;
   fifo_visit v = {.key = key, .shape = shape, .sends = sends};
+  if (p->port->links[peer]->networked) {
+    return attach_far(p, &v, end);
+  }
   if (!tt_gpu_ipc_has(p, peer)) {
     return attach_here(&v, end);
   }
@@ -360,7 +391,7 @@ ncclResult_t tt_gpu_fifo_attach(const tt_gpu_port *p, const gpu_fifo_key *key, c
   return attach_own(&v, end);
 }
 
-ncclResult_t tt_gpu_fifo_offer(const tt_gpu_port *p, const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends,
+ncclResult_t tt_gpu_fifo_offer(const tt_gpu_port *p, const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends,
                                gpu_fifo_offer *out)
 {
   fifo_visit v = {.key = key, .shape = shape, .sends = sends, .from = &p->shared[sends ? key->from : key->to]};
@@ -371,14 +402,29 @@ ncclResult_t tt_gpu_fifo_offer(const tt_gpu_port *p, const gpu_fifo_key *key, co
 
 // ---- Going ----
 
+void tt_gpu_fifo_leave(const gpu_fifo_end *end)
+{
+  gpu_fifo *f = end->shared;
+  if (f != NULL && f->far != NULL) {
+    f->mover->detach(f->mover_self, f->far);
+    f->far = NULL;
+  }
+}
+
 void tt_gpu_fifo_detach(gpu_fifo_end *end, bool never)
 {
   gpu_fifo *f = end->shared, *over = NULL;
   const fifo_side side = never ? SIDE_NEVER : SIDE_LEFT;
-  end->shared = NULL;
   if (f == NULL) {
     return;
   }
+  if (f->mover != NULL) {
+    tt_gpu_fifo_leave(end);
+    end->shared = NULL;
+    fifos_free(f);
+    return;
+  }
+  end->shared = NULL;
   if (f->foreign) {
     atomic_store_explicit(&top_of(f)->detached, 1 + (uint32_t)side, memory_order_release);
     tt_free(f);

@@ -10,10 +10,11 @@
 //
 // Both ranks find it by its key: they count the operations that are captured on each FIFO of their link. In one process
 // its memory is the pool's. Between processes the lower rank has the table and makes the memory (shared.h); the other
-// one asks it by mail (ipc.h). It stays until both sides have come and gone, or a communicator of one has ended. Any
-// thread.
+// one asks it by mail (ipc.h). It stays until both sides have come and gone, or a communicator of one has ended. Over
+// the network each side has memory of its own, and the proxy moves the messages (device/far.h). Any thread.
 #pragma once
 #include "device/cuda/work/port_priv.h"
+#include "device/far.h"
 
 typedef struct gpu_fifo gpu_fifo; // what both ends share, as this process sees it
 
@@ -23,13 +24,6 @@ typedef struct gpu_fifo_key {
   int kind;        // tt_proto
   uint32_t number; // of the operation, among those captured on this FIFO of the link
 } gpu_fifo_key;
-
-// What both sides reckon, and must reckon alike.
-typedef struct gpu_fifo_shape {
-  uint32_t slots; // a power of two
-  uint32_t bytes; // of a payload
-  uint32_t messages;
-} gpu_fifo_shape;
 
 // One side's view. `fifo` counts while the operation is recorded.
 typedef struct gpu_fifo_end {
@@ -42,13 +36,13 @@ typedef struct gpu_fifo_end {
 // What a rank of another process learns of a FIFO that this one has.
 typedef struct gpu_fifo_offer {
   gpu_part part;
-  gpu_fifo_shape shape; // as the first one reckoned
+  tt_fifo_shape shape; // as the first one reckoned
 } gpu_fifo_offer;
 
 // Makes the end one of the FIFO of that key, of the port's rank. A context of the process is current. Errors:
 // ncclInvalidUsage (the other side reckons otherwise: the ranks have captured different operations; or this side is
-// there already), ncclUnhandledCudaError, ncclSystemError, those of tt_gpu_ipc_attach.
-ncclResult_t tt_gpu_fifo_attach(const tt_gpu_port *p, const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends,
+// there already), ncclUnhandledCudaError, ncclSystemError, those of tt_gpu_ipc_attach and of tt_mover.attach.
+ncclResult_t tt_gpu_fifo_attach(const tt_gpu_port *p, const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends,
                                 gpu_fifo_end *end);
 // The end's kernels and waits are over; `never`: none was recorded, and the side may come once more. An end that is not
 // attached is allowed.
@@ -56,8 +50,11 @@ void tt_gpu_fifo_detach(gpu_fifo_end *end, bool never);
 
 // The same as tt_gpu_fifo_attach for a rank of another process. Errors: ncclInvalidUsage (out->shape differs),
 // ncclSystemError.
-ncclResult_t tt_gpu_fifo_offer(const tt_gpu_port *p, const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends,
+ncclResult_t tt_gpu_fifo_offer(const tt_gpu_port *p, const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends,
                                gpu_fifo_offer *out);
+
+// The port's communicator ends: its proxy moves nothing of the end any more. One thread at a time.
+void tt_gpu_fifo_leave(const gpu_fifo_end *end);
 
 // The port is closed: its rank captures nothing more, and what it has captured no other communicator finds.
 void tt_gpu_fifos_retire(const tt_gpu_port *p);

@@ -40,7 +40,7 @@ typedef struct ipc_piece {
 typedef struct ipc_fifo {
   tt_fdkey key;
   char mailbox[TT_FDBOX_NAME];
-  gpu_fifo_shape shape;
+  tt_fifo_shape shape;
   uint32_t kind, number;
   uint32_t sends; // the asking rank
 } ipc_fifo;
@@ -60,8 +60,8 @@ _Static_assert(TT_FDBOX_NAME <= sizeof(((tt_mail *)NULL)->reply), "fits into a m
 
 // What comes back of a FIFO. Part of shared memory: fixed layout.
 typedef struct ipc_place {
-  gpu_fifo_shape shape; // as the first one reckoned
-  uint32_t chunk;       // its memory
+  tt_fifo_shape shape; // as the first one reckoned
+  uint32_t chunk;      // its memory
   uint64_t offset;
 } ipc_place;
 _Static_assert(sizeof(ipc_place) == 24 && sizeof(ipc_place) <= sizeof(((tt_mail *)NULL)->reply), "fits into a mail");
@@ -455,7 +455,7 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
          answer == MAIL_YES;
 }
 
-static ncclResult_t fifo_request(const gpu_fifo_key *key, const gpu_fifo_shape *shape, bool sends, ipc_request *out)
+static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends, ipc_request *out)
 {
   *out = (ipc_request){.what = MAIL_FIFO};
   out->fifo = (ipc_fifo){.shape = *shape, .kind = (uint32_t)key->kind, .number = key->number, .sends = (uint32_t)sends};
@@ -463,7 +463,7 @@ static ncclResult_t fifo_request(const gpu_fifo_key *key, const gpu_fifo_shape *
   return tt_fdbox_open(out->fifo.mailbox);
 }
 
-ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const gpu_fifo_shape *shape,
+ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const tt_fifo_shape *shape,
                                bool sends, gpu_fifo_offer *out)
 {
   ipc_request r;

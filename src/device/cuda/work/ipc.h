@@ -40,7 +40,7 @@ char *tt_gpu_ipc_address(const tt_gpu_port *p, int peer, uint32_t handle, uint64
 // This rank's side comes to a captured operation's FIFO that the peer's process makes (fifos.h): waits for the answer.
 // The thread that captures. Errors: ncclInvalidUsage, without a line: out->shape is another one; ncclSystemError; the
 // port has been stopped, now if the peer has gone.
-ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const gpu_fifo_shape *shape,
+ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const tt_fifo_shape *shape,
                                bool sends, gpu_fifo_offer *out);
 
 // Does the rank of another process answer requests: is it on a GPU of this machine? Communicators that are complete.

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "device/cuda/work/capture.h"
+#include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/ipc.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pins.h"
@@ -93,6 +94,9 @@ static bool rank_check_replays(tt_gpu_rank *r)
     return false;
   }
   const uint32_t state = tt_link_state(link);
+  if (link->networked) { // for the next look
+    r->port->mover->probe(r->port->mover_self, link->peer);
+  }
   ncclResult_t res = tt_stall_look_at(&k, seen_ns);
   // What the peer had sent before it stopped counts: it is looked at once more.
   if (res == ncclSuccess && state >= TT_RANK_FAILED && tt_gpu_port_waits(r->gpu, &w, &k.mark) &&
@@ -105,17 +109,25 @@ static bool rank_check_replays(tt_gpu_rank *r)
   return true;
 }
 
+// The network sends what kernels have put into slots, and brings what streams wait for. True: something has moved.
+static bool rank_move(const tt_gpu_rank *r)
+{
+  return r->port->mover != NULL && r->port->mover->progress(r->port->mover_self, true);
+}
+
 // No plan of the rank is in flight, but graphs with some may be launched at any time. Replays of a stopped port do
-// nothing; its words are released again and again, for peers may write them until they have stopped, too.
-static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
+// nothing; its words are released again and again, for peers may write them until they have stopped, too. True:
+// something has moved over the network.
+static bool rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
 {
   if (r->graphs && !tt_gpu_port_in_graphs(r->gpu)) {
     r->graphs = false;
     in_graphs--;
   }
   if (!r->graphs || !r->linked) {
-    return;
+    return false;
   }
+  const bool moved = rank_move(r);
   tt_gpu_port_check(r->gpu);
   if (tt_port_status(r->port) != ncclSuccess) {
     tt_gpu_port_stop(r->gpu);
@@ -125,6 +137,7 @@ static void rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
       tt_port_watch(r->port); // also those that others wait for
     }
   }
+  return moved;
 }
 
 // Is the first plan done, or will it never be? A thread that submits it has it still, or peers use its buffers.
@@ -293,12 +306,9 @@ static void rank_look_at_times(tt_gpu_rank *r, ranks_found *found)
 static bool rank_look(tt_gpu_rank *r, uint64_t now, ranks_found *found)
 {
   if (r->first == NULL) { // the rank may be being created, or taken down
-    rank_look_at_graphs(r, now);
-    return false;
+    return rank_look_at_graphs(r, now);
   }
-  // The network sends what kernels have put into slots, and brings what streams wait for.
-  tt_port *port = r->port;
-  const bool moved = port->mover != NULL && port->mover->progress(port->mover_self, true);
+  const bool moved = rank_move(r);
   rank_ring(r);
   const bool any = rank_reap(r, &found->end) || moved;
   if (r->first == NULL) {
@@ -633,6 +643,7 @@ void tt_gpu_rank_unlink(const tt_port *port)
     port->gpu->linked = false;
     tt_stall_over(port->gpu->port, &port->gpu->replay, false);
     pthread_mutex_unlock(&lock);
+    tt_gpu_captures_leave(port->gpu->gpu);
   }
 }
 

@@ -127,17 +127,16 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
 
 // ---- Streams ----
 
-// The FIFOs of captured operations lie in memory of both ranks, and only kernels take part in a replay.
+// Only kernels and the proxy take part in a replay.
 static ncclResult_t row_may_capture(const tt_port *port, const char *what)
 {
   const tt_gpu_port *p = tt_gpu_rank_port(port);
   for (int i = 0; port->neighbors != NULL && i < port->nranks; i++) {
-    const bool near = i == port->rank || port->neighbors[i].page != NULL;
-    if (!near || (tt_gpu_ipc_has(p, i) && !tt_gpu_ipc_serves(p, i))) {
+    if (!port->neighbors[i].alike || (tt_gpu_ipc_has(p, i) && !tt_gpu_ipc_serves(p, i))) {
       return tt_fail(ncclInvalidUsage,
-                     "%s on rank %d: the stream is captured, but rank %d %s: captures need all ranks of the "
-                     "communicator on GPUs of one machine, with shared memory (NCCL_SHM_DISABLE, NCCL_HOSTID)",
-                     what, port->rank, i, near ? "is not on a GPU" : "is reached over the network");
+                     "%s on rank %d: the stream is captured, but rank %d is not on a GPU: captures need all ranks of "
+                     "the communicator on GPUs",
+                     what, port->rank, i);
     }
   }
   return ncclSuccess;
@@ -167,6 +166,11 @@ static ncclResult_t gpu_row_order(tt_stream *earlier, tt_stream *later)
                    captures[0] == 0 || captures[1] == 0 ? "one is captured and one is not" : "two are in two captures");
   }
   return tt_gpu_order(before, behind);
+}
+
+static bool gpu_row_in_graph(const tt_stream *stream)
+{
+  return tt_gpu_stream_is_captured((const tt_gpu_stream *)(const void *)stream);
 }
 
 // The driver captures what is submitted.
@@ -241,6 +245,7 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .order = gpu_row_order,
                                       .record_event = tt_gpu_record_event,
                                       .captured = tt_gpu_stream_captured,
+                                      .in_graph = gpu_row_in_graph,
                                       .record = gpu_row_record,
                                       .open = gpu_row_open,
                                       .leave = tt_gpu_rank_unlink,

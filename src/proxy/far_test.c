@@ -1,0 +1,327 @@
+// far_test.c: the messages of captured operations, with a stand-in for the kernels of both ranks.
+#include "proxy/proxy_rig.h"
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "proxy/far.h"
+
+enum { MOST = 300 << 10, SIG = 77 }; // bytes of a message: several parts
+
+// One rank's end, and where its kernels are.
+typedef struct side {
+  rig *r;
+  int rank;
+  tt_far_end end;
+  tt_far_fifo *far;
+  char *memory;
+  uint32_t replay, n; // in it
+} side;
+
+static size_t slot_bytes(const tt_fifo_shape *s)
+{
+  return TT_CACHE_LINE + s->slots * sizeof(tt_slot);
+}
+
+static ncclResult_t come(side *k, rig *r, int rank, bool sends, uint32_t number, const tt_fifo_shape *s)
+{
+  *k = (side){.r = r, .rank = rank};
+  k->memory = tt_calloc_line(slot_bytes(s) + (size_t)s->slots * MOST);
+  FAKE_DEMAND(k->memory != NULL);
+  k->end = (tt_far_end){.peer = 1 - rank, .kind = TT_SIMPLE, .sends = sends, .number = number, .shape = *s};
+  k->end.fifo = (tt_fifo){.head = (_Atomic uint32_t *)(void *)k->memory,
+                          .slots = k->memory + TT_CACHE_LINE,
+                          .data = k->memory + slot_bytes(s),
+                          .stride = sizeof(tt_slot),
+                          .data_stride = MOST,
+                          .mask = s->slots - 1,
+                          .capacity = s->bytes};
+  atomic_store(k->end.fifo.head, s->messages);
+  return tt_proxy_mover.attach(r->ranks[rank].proxy, &k->end, &k->far);
+}
+
+static void go(side *k)
+{
+  tt_proxy_mover.detach(k->r->ranks[k->rank].proxy, k->far);
+  memset(k->memory, 0x55, slot_bytes(&k->end.shape) + (size_t)k->end.shape.slots * MOST); // nobody looks at it
+  tt_free(k->memory);
+}
+
+static uint32_t size_of(const side *k)
+{
+  return rig_size((int)k->end.number, TT_SIMPLE, k->replay * 100 + k->n, k->end.shape.bytes);
+}
+
+static char byte_of(const side *k, uint32_t at)
+{
+  return (char)(k->end.number * 31 + k->replay * 7 + k->n * 3 + at + (at >> 8));
+}
+
+static void advance(side *k)
+{
+  k->n++;
+  if (k->n == k->end.shape.messages) {
+    k->n = 0;
+    k->replay++;
+  }
+  k->end.fifo.next = k->n;
+}
+
+// What the sender's next kernel does; false: its stream waits for a slot.
+static bool put(side *k)
+{
+  const tt_fifo *f = &k->end.fifo;
+  const uint32_t head = atomic_load(f->head), bytes = size_of(k);
+  tt_slot *s = tt_fifo_slot(f);
+  if (k->n == 0 ? head < k->end.shape.messages : k->n - head > f->mask) {
+    return false;
+  }
+  FAKE_DEMAND(atomic_load(&s->seq) == 0);
+  for (uint32_t i = 0; i < bytes; i++) {
+    tt_fifo_data(f)[i] = byte_of(k, i);
+  }
+  s->bytes = bytes;
+  s->sig = SIG;
+  s->count = k->replay;
+  if (k->n == 0) {
+    atomic_store(f->head, 0);
+  }
+  atomic_store(&s->seq, k->n + 1);
+  advance(k);
+  return true;
+}
+
+// The receiver's; false: the message has not come.
+static bool get(side *k)
+{
+  const tt_fifo *f = &k->end.fifo;
+  tt_slot *s = tt_fifo_slot(f);
+  if (atomic_load(&s->seq) != k->n + 1) {
+    return false;
+  }
+  FAKE_DEMAND(s->sig == SIG && s->count == k->replay && s->bytes == size_of(k));
+  for (uint32_t i = 0; i < s->bytes; i++) {
+    FAKE_DEMAND(tt_fifo_data(f)[i] == byte_of(k, i));
+  }
+  atomic_store(&s->seq, 0);
+  atomic_store(f->head, k->n + 1);
+  advance(k);
+  return true;
+}
+
+static void move(rig *r)
+{
+  tt_proxy_progress(r->ranks[0].proxy, true);
+  tt_proxy_progress(r->ranks[1].proxy, true);
+}
+
+static rig *open_two(unsigned seed)
+{
+  fake_start(seed);
+  rig *r = rig_open(2, &fake_net);
+  rig_meet(r);
+  rig_link(r, 0, 1, true);
+  rig_link(r, 1, 0, true);
+  return r;
+}
+
+static bool is_empty(rig *r)
+{
+  bool empty = true;
+  for (int i = 0; i < 2; i++) {
+    tt_proxy *p = r->ranks[i].proxy;
+    tt_proxy_run_hold(p);
+    const tt_proxy_puts *g = tt_puts_find(p, 1 - i, TT_MSG_GRAPHS);
+    for (int b = 0; b < TT_FAR_BUCKETS; b++) {
+      empty &= g->far.first[b] == NULL;
+    }
+    tt_proxy_run_release(p);
+  }
+  return empty;
+}
+
+// Shapes of all kinds, both ways; either side comes first; as many replays ahead as the FIFOs allow.
+static void replays_arrive(void **state)
+{
+  static const tt_fifo_shape shapes[] = {{1, 40, 1}, {4, 3000, 3}, {8, 2000, 20}, {2, MOST, 5}, {1, 100, 7}, {2, 0, 2}};
+  enum { N = TT_COUNT(shapes), REPLAYS = 30 };
+  static side sends[N], receives[N];
+  (void)state;
+  rig *r = open_two(3);
+  for (uint32_t i = 0; i < N; i++) {
+    const int from = (int)(i & 1);
+    for (int k = 0; k < 2; k++) {
+      const bool sender = (k == 0) == (i % 3 == 0);
+      FAKE_DEMAND(come(sender ? &sends[i] : &receives[i], r, sender ? from : 1 - from, sender, i * TT_FAR_BUCKETS,
+                       &shapes[i]) == ncclSuccess);
+    }
+  }
+  for (uint32_t done = 0; done < N;) {
+    done = 0;
+    for (uint32_t i = 0; i < N; i++) {
+      while (sends[i].replay < REPLAYS && put(&sends[i])) {
+      }
+      while (get(&receives[i])) {
+      }
+      done += receives[i].replay == REPLAYS;
+    }
+    move(r);
+  }
+  UNTIL((move(r), tt_proxy_mover.idle(r->ranks[0].proxy) && tt_proxy_mover.idle(r->ranks[1].proxy)));
+  for (uint32_t i = 0; i < N; i++) {
+    go(&sends[i]);
+    go(&receives[i]);
+  }
+  UNTIL((move(r), is_empty(r)));
+  rig_close(r);
+  fake_stop();
+}
+
+// A FIFO that nobody reads, or that the other rank does not have yet, holds up no other one.
+static void none_waits_for_another(void **state)
+{
+  static const tt_fifo_shape shape = {2, MOST, 8};
+  side a[2], b[2], c;
+  (void)state;
+  rig *r = open_two(4);
+  for (int k = 0; k < 2; k++) {
+    FAKE_DEMAND(come(&a[k], r, k, k == 0, 1, &shape) == ncclSuccess);
+    FAKE_DEMAND(come(&b[k], r, k, k == 0, 2, &shape) == ncclSuccess);
+  }
+  FAKE_DEMAND(come(&c, r, 0, true, 3, &shape) == ncclSuccess);
+  while (b[1].replay < 20) {
+    put(&a[0]);
+    put(&c);
+    put(&b[0]);
+    move(r);
+    get(&b[1]);
+  }
+  assert_true(a[0].n <= 4 && c.n == 2 && a[0].replay == 0);
+  assert_false(tt_proxy_mover.idle(r->ranks[0].proxy));
+  UNTIL((move(r), put(&a[0]), get(&a[1]), a[1].replay == 5));
+  rig_leave(r, 0); // what is left goes with the proxies
+  rig_close(r);
+  for (int k = 0; k < 2; k++) {
+    tt_free(a[k].memory);
+    tt_free(b[k].memory);
+  }
+  tt_free(c.memory);
+  fake_stop();
+}
+
+// The sender goes before the receiver has come: all of its last replay arrives.
+static void what_is_sent_arrives(void **state)
+{
+  static const tt_fifo_shape shape = {4, 5000, 4};
+  side a, b;
+  (void)state;
+  rig *r = open_two(5);
+  FAKE_DEMAND(come(&a, r, 0, true, 9, &shape) == ncclSuccess);
+  while (a.replay == 0) {
+    FAKE_DEMAND(put(&a));
+  }
+  move(r);
+  go(&a);
+  move(r);
+  assert_false(tt_proxy_mover.idle(r->ranks[0].proxy));
+  FAKE_DEMAND(come(&b, r, 1, false, 9, &shape) == ncclSuccess);
+  UNTIL((move(r), get(&b), b.replay == 1));
+  UNTIL((move(r), tt_proxy_mover.idle(r->ranks[0].proxy)));
+  go(&b);
+  UNTIL((move(r), is_empty(r)));
+  rig_close(r);
+  fake_stop();
+}
+
+// Whichever rank comes later: the sender finds it.
+static void ranks_must_agree(void **state)
+{
+  static const tt_fifo_shape shape = {4, 5000, 4}, other = {4, 5000, 3};
+  (void)state;
+  for (int later = 0; later < 2; later++) {
+    side a, b;
+    ncclResult_t res;
+    rig *r = open_two(6);
+    const tt_port *port = &r->ranks[0].port;
+    if (later == 0) { // the sender
+      FAKE_DEMAND(come(&b, r, 1, false, 9, &other) == ncclSuccess);
+      UNTIL((move(r), tt_puts_came(r->ranks[0].proxy, 1) > 0));
+      res = come(&a, r, 0, true, 9, &shape);
+    } else {
+      FAKE_DEMAND(come(&a, r, 0, true, 9, &shape) == ncclSuccess);
+      FAKE_DEMAND(come(&b, r, 1, false, 9, &other) == ncclSuccess);
+      UNTIL((move(r), tt_port_status(port) != ncclSuccess));
+      res = tt_port_status(port);
+    }
+    assert_int_equal(res, ncclInvalidUsage);
+    assert_non_null(strstr(later == 0 ? tt_last_error() : tt_port_error(port),
+                           "number 9 between ranks 0 and 1 is 4 messages of up to 5000 bytes for rank 0, and 3"));
+    rig_close(r);
+    tt_free(a.memory);
+    tt_free(b.memory);
+    fake_stop();
+  }
+}
+
+// Messages that no peer sends: nothing is written.
+static void wrong_messages(void **state)
+{
+  static const tt_fifo_shape shape = {2, 500, 4};
+  // what, kind, number, begins at, bytes of it, bytes of this part
+  static const uint32_t wrong[][6] = {{1, TT_SIMPLE, 1, 0, 501, 501}, {1, TT_SIMPLE, 1, 4, 500, 400},
+                                      {1, TT_SIMPLE, 1, 0, 10, 11},   {1, TT_TOK, 1, 0, 10, 10},
+                                      {7, TT_SIMPLE, 1, 0, 0, 0},     {0, TT_SIMPLE, 1, 0, 0, 0}};
+  static char payload[1000];
+  struct {
+    uint64_t elsewhere, sig, count;
+    uint32_t number, at, bytes;
+    uint8_t what, kind;
+    uint16_t zero;
+  } head = {0};
+  side b;
+  (void)state;
+  rig *r = open_two(7);
+  FAKE_DEMAND(come(&b, r, 1, false, 1, &shape) == ncclSuccess);
+  tt_proxy *p = r->ranks[1].proxy;
+  tt_proxy_puts *g = tt_puts_find(p, 0, TT_MSG_GRAPHS);
+  tt_proxy_run_hold(p);
+  tt_slot s = {.sig = TT_FAR_SIG};
+  for (size_t i = 0; i < TT_COUNT(wrong); i++) {
+    head.what = (uint8_t)wrong[i][0];
+    head.kind = (uint8_t)wrong[i][1];
+    head.number = wrong[i][2];
+    head.at = wrong[i][3];
+    head.bytes = wrong[i][4];
+    s.bytes = wrong[i][5];
+    memcpy(s.data, &head, sizeof s.data);
+    assert_int_equal(tt_far_take(g, &s, payload), ncclRemoteError);
+    assert_int_equal(atomic_load(&tt_fifo_slot(&b.end.fifo)->seq), 0);
+  }
+  s.sig++;
+  assert_int_equal(tt_far_take(g, &s, payload), ncclRemoteError);
+  // More than there is room for, and of a FIFO that this rank does not have, which is nobody's any more.
+  head.what = 1;
+  head.kind = TT_SIMPLE;
+  head.bytes = s.bytes = 8;
+  s.sig = TT_FAR_SIG;
+  memcpy(s.data, &head, sizeof s.data);
+  assert_int_equal(tt_far_take(g, &s, payload), ncclSuccess);
+  assert_int_equal(tt_far_take(g, &s, payload), ncclSuccess);
+  assert_int_equal(tt_far_take(g, &s, payload), ncclRemoteError);
+  head.number = 2;
+  memcpy(s.data, &head, sizeof s.data);
+  assert_int_equal(tt_far_take(g, &s, payload), ncclSuccess);
+  tt_proxy_run_release(p);
+  go(&b);
+  rig_close(r);
+  fake_stop();
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(replays_arrive), cmocka_unit_test(none_waits_for_another),
+                                     cmocka_unit_test(what_is_sent_arrives), cmocka_unit_test(ranks_must_agree),
+                                     cmocka_unit_test(wrong_messages)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
