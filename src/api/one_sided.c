@@ -56,13 +56,15 @@ static ncclResult_t check_flags(const tt_rma_call *c, unsigned flags)
 }
 
 // Where the peer has registered its window already, the place is checked at once, else when the put runs. The windows
-// of a peer that has ended may be closed: then the put runs as well, and says what the peer's end was.
+// of a peer that has failed may be closed: then the put runs as well, and says how the peer has ended. One that has
+// left in order has given up its windows itself.
 static ncclResult_t check_window_place(const tt_rma_call *c)
 {
   tt_window_note note;
   const tt_rma_peer *peer = &c->comm->rma->peers[c->peer];
   int found = tt_board_find(peer->board, c->window, &note);
-  if (found < 0 && peer->link != NULL && tt_link_state(peer->link) >= TT_RANK_FAILED) {
+  uint32_t state = peer->link != NULL ? tt_link_state(peer->link) : TT_RANK_GONE;
+  if (found < 0 && state >= TT_RANK_FAILED && state != TT_RANK_GONE) {
     return ncclSuccess;
   }
   if (found < 0) {
