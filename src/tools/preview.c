@@ -11,6 +11,12 @@
 #define SENT_HEADS (1538.0 / 1448) // what Ethernet carries for each byte of a long message, with heads and gaps
 #define SOCKET_HOLDS 4e6           // bytes that a TCP connection has under way at most, as Linux sets its buffers
 
+// TCP on one machine takes such parts of what the library's table says, found with runs of two ranks
+// (docs/prediction.md).
+#define LOCAL_WAY 0.62
+#define LOCAL_WORK 0.9
+#define LOCAL_BYTE 0.18 // of the network itself
+
 struct tt_preview {
   struct ncclComm comm;
   tt_cost *cost; // of the network as the user describes it
@@ -100,11 +106,11 @@ static tt_cost_env env_of_link(const tt_preview *p)
   env.cores = p->cores;
   for (int i = 0; i < TT_COST_FIFOS; i++) {
     tt_cost_hop *hop = &env.hop[TT_HOP_NETWORK][i];
-    hop->latency = (l->way > 0 ? l->way : hop->latency) + l->ms * 1e3;
-    hop->work = l->work > 0 ? l->work : hop->work;
+    hop->latency = (l->way > 0 ? l->way : hop->latency * LOCAL_WAY) + l->ms * 1e3;
+    hop->work = l->work > 0 ? l->work : hop->work * LOCAL_WORK;
     hop->byte = l->kib > 0 ? l->kib / 1024 : hop->byte;
   }
-  env.net_byte = l->gbit > 0 ? SENT_HEADS * 8e-3 / l->gbit : env.net_byte;
+  env.net_byte = l->gbit > 0 ? SENT_HEADS * 8e-3 / l->gbit : env.net_byte * LOCAL_BYTE;
   env.net_window = SOCKET_HOLDS;
   env.change = l->change > 0 ? l->change : env.change;
   env.rouse = l->rouse;
