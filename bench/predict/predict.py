@@ -37,8 +37,8 @@ PROGRAMS = {
 LEAST, MOST, FACTOR = 8, 2 << 20, 8
 
 # Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
-COSTS = {"way": 10.0, "rouse": 10.0, "idle": 100.0, "wake": 6.0, "work": 2.0, "kib": 0.11, "own": 0.05, "fetch": 8.0, "change": 2.0,
-         "slice": 20.0, "carry": 0.8, "carry_kib": 0.04}
+COSTS = {"way": 10.0, "rouse": 9.0, "idle": 90.0, "wake": 6.0, "work": 2.7, "kib": 0.11, "own": 0.04, "fetch": 8.0, "each": 0.4,
+         "change": 2.0, "slice": 12.0, "carry": 0.84, "carry_kib": 0.038}
 FIT_FACTOR = 512
 
 
@@ -186,7 +186,7 @@ def score(build, runs, costs):
     return statistics.mean(errors) + share(errors, 0.5) + share(errors, 0.9) / 2
 
 
-def fit(build, rounds=12):
+def fit(build, rounds=8):
     """Changes one cost at a time, and keeps what explains the runs better."""
     runs = [case for case in load(build + "/predict.json").values() if fitted(case)]
     if not runs:

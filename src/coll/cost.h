@@ -44,9 +44,9 @@ typedef struct tt_cost_env {
   int cores;                                    // per node; of one_machine: of all together
   // A rank that had nothing to do goes on with `rouse` of work; if that was longer than `idle`, by `wake` later, too.
   double rouse, idle, wake;
-  // Of a core, for a call that fetches what a connection of the network has brought, beside the work of each message.
-  // 0: there is none, and the step that takes a message does the work.
-  double fetch;
+  // Of a core, for a call that fetches what a connection of the network has brought, and for each message in it. 0:
+  // there is none, and the step that takes a message does its work.
+  double fetch, each;
   // What a connection of the network holds of a message's way: bytes that have left the sender's slots, and that the
   // receiver has not acknowledged. 0: they stay in the slots.
   double net_window;

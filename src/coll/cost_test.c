@@ -444,6 +444,7 @@ static void test_slice(void **state)
   e.one_machine = true;
   e.slots[TT_LL] = 64;
   e.net_window = 1 << 20;
+  e.hop[TT_HOP_NETWORK][TT_LL].latency = 100;
   model at_once = model_of(&e, 3, 3);
   e.slice = 1e5;
   model keeps = model_of(&e, 3, 3);

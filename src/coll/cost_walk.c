@@ -61,6 +61,7 @@ typedef struct walk {
   // can be fetched.
   int *heap, nheap;
   double *rank_free;        // a rank is one thread
+  double *rank_begun;       // when a rank has got a core for the first time, behind the barrier; < 0: not yet
   int *rank_ended;          // strands of a rank that have ended its operation
   core *cores;              // node * ncores + i
   double *net_out, *net_in; // by node: free again
@@ -414,7 +415,7 @@ static void fetch_messages(walk *w, int id)
   uint32_t until = l->seen;
   const tt_cost_hop *hop = &w->env->hop[TT_HOP_NETWORK][w->passes->proto];
   for (; until != l->sent && l->arrived[until % l->slots] <= start; until++) {
-    all += hop->work + w->passes->chunk * hop->byte;
+    all += w->env->each + w->passes->chunk * hop->byte;
   }
   double end = cost_walk_end(w, c, l->to, start, work + w->env->fetch + all);
   for (; l->seen != until; l->seen++) {
@@ -459,6 +460,19 @@ static bool take_step(walk *w, int id)
   return true;
 }
 
+// False: another rank keeps the core.
+static bool leave_barrier(walk *w, int id)
+{
+  actor *a = &w->actors[id];
+  double start = 0, work;
+  core *c = cost_walk_begin(w, id, a->rank, a->ready, &start, &work);
+  if (c != NULL) {
+    w->rank_begun[a->rank] = start;
+    a->ready = cost_walk_end(w, c, a->rank, start, work);
+  }
+  return c != NULL;
+}
+
 // Has the strand ended an operation behind which another one comes?
 static bool cost_walk_ended(const walk *w, const actor *a)
 {
@@ -495,6 +509,9 @@ static bool cost_walk_run(walk *w)
       continue;
     }
     actor *a = &w->actors[id];
+    if (w->rank_begun[a->rank] < 0 && !leave_barrier(w, id)) {
+      continue;
+    }
     if (!cost_walk_look(w, id)) {
       continue;
     }
@@ -548,13 +565,14 @@ static bool cost_walk_set_up(walk *w)
   w->actors = tt_calloc((size_t)w->nactors + 1, sizeof *w->actors);
   w->heap = tt_calloc((size_t)w->nactors + (size_t)w->ends * (size_t)w->ends * 2 + 1, sizeof *w->heap);
   w->rank_free = tt_calloc(n, sizeof *w->rank_free);
+  w->rank_begun = tt_calloc(n, sizeof *w->rank_begun);
   w->rank_ended = tt_calloc(n, sizeof *w->rank_ended);
   w->carry_begun = tt_calloc((size_t)w->ends * (size_t)w->ends, sizeof *w->carry_begun);
   w->cores = tt_calloc(nodes * (size_t)w->ncores, sizeof *w->cores);
   w->net_out = tt_calloc(nodes * 2, sizeof *w->net_out);
   w->rank_load = tt_calloc(n + nodes, sizeof *w->rank_load);
-  if (!w->lines || !w->actors || !w->heap || !w->rank_free || !w->rank_ended || !w->carry_begun || !w->cores ||
-      !w->net_out || !w->rank_load) {
+  if (!w->lines || !w->actors || !w->heap || !w->rank_free || !w->rank_begun || !w->rank_ended || !w->carry_begun ||
+      !w->cores || !w->net_out || !w->rank_load) {
     return false;
   }
   w->net_in = w->net_out + nodes;
@@ -563,6 +581,7 @@ static bool cost_walk_set_up(walk *w)
   }
   w->node_load = w->rank_load + n;
   for (int r = 0, id = 0; r < w->n; r++) {
+    w->rank_begun[r] = r == 0 ? 0 : w->env->slice > 0 ? -1 : w->passes->late;
     for (int k = 0; k < w->all[r]->nstrands; k++) {
       w->actors[id++] = (actor){.rank = r, .strand = k, .ready = r == 0 ? 0 : w->passes->late};
     }
@@ -582,6 +601,7 @@ static void clean_up(walk *w)
   tt_free(w->actors);
   tt_free(w->heap);
   tt_free(w->rank_free);
+  tt_free(w->rank_begun);
   tt_free(w->rank_ended);
   tt_free(w->carry_begun);
   tt_free(w->cores);
@@ -604,12 +624,12 @@ static double busiest_of(const walk *w)
   return w->env->one_machine ? fmax(busiest, work / w->ncores) : busiest;
 }
 
-// Ranks other than 0 have begun later.
+// Ranks other than 0 have begun later: when the barrier let them go, and they got a core.
 static double longest_of(const walk *w)
 {
   double longest = w->rank_free[0];
   for (int r = 1; r < w->n; r++) {
-    longest = fmax(longest, w->rank_free[r] - w->passes->late);
+    longest = fmax(longest, w->rank_free[r] - w->rank_begun[r]);
   }
   return longest;
 }

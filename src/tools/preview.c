@@ -115,6 +115,7 @@ static tt_cost_env env_of_link(const tt_preview *p)
   env.change = l->change > 0 ? l->change : env.change;
   env.rouse = l->rouse;
   env.fetch = l->fetch;
+  env.each = l->each;
   env.byte = l->own > 0 ? l->own / 1024 : env.byte;
   env.slice = l->slice;
   env.idle = l->idle;

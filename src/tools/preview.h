@@ -6,16 +6,16 @@
 // The network between machines, and what of the machines counts there. What is 0 is as the figures have it: TCP on one
 // machine. Times in microseconds.
 typedef struct tt_preview_link {
-  double gbit;       // Gbit/s of a machine's way out, and of its way in
-  double ms;         // milliseconds that a message needs for the wire
-  double way;        // beside that: from one rank to the other
-  double rouse;      // of a core, for a rank that had nothing to do to go on
-  double idle, wake; // if it had nothing to do for longer than `idle`, it goes on by `wake` later, too
-  double work, kib;  // of a core, at each end: for a message, and for each KiB of it
-  double fetch;      // of a core, for a call that fetches what has come over a connection
-  double own;        // of a core, to read or write a KiB of its own memory
-  double change;     // of a core, to go on with another rank
-  double slice;      // for so long a rank keeps a core that others want
+  double gbit;        // Gbit/s of a machine's way out, and of its way in
+  double ms;          // milliseconds that a message needs for the wire
+  double way;         // beside that: from one rank to the other
+  double rouse;       // of a core, for a rank that had nothing to do to go on
+  double idle, wake;  // if it had nothing to do for longer than `idle`, it goes on by `wake` later, too
+  double work, kib;   // of a core, at each end: for a message (with `fetch` to send it alone), and for each KiB of it
+  double fetch, each; // of a core, for a call that fetches what has come over a connection; for each message in it
+  double own;         // of a core, to read or write a KiB of its own memory
+  double change;      // of a core, to go on with another rank
+  double slice;       // for so long a rank keeps a core that others want
   // The machines are namespaces of one, and share its cores. A thread with a core beside these carries each message,
   // and each KiB of it.
   double carry, carry_kib;
