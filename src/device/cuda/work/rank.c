@@ -98,6 +98,9 @@ static bool rank_check_replays(tt_gpu_rank *r)
     r->port->mover->probe(r->port->mover_self, link->peer);
   }
   ncclResult_t res = tt_stall_look_at(&k, seen_ns);
+  if (link->networked && state >= TT_RANK_FAILED) {
+    r->port->mover->settle(r->port->mover_self); // what has come may not be in its slot yet
+  }
   // What the peer had sent before it stopped counts: it is looked at once more.
   if (res == ncclSuccess && state >= TT_RANK_FAILED && tt_gpu_port_waits(r->gpu, &w, &k.mark) &&
       (int)w.peer == link->peer) {
