@@ -123,11 +123,12 @@ static bool rank_move(const tt_gpu_rank *r)
 // something has moved over the network.
 static bool rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
 {
-  if (r->graphs && !tt_gpu_port_in_graphs(r->gpu)) {
+  const bool graphs = r->graphs;
+  if (graphs && !tt_gpu_port_in_graphs(r->gpu)) { // a last look: what their last replays have sent goes out
     r->graphs = false;
     in_graphs--;
   }
-  if (!r->graphs || !r->linked) {
+  if (!graphs || !r->linked) {
     return false;
   }
   const bool moved = rank_move(r);
