@@ -28,6 +28,7 @@ struct tt_far_fifo {
   tt_far_fifo *next; // of its bucket
   tt_proxy_puts *pair;
   tt_far_end end;    // kind, number and `sends` alone, while this rank is not `here`
+  bool early;        // the receiver has told of it before this rank has had it
   bool here;         // this rank has it: its memory can be used
   bool left;         // this rank has had it
   bool open;         // the receiver has said that it has it
@@ -35,7 +36,8 @@ struct tt_far_fifo {
   tt_fifo_shape its; // the same, of what shape
   uint32_t turn;     // number, in its replay, of the next message to be sent or to come,
   uint32_t total;    // and among those of all replays
-  uint32_t at;       // bytes of it that have been sent, or have come
+  uint32_t at;       // bytes of it that have been sent, or have come,
+  uint32_t bytes;    // and how many it has, as its first part has said
   uint32_t freed;    // messages that the receiver's kernels have taken, as far as it has said
   char *copy;        // of what was not sent when this rank left
 };
@@ -57,12 +59,8 @@ static tt_far_fifo *far_find(tt_proxy_puts *g, uint8_t kind, uint32_t number, bo
   return f;
 }
 
-static ncclResult_t far_get(tt_proxy_puts *g, uint8_t kind, uint32_t number, bool sends, tt_far_fifo **out)
+static ncclResult_t far_new(tt_proxy_puts *g, uint8_t kind, uint32_t number, bool sends, tt_far_fifo **out)
 {
-  *out = far_find(g, kind, number, sends);
-  if (*out != NULL) {
-    return ncclSuccess;
-  }
   TT_TRY(TT_NEW(*out, 1, "no memory for a captured operation with rank %d", g->peer.rank));
   **out =
       (tt_far_fifo){.next = *far_bucket(g, number), .pair = g, .end = {.kind = kind, .number = number, .sends = sends}};
@@ -132,8 +130,12 @@ static ncclResult_t far_differs(const tt_far_fifo *f)
 
 static ncclResult_t far_come(tt_proxy_puts *g, const tt_far_end *end, tt_far_fifo **out)
 {
-  tt_far_fifo *f = NULL;
-  TT_TRY(far_get(g, end->kind, end->number, end->sends, &f));
+  tt_far_fifo *f = far_find(g, end->kind, end->number, end->sends);
+  if (f == NULL) {
+    TT_TRY(far_new(g, end->kind, end->number, end->sends, &f));
+  }
+  g->far.early -= f->early;
+  f->early = false;
   f->end = *end;
   f->here = true;
   if (end->sends && far_shapes_differ(f)) {
@@ -223,9 +225,14 @@ static ncclResult_t far_take_message(tt_proxy_puts *g, const far_head *h, const 
   if (f == NULL || !f->here) { // what the peer had sent before it knew
     return ncclSuccess;
   }
-  if (h->at != f->at || h->bytes > f->end.fifo.capacity || bytes > h->bytes - h->at || !far_has_place(f)) {
+  if (h->at != f->at || h->bytes > f->end.fifo.capacity || h->at > h->bytes || bytes > h->bytes - h->at ||
+      !far_has_place(f)) {
     return far_damaged(g, "there is no place for it");
   }
+  if (h->at > 0 && h->bytes != f->bytes) {
+    return far_damaged(g, "its parts differ");
+  }
+  f->bytes = h->bytes;
   memcpy(far_data(f) + f->at, payload, bytes);
   f->at += (uint32_t)bytes;
   if (f->at == h->bytes) {
@@ -234,10 +241,26 @@ static ncclResult_t far_take_message(tt_proxy_puts *g, const far_head *h, const 
   return ncclSuccess;
 }
 
+// The receiver's first word of a FIFO is OPEN, its last one CLOSED, and only behind that this rank drops it.
+static ncclResult_t far_of_word(tt_proxy_puts *g, const far_head *h, tt_far_fifo **out)
+{
+  *out = far_find(g, h->kind, h->number, true);
+  if (*out != NULL) {
+    return ncclSuccess;
+  }
+  if (h->what != FAR_OPEN || g->far.early == TT_FAR_EARLY) {
+    return far_damaged(g, h->what != FAR_OPEN ? "of none that is open" : "there are too many");
+  }
+  TT_TRY(far_new(g, h->kind, h->number, true, out));
+  (*out)->early = true;
+  g->far.early++;
+  return ncclSuccess;
+}
+
 static ncclResult_t far_take_word(tt_proxy_puts *g, const far_head *h)
 {
   tt_far_fifo *f = NULL;
-  TT_TRY(far_get(g, h->kind, h->number, true, &f));
+  TT_TRY(far_of_word(g, h, &f));
   switch (h->what) {
   case FAR_OPEN:
     f->its = (tt_fifo_shape){.slots = (uint32_t)h->count, .bytes = h->bytes, .messages = (uint32_t)h->sig};

@@ -264,55 +264,95 @@ static void ranks_must_agree(void **state)
   }
 }
 
-// Messages that no peer sends: nothing is written.
-static void wrong_messages(void **state)
+// What a peer says (far.c): what, kind, number, where it begins, bytes of it, bytes of this part.
+typedef uint32_t saying[6];
+
+static ncclResult_t take(tt_proxy_puts *g, const saying w)
 {
-  static const tt_fifo_shape shape = {2, 500, 4};
-  // what, kind, number, begins at, bytes of it, bytes of this part
-  static const uint32_t wrong[][6] = {{1, TT_SIMPLE, 1, 0, 501, 501}, {1, TT_SIMPLE, 1, 4, 500, 400},
-                                      {1, TT_SIMPLE, 1, 0, 10, 11},   {1, TT_TOK, 1, 0, 10, 10},
-                                      {7, TT_SIMPLE, 1, 0, 0, 0},     {0, TT_SIMPLE, 1, 0, 0, 0}};
   static char payload[1000];
-  struct {
+  // OPEN: two slots, four messages.
+  const struct {
     uint64_t elsewhere, sig, count;
     uint32_t number, at, bytes;
     uint8_t what, kind;
     uint16_t zero;
-  } head = {0};
+  } head = {
+      .sig = 4, .count = 2, .number = w[2], .at = w[3], .bytes = w[4], .what = (uint8_t)w[0], .kind = (uint8_t)w[1]};
+  tt_slot s = {.sig = TT_FAR_SIG, .bytes = w[5]};
+  memcpy(s.data, &head, sizeof s.data);
+  return tt_far_take(g, &s, payload);
+}
+
+static const tt_fifo_shape two_slots = {2, 500, 4};
+
+// Messages that no peer sends: nothing is written.
+static void wrong_messages(void **state)
+{
+  static const saying wrong[] = {{1, TT_SIMPLE, 1, 0, 501, 501}, {1, TT_SIMPLE, 1, 4, 500, 400},
+                                 {1, TT_SIMPLE, 1, 0, 10, 11},   {1, TT_TOK, 1, 0, 10, 10},
+                                 {7, TT_SIMPLE, 1, 0, 0, 0},     {0, TT_SIMPLE, 1, 0, 0, 0}};
+  static const saying part = {1, TT_SIMPLE, 1, 0, 400, 100}, rest = {1, TT_SIMPLE, 1, 100, 400, 300};
+  static const saying wrong_rests[] = {{1, TT_SIMPLE, 1, 100, 99, 50},   {1, TT_SIMPLE, 1, 100, 401, 301},
+                                       {1, TT_SIMPLE, 1, 100, 300, 200}, {1, TT_SIMPLE, 1, 100, 400, 301},
+                                       {1, TT_SIMPLE, 1, 99, 400, 1},    {1, TT_SIMPLE, 1, 0, 400, 100}};
+  static const saying good = {1, TT_SIMPLE, 1, 0, 8, 8}, nobodys = {1, TT_SIMPLE, 2, 0, 8, 8};
   side b;
   (void)state;
   rig *r = open_two(7);
-  FAKE_DEMAND(come(&b, r, 1, false, 1, &shape) == ncclSuccess);
+  FAKE_DEMAND(come(&b, r, 1, false, 1, &two_slots) == ncclSuccess);
   tt_proxy *p = r->ranks[1].proxy;
   tt_proxy_puts *g = tt_puts_find(p, 0, TT_MSG_GRAPHS);
+  const _Atomic uint32_t *seq = &tt_fifo_slot(&b.end.fifo)->seq;
   tt_proxy_run_hold(p);
-  tt_slot s = {.sig = TT_FAR_SIG};
   for (size_t i = 0; i < TT_COUNT(wrong); i++) {
-    head.what = (uint8_t)wrong[i][0];
-    head.kind = (uint8_t)wrong[i][1];
-    head.number = wrong[i][2];
-    head.at = wrong[i][3];
-    head.bytes = wrong[i][4];
-    s.bytes = wrong[i][5];
-    memcpy(s.data, &head, sizeof s.data);
-    assert_int_equal(tt_far_take(g, &s, payload), ncclRemoteError);
-    assert_int_equal(atomic_load(&tt_fifo_slot(&b.end.fifo)->seq), 0);
+    assert_int_equal(take(g, wrong[i]), ncclRemoteError);
+    assert_int_equal(atomic_load(seq), 0);
   }
-  s.sig++;
-  assert_int_equal(tt_far_take(g, &s, payload), ncclRemoteError);
+  assert_int_equal(tt_far_take(g, &(tt_slot){.sig = TT_FAR_SIG + 1}, NULL), ncclRemoteError);
+  assert_int_equal(take(g, part), ncclSuccess);
+  for (size_t i = 0; i < TT_COUNT(wrong_rests); i++) {
+    assert_int_equal(take(g, wrong_rests[i]), ncclRemoteError);
+    assert_int_equal(atomic_load(seq), 0);
+  }
+  assert_int_equal(take(g, rest), ncclSuccess);
+  assert_int_equal(atomic_load(seq), 1);
   // More than there is room for, and of a FIFO that this rank does not have, which is nobody's any more.
-  head.what = 1;
-  head.kind = TT_SIMPLE;
-  head.bytes = s.bytes = 8;
-  s.sig = TT_FAR_SIG;
-  memcpy(s.data, &head, sizeof s.data);
-  assert_int_equal(tt_far_take(g, &s, payload), ncclSuccess);
-  assert_int_equal(tt_far_take(g, &s, payload), ncclSuccess);
-  assert_int_equal(tt_far_take(g, &s, payload), ncclRemoteError);
-  head.number = 2;
-  memcpy(s.data, &head, sizeof s.data);
-  assert_int_equal(tt_far_take(g, &s, payload), ncclSuccess);
+  assert_int_equal(take(g, good), ncclSuccess);
+  assert_int_equal(take(g, good), ncclRemoteError);
+  assert_int_equal(take(g, nobodys), ncclSuccess);
   tt_proxy_run_release(p);
+  go(&b);
+  rig_close(r);
+  fake_stop();
+}
+
+// Of FIFOs that this rank has not had the peer may say that it has them, of so many.
+static void too_many_words(void **state)
+{
+  static const saying wrong[] = {{3, TT_SIMPLE, 2, 1, 0, 0}, {4, TT_SIMPLE, 2, 0, 0, 0}};
+  static const saying known = {2, TT_SIMPLE, 1, 0, 500, 0}, last = {2, TT_SIMPLE, 2, 0, 500, 0},
+                      more = {2, TT_SIMPLE, 3, 0, 500, 0};
+  side a, b;
+  (void)state;
+  rig *r = open_two(8);
+  FAKE_DEMAND(come(&a, r, 0, true, 1, &two_slots) == ncclSuccess);
+  tt_proxy *p = r->ranks[0].proxy;
+  tt_proxy_puts *g = tt_puts_find(p, 1, TT_MSG_GRAPHS);
+  tt_proxy_run_hold(p);
+  for (size_t i = 0; i < TT_COUNT(wrong); i++) {
+    assert_int_equal(take(g, wrong[i]), ncclRemoteError);
+  }
+  g->far.early = TT_FAR_EARLY - 1;
+  assert_int_equal(take(g, known), ncclSuccess);
+  assert_int_equal(take(g, last), ncclSuccess);
+  assert_int_equal(take(g, more), ncclRemoteError);
+  tt_proxy_run_release(p);
+  FAKE_DEMAND(come(&b, r, 0, true, 2, &two_slots) == ncclSuccess); // then it is one less
+  tt_proxy_run_hold(p);
+  assert_int_equal(g->far.early, TT_FAR_EARLY - 1);
+  assert_int_equal(take(g, more), ncclSuccess);
+  tt_proxy_run_release(p);
+  go(&a);
   go(&b);
   rig_close(r);
   fake_stop();
@@ -320,8 +360,8 @@ static void wrong_messages(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(replays_arrive), cmocka_unit_test(none_waits_for_another),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(replays_arrive),       cmocka_unit_test(none_waits_for_another),
                                      cmocka_unit_test(what_is_sent_arrives), cmocka_unit_test(ranks_must_agree),
-                                     cmocka_unit_test(wrong_messages)};
+                                     cmocka_unit_test(wrong_messages),       cmocka_unit_test(too_many_words)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,10 +23,10 @@ tt_proxy_puts *tt_puts_find(const tt_proxy *p, int rank, uint32_t behalf)
   return puts_from(atomic_load_explicit(&p->puts.list, memory_order_acquire), rank, behalf);
 }
 
-// Is there somebody to take what comes? Run flag held, or `lock`.
+// Is there somebody to take what comes? Not when the rank has gone (tt_puts_disown). Run flag held, or `lock`.
 static bool puts_is_used(const tt_proxy *p, const tt_proxy_puts *g)
 {
-  return tt_puts_is_far(g) || p->puts.rma != NULL;
+  return tt_puts_is_far(g) ? p->port != &p->lone : p->puts.rma != NULL;
 }
 
 static void puts_attach(tt_proxy *p, tt_proxy_puts *g)

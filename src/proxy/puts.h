@@ -15,9 +15,10 @@
 #include "proxy/service_priv.h"
 
 // FIFOs of captured operations of two ranks: all that this one has, or of which the peer has told (far.c).
-enum { TT_FAR_BUCKETS = 64 };
+enum { TT_FAR_BUCKETS = 64, TT_FAR_EARLY = 65536 };
 typedef struct tt_far_set {
   struct tt_far_fifo *first[TT_FAR_BUCKETS];
+  uint32_t early; // those that this rank has not had yet: TT_FAR_EARLY at most
 } tt_far_set;
 
 struct tt_proxy_puts {

@@ -98,6 +98,9 @@ static bool rank_check_replays(tt_gpu_rank *r)
     r->port->mover->probe(r->port->mover_self, link->peer);
   }
   ncclResult_t res = tt_stall_look_at(&k, seen_ns);
+  if (link->networked && state >= TT_RANK_FAILED) {
+    r->port->mover->settle(r->port->mover_self); // what has come may not be in its slot yet
+  }
   // What the peer had sent before it stopped counts: it is looked at once more.
   if (res == ncclSuccess && state >= TT_RANK_FAILED && tt_gpu_port_waits(r->gpu, &w, &k.mark) &&
       (int)w.peer == link->peer) {
@@ -120,11 +123,12 @@ static bool rank_move(const tt_gpu_rank *r)
 // something has moved over the network.
 static bool rank_look_at_graphs(tt_gpu_rank *r, uint64_t now)
 {
-  if (r->graphs && !tt_gpu_port_in_graphs(r->gpu)) {
+  const bool graphs = r->graphs;
+  if (graphs && !tt_gpu_port_in_graphs(r->gpu)) { // a last look: what their last replays have sent goes out
     r->graphs = false;
     in_graphs--;
   }
-  if (!r->graphs || !r->linked) {
+  if (!graphs || !r->linked) {
     return false;
   }
   const bool moved = rank_move(r);

@@ -151,15 +151,14 @@ bool tt_gpu_port_waits(tt_gpu_port *p, tt_wait *wait, uint64_t *mark)
   return any;
 }
 
+// Without the lock: the caller alone changes the list by now, and the network may take its time.
 void tt_gpu_captures_leave(const tt_gpu_port *p)
 {
-  pthread_mutex_lock(&captures_lock);
   for (const gpu_capture *c = p->captures; c != NULL; c = c->next) {
     for (uint32_t i = 0; i < c->ntraffic; i++) {
       tt_gpu_fifo_leave(&c->traffic[i].end);
     }
   }
-  pthread_mutex_unlock(&captures_lock);
 }
 
 void tt_gpu_captures_release(const tt_gpu_port *p)
