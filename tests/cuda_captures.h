@@ -18,6 +18,7 @@ enum { MODE_STEP = 1, MANY = 1000, ROUNDS = 6 };
 enum { COUNT = 40, EAGER_EVERY = MANY / 10, LOOK_EVERY = 25 };
 
 static unsigned mode_number;
+static int rounds = ROUNDS; // launches of the graph of all functions
 
 // ---- All functions ----
 
@@ -35,7 +36,7 @@ HARNESS void graphs_of(const buffers *b)
   }
   const CUgraphExec exec = capture_end();
   open_all(ALL_TO_ALL, 500, b, eager);
-  for (int i = 0; i < ROUNDS; i++) {
+  for (int i = 0; i < rounds; i++) {
     for (size_t k = 0; k < TT_COUNT(counts); k++) {
       for (int f = 0; f < FUNCTIONS; f++) {
         renew((function)f, m[k][f], counts[k]);
