@@ -37,7 +37,7 @@ PROGRAMS = {
 LEAST, MOST, FACTOR = 8, 2 << 20, 8
 
 # Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
-COSTS = {"way": 10.0, "rouse": 9.0, "idle": 90.0, "wake": 6.0, "work": 2.7, "kib": 0.11, "own": 0.04, "fetch": 8.0, "each": 0.4,
+COSTS = {"way": 10.0, "rouse": 9.0, "idle": 90.0, "wake": 6.0, "work": 2.7, "kib": 0.11, "own": 0.04, "fetch": 8.0, "each": 0.1,
          "change": 2.0, "slice": 12.0, "carry": 0.84, "carry_kib": 0.038}
 FIT_FACTOR = 512
 
