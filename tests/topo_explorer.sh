@@ -193,6 +193,8 @@ bad "a link's value is no number" 2 "'ms=fast': name=number" simulate --measured
 bad "a link's value is negative" 2 "'ms=-1': name=number" simulate --measured -N 2 --link ms=-1
 bad "a link's text goes on" 2 "name=number is expected" simulate --measured -N 2 --link ms=1,
 bad "a link without --measured" 2 "link is not for predictions without --measured" simulate --link ms=1 "$h100"
+bad "no such cost of memory" 2 "--memory 'speed=1': name=number is expected.* way work kib call call_kib step own$" simulate --measured --memory speed=1
+bad "memory without --measured" 2 "memory is not for predictions without --measured" simulate --memory way=1 "$h100"
 bad "a link of one machine" 2 "link, of one machine, is not for" simulate --measured --link ms=1
 bad "a file of a machine, and --measured" 2 "a file of a machine is not for" simulate --measured "$h100"
 bad "switches, and --measured" 2 "a switch is not for" simulate --measured -N 4 --rails
@@ -204,6 +206,8 @@ bad "an unknown algorithm with --measured" 2 'is not known' simulate --measured 
 own() { timeout -k 5 $patience "$topo" simulate --measured "$@" | awk '$1 ~ /^[0-9]+$/ { print $4 }'; }
 # more NAME A B FACTOR: A is at least FACTOR times B.
 more() { report "$1" "$(awk -v a="$2" -v b="$3" -v f="$4" 'BEGIN { if (!(b > 0 && a >= f * b)) print " " a " is not " f " times " b }')"; }
+more "memory that is slow" "$(own --ranks 2 -b 1M -e 1M --memory kib=1,call_kib=1)" "$(own --ranks 2 -b 1M -e 1M)" 3
+more "messages that take long" "$(own --ranks 2 -b 8 -e 8 --memory way=10)" 10 1
 wide=$(own -N 2 -b 64M -e 64M --link gbit=100)
 more "a link that is slow" "$(own -N 2 -b 64M -e 64M --link gbit=1)" "$wide" 5
 near=$(own -N 4 -b 8 -e 8 --link gbit=100)

@@ -17,7 +17,9 @@ typedef struct tt_far_fifo tt_far_fifo;
 
 // ---- any thread: tt_mover.attach and detach
 
+// The proxy serves one side of a FIFO from here on. Takes the run flag. Errors: ncclSystemError (no memory).
 ncclResult_t tt_far_attach(tt_proxy *p, const tt_far_end *end, tt_far_fifo **out);
+// No longer; *f is gone. What was sent is still delivered. Takes the run flag.
 void tt_far_detach(tt_proxy *p, tt_far_fifo *f);
 
 // ---- run flag held
