@@ -114,15 +114,20 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_abort),     cmocka_unit_test(test_stall)};
   mode_number = capture_kind = number;
   set_modes(modes, "capture-ipc-test");
-  peers_none = strstr(modes, "peers=none") != NULL;
+  peers_none = strstr(modes, "peers=none") != NULL || strstr(modes, "resident") != NULL; // plans use FIFOs alone
   return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
 }
 
 // An argument chooses tests by name; CUDA_CAPTURE_MODE one mode.
 int main(int argc, char **argv)
 {
-  static const char *const modes[] = {"", "slices,queues=1", "devices=2,order=random,seed=5", "devices=3,peers=none",
-                                      "stores,stale,seed=3,slices"};
+  static const char *const modes[] = {"",
+                                      "slices,queues=1",
+                                      "devices=2,order=random,seed=5",
+                                      "devices=3,peers=none",
+                                      "stores,stale,seed=3,slices",
+                                      "resident,devices=4,waits,stores,stale,seed=7",
+                                      "resident,devices=4,order=random,seed=8"};
   use_driver();
   setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
   if (argc > 1) {

@@ -747,7 +747,8 @@ int main(int argc, char **argv)
                                       "queues=32,stores,stale,step=500,seed=5",
                                       "devices=8,order=random,stores,stale,step=500,seed=6",
                                       "order=random,stores,stale,seed=8",
-                                      "devices=3,queues=32,seed=6"};
+                                      "devices=3,queues=32,seed=6",
+                                      "resident,devices=8,order=random,stores,stale,seed=7"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
   if (argc > 1) {

@@ -265,7 +265,6 @@ static int in_mode(const char *modes, unsigned number)
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;
   phase = number;
-  setenv("NCCL_CUDA_RESIDENT", strstr(modes, "devices=8") != NULL ? "1" : "0", 1); // no two ranks share one
   if (!open_mode(modes, "plan-test")) {
     return 1;
   }
@@ -284,7 +283,7 @@ int main(int argc, char **argv)
                                       "queues=1,order=random,stores,stale,seed=8",
                                       "devices=3,order=random,seed=6",
                                       "devices=8",
-                                      "devices=8,order=random,stores,stale,step=500,seed=9"};
+                                      "resident,devices=8,order=random,stores,stale,step=500,seed=9"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
   if (argc > 1) {

@@ -25,14 +25,17 @@
 typedef struct report {
   uint32_t can_copy; // it can read its neighbour's memory
   uint32_t eager;    // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
-  uint64_t tuner;    // its tuner plugin; 0: none
-  uint64_t collnet;  // it wants the network to reduce
+  uint32_t shuns;    // it uses no memory of peers (tt_device_ops.shuns)
+  uint32_t unused;
+  uint64_t tuner;   // its tuner plugin; 0: none
+  uint64_t collnet; // it wants the network to reduce
 } report;
 
 typedef struct init {
   struct ncclComm *comm;
   const tt_init_args *args;
   bool eager;   // some rank connects now
+  bool shuns;   // some rank uses no memory of peers
   bool collnet; // all ranks want the network to reduce
 } init;
 
@@ -581,8 +584,10 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = true;
     return ncclSuccess;
   }
+  const uint32_t shuns = c->port.row->shuns != NULL && c->port.row->shuns(&c->port);
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .eager = !tt_params_get()->runtime_connect,
+                       .shuns = shuns,
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
   report *all;
@@ -591,12 +596,13 @@ static ncclResult_t report_step(init *in)
   in->collnet = true;
   for (int i = 0; i < c->nranks; i++) {
     can_copy &= all[i].can_copy != 0;
-    in->eager |= all[i].eager != 0;
+    in->eager |= all[i].eager != 0 || all[i].shuns != 0;
+    in->shuns |= all[i].shuns != 0;
     in->collnet &= all[i].collnet != 0;
   }
   tt_free(all);
   c->wiring.can_copy = can_copy;
-  c->machine.can_read = !c->network.needed && (can_copy || c->machine.all_local);
+  c->machine.can_read = !c->network.needed && !in->shuns && (can_copy || c->machine.all_local);
   tt_tuning_keep_order(c);
   return tt_tuning_agree(c, same);
 }
@@ -611,13 +617,16 @@ static ncclResult_t collnet_step(init *in)
   return in->collnet ? tt_comm_collnet_create(in->comm) : ncclSuccess;
 }
 
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on
-// what was reported.
+// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. Where a rank uses no memory of peers,
+// those of this machine. How a pair is connected depends on what was reported.
 static ncclResult_t init_connect(init *in)
 {
   struct ncclComm *c = in->comm;
-  for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
-    TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
+  for (int k = 1; k < c->nranks; k++) {
+    const int peer = (c->rank + k) % c->nranks;
+    if (!tt_params_get()->runtime_connect || (in->shuns && c->port.neighbors[peer].page != NULL)) {
+      TT_TRY(tt_transport_connect(&c->wiring, peer));
+    }
   }
   return c->network.proxy == NULL ? ncclSuccess
                                   : tt_proxy_await_links(c->network.proxy, tt_net_patience() * TT_NS_PER_S);

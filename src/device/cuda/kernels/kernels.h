@@ -183,6 +183,8 @@ typedef struct tt_cuda_item {
   uint32_t copies; // the data is copied; else the kernel makes it
   uint64_t meet;   // address of a count, in device memory, of how many CTAs have come, 0 before the launch: by it they
                    // meet before and behind a step of all of them
+  uint64_t place;  // address of a word of the host that is `stands` while the walk waits, else 0; 0: there is none
+  uint32_t stands, unused;
 } tt_cuda_item;
 
 // put: data for a peer's window (device/one_sided.h). `operands`: the source, then the place in the window, which the

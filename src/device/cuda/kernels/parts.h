@@ -237,6 +237,15 @@ TT_INLINE void step_time(uint64_t at)
 #ifdef TT_WALK
 // ---- Walks ----
 
+// Shows the host where the walk stands: at the item's waits, or (0) at none.
+TT_INLINE void walk_show(uint64_t item, uint32_t stands)
+{
+  const uint64_t place = gpu_load8(AT(item, tt_cuda_item, 0, place));
+  if (place != 0 && gpu_thread() == 0) {
+    gpu_mark(place, stands);
+  }
+}
+
 // Until all words are as far, or the port stops: then every step of the walk does nothing. The barrier behind it is
 // that of step_begin.
 TT_INLINE void walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
@@ -274,8 +283,10 @@ TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
       if (meet != 0 || gpu_cta() == 0) {                                                                               \
         tt_cuda_step s = *(const tt_cuda_step *)at;                                                                    \
         s.combine.alone = meet == 0;                                                                                   \
+        walk_show(at, gpu_load4(AT(at, tt_cuda_item, 0, stands)));                                                     \
         walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)), gpu_load4(AT(at, tt_cuda_item, 0, nwaits))); \
         const bool goes_on = step_begin(s);                                                                            \
+        walk_show(at, 0);                                                                                              \
         step_time(goes_on ? s.start : 0);                                                                              \
         if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) {                       \
           span_copy(span_of(s));                                                                                       \

@@ -12,7 +12,7 @@ typedef struct gpu_flags {
   tt_cuda_fault fault;
 } gpu_flags;
 
-// Pinned memory for lists. Those of a plan are free again when the plan is done.
+// Pinned memory for lists. Those of a plan are free again when the plan is done; a captured plan's go with its graph.
 typedef struct gpu_block {
   struct gpu_block *next;
   uint32_t ticket; // of the last plan that has a list here
@@ -86,9 +86,8 @@ static inline CUdeviceptr gpu_address(const volatile void *ptr)
 // current.
 // Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out);
-
-// Bytes of the lists of a step with so many references.
-size_t tt_gpu_step_list_bytes(size_t refs);
+// Gives blocks back that nothing reads any more.
+void tt_gpu_lists_give(gpu_block *first);
 
 // Submits the step, whose references are resolved, to the stream, and moves the FIFOs on. The device's context is
 // current. Errors: ncclUnhandledCudaError.

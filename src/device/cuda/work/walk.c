@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/param.h"
+#include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
 
@@ -19,18 +20,28 @@ typedef struct gpu_walk {
   int n;
   uint64_t waits; // of the next item
   uint32_t nwaits;
+  uint64_t place; // as in tt_cuda_item
+  uint32_t stands;
 } gpu_walk;
 
-// A rank of the communicator that is on the same GPU, or in another process of this machine; -1: there is none. Memory
-// of the latter is opened when it is first used, and a driver may let that wait for the kernel that waits for it.
+// A rank of the communicator that is on the same GPU; -1: there is none.
 static int walk_obstacle(const tt_gpu_port *p)
 {
   for (int i = 0; p->port->neighbors != NULL && i < p->nranks; i++) {
-    if (p->port->neighbors[i].beside || tt_gpu_ipc_has(p, i)) {
+    if (p->port->neighbors[i].beside) {
       return i;
     }
   }
   return -1;
+}
+
+bool tt_gpu_walk_shuns(const tt_gpu_port *p)
+{
+  bool apart = false;
+  for (int i = 0; i < p->nranks && p->walk != NULL; i++) {
+    apart |= tt_gpu_ipc_has(p, i);
+  }
+  return apart;
 }
 
 ncclResult_t tt_gpu_walk_open(tt_gpu_port *p)
@@ -40,8 +51,7 @@ ncclResult_t tt_gpu_walk_open(tt_gpu_port *p)
   }
   const int rank = walk_obstacle(p);
   if (rank >= 0) {
-    tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT has no effect: rank %d is %s", p->port->rank, rank,
-            p->port->neighbors[rank].beside ? "on the same GPU" : "in another process of this machine");
+    tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT has no effect: rank %d is on the same GPU", p->port->rank, rank);
     return ncclSuccess;
   }
   tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT: an operation is one kernel, which waits itself", p->port->rank);
@@ -61,8 +71,8 @@ static ncclResult_t walk_append(tt_gpu_port *p, CUstream stream, tt_cuda_item **
   void *memory;
   TT_TRY(tt_gpu_list(p, sizeof(tt_cuda_item), &memory));
   tt_cuda_item *item = memory;
-  *item = (tt_cuda_item){.waits = w->waits, .nwaits = w->nwaits};
-  w->waits = w->nwaits = 0;
+  *item = (tt_cuda_item){.waits = w->waits, .nwaits = w->nwaits, .place = w->place, .stands = w->stands};
+  w->waits = w->place = w->nwaits = 0;
   if (w->last != NULL) {
     w->last->next = gpu_address(item);
   } else {
@@ -122,6 +132,7 @@ static ncclResult_t walk_room(tt_gpu_port *p, CUstream stream, const tt_kernel *
 
 ncclResult_t tt_gpu_walk_wait(tt_gpu_port *p, CUstream stream, const CUstreamBatchMemOpParams *words, unsigned n)
 {
+  const gpu_recording *rec = p->recording;
   gpu_walk *w = p->walk;
   void *memory;
   TT_TRY(walk_room(p, stream, NULL));
@@ -133,6 +144,8 @@ ncclResult_t tt_gpu_walk_wait(tt_gpu_port *p, CUstream stream, const CUstreamBat
   }
   w->waits = gpu_address(list);
   w->nwaits = n;
+  w->place = rec != NULL ? gpu_address(rec->capture->place) : 0;
+  w->stands = rec != NULL ? 1 + (uint32_t)rec->nwaits - n : 0; // the first of these
   w->stream = stream;
   return ncclSuccess;
 }

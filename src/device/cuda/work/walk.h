@@ -6,7 +6,7 @@
 // call of the driver for each step, and the time in which a stream notices a word.
 //
 // The steps keep the order that they have in a stream: one after the other, the first CTA carries them out, and all
-// CTAs make the data of a large one. Captured plans are no walks.
+// CTAs make the data of a large one. The walk of a captured plan is a kernel of its graph.
 #pragma once
 #include "device/cuda/kernels/choose.h"
 #include "device/cuda/work/port_priv.h"
@@ -14,10 +14,15 @@
 // Makes the port resident, if it may be. Its memory is there. Errors: ncclSystemError.
 ncclResult_t tt_gpu_walk_open(tt_gpu_port *p);
 
-// Does what is submitted become a walk?
+// Is the port resident, with ranks in other processes of its machine? Then a walk may wait when one of them has a new
+// buffer, and a driver may let whoever opens that wait for the kernel. So the communicator's plans use FIFOs alone,
+// whose memory is pinned when the communicator is made.
+bool tt_gpu_walk_shuns(const tt_gpu_port *p);
+
+// Does what is submitted or captured become a walk?
 static inline bool gpu_walks(const tt_gpu_port *p)
 {
-  return p->walk != NULL && p->recording == NULL;
+  return p->walk != NULL;
 }
 
 // The next step begins when these words are as far: those of cuStreamBatchMemOp. Errors: ncclUnhandledCudaError.
