@@ -140,7 +140,8 @@ static enum sim_step step_graph(struct sim_op *op)
   if (op->launch != op->work.exec->done) {
     return SIM_STEP_NONE; // its launch before this one
   }
-  size_t first = sim.modes.random && op->nitems > 0 ? sim_random() % op->nitems : 0;
+  const uint64_t turn = sim.modes.random ? sim_random() : sim.progress;
+  const size_t first = op->nitems > 0 ? turn % op->nitems : 0;
   for (size_t i = 0; i < op->nitems; i++) {
     struct sim_item *item = &op->items[(first + i) % op->nitems];
     if (item->done || item->left > 0) {

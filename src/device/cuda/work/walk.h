@@ -1,9 +1,9 @@
 // walk.h: the steps of a plan as one launch that waits for peers itself: a walk.
 //
 // Elsewhere a stream waits, and no kernel ever does, so that ranks may share a GPU. A walk holds multiprocessors while
-// it waits. So it is only for a port whose peers are in its process, each on a GPU of its own, or on other machines,
-// and on demand (NCCL_CUDA_RESIDENT). What peers see is the same: each rank decides for itself. It saves a launch and a
-// call of the driver for each step, and the time in which a stream notices a word.
+// it waits. So it is only for a port that shares its GPU with none of its peers, and on demand (NCCL_CUDA_RESIDENT).
+// What peers see is the same: each rank decides for itself, but for tt_gpu_walk_shuns. It saves a launch and a call of
+// the driver for each step, and the time in which a stream notices a word.
 //
 // The steps keep the order that they have in a stream: one after the other, the first CTA carries them out, and all
 // CTAs make the data of a large one. The walk of a captured plan is a kernel of its graph.
