@@ -23,9 +23,9 @@
 
 // What a rank reports to all others.
 typedef struct report {
-  uint32_t can_copy; // it can read its neighbour's memory
-  uint32_t eager;    // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
-  uint32_t shuns;    // it uses no memory of peers (tt_device_ops.shuns)
+  uint32_t can_copy;   // it can read its neighbour's memory
+  uint32_t eager;      // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
+  uint32_t fifos_only; // it uses no memory of peers (tt_device_ops.fifos_only)
   uint32_t unused;
   uint64_t tuner;   // its tuner plugin; 0: none
   uint64_t collnet; // it wants the network to reduce
@@ -34,9 +34,9 @@ typedef struct report {
 typedef struct init {
   struct ncclComm *comm;
   const tt_init_args *args;
-  bool eager;   // some rank connects now
-  bool shuns;   // some rank uses no memory of peers
-  bool collnet; // all ranks want the network to reduce
+  bool eager;      // some rank connects now
+  bool fifos_only; // some rank uses no memory of peers
+  bool collnet;    // all ranks want the network to reduce
 } init;
 
 typedef struct init_step {
@@ -584,10 +584,10 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = true;
     return ncclSuccess;
   }
-  const uint32_t shuns = c->port.row->shuns != NULL && c->port.row->shuns(&c->port);
+  const uint32_t fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port);
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .eager = !tt_params_get()->runtime_connect,
-                       .shuns = shuns,
+                       .fifos_only = fifos_only,
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
   report *all;
@@ -596,13 +596,13 @@ static ncclResult_t report_step(init *in)
   in->collnet = true;
   for (int i = 0; i < c->nranks; i++) {
     can_copy &= all[i].can_copy != 0;
-    in->eager |= all[i].eager != 0 || all[i].shuns != 0;
-    in->shuns |= all[i].shuns != 0;
+    in->eager |= all[i].eager != 0 || all[i].fifos_only != 0;
+    in->fifos_only |= all[i].fifos_only != 0;
     in->collnet &= all[i].collnet != 0;
   }
   tt_free(all);
   c->wiring.can_copy = can_copy;
-  c->machine.can_read = !c->network.needed && !in->shuns && (can_copy || c->machine.all_local);
+  c->machine.can_read = !c->network.needed && !in->fifos_only && (can_copy || c->machine.all_local);
   tt_tuning_keep_order(c);
   return tt_tuning_agree(c, same);
 }
@@ -624,7 +624,7 @@ static ncclResult_t init_connect(init *in)
   struct ncclComm *c = in->comm;
   for (int k = 1; k < c->nranks; k++) {
     const int peer = (c->rank + k) % c->nranks;
-    if (!tt_params_get()->runtime_connect || (in->shuns && c->port.neighbors[peer].page != NULL)) {
+    if (!tt_params_get()->runtime_connect || (in->fifos_only && c->port.neighbors[peer].page != NULL)) {
       TT_TRY(tt_transport_connect(&c->wiring, peer));
     }
   }

@@ -105,7 +105,7 @@ typedef struct tt_device_ops {
   bool (*reaches)(tt_port *port, const tt_reach *peer);
   // Must the communicator's plans use no memory of peers, but FIFOs alone, and the connections on this machine be made
   // with it, because the port's rank cannot open memory later? Then that goes for all ranks. NULL: no.
-  bool (*shuns)(const tt_port *port);
+  bool (*fifos_only)(const tt_port *port);
   // Can ranks of this process on these two devices use each other's memory by its address?
   bool (*joins)(int device, int other);
 

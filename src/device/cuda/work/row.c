@@ -28,9 +28,9 @@ static uint64_t gpu_row_probe(void)
   return 0;
 }
 
-static bool gpu_row_shuns(const tt_port *port)
+static bool gpu_row_fifos_only(const tt_port *port)
 {
-  return tt_gpu_walk_shuns(tt_gpu_rank_port(port));
+  return tt_gpu_walk_fifos_only(tt_gpu_rank_port(port));
 }
 
 static bool gpu_row_joins(int device, int other)
@@ -236,7 +236,7 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .identify = tt_gpu_identify,
                                       .probe = gpu_row_probe,
                                       .reaches = tt_gpu_rank_reaches,
-                                      .shuns = gpu_row_shuns,
+                                      .fifos_only = gpu_row_fifos_only,
                                       .joins = gpu_row_joins,
                                       .alloc = tt_gpu_alloc,
                                       .free = gpu_row_free,

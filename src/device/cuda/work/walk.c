@@ -35,7 +35,7 @@ static int walk_obstacle(const tt_gpu_port *p)
   return -1;
 }
 
-bool tt_gpu_walk_shuns(const tt_gpu_port *p)
+bool tt_gpu_walk_fifos_only(const tt_gpu_port *p)
 {
   bool apart = false;
   for (int i = 0; i < p->nranks && p->walk != NULL; i++) {

@@ -2,8 +2,8 @@
 //
 // Elsewhere a stream waits, and no kernel ever does, so that ranks may share a GPU. A walk holds multiprocessors while
 // it waits. So it is only for a port that shares its GPU with none of its peers, and on demand (NCCL_CUDA_RESIDENT).
-// What peers see is the same: each rank decides for itself, but for tt_gpu_walk_shuns. It saves a launch and a call of
-// the driver for each step, and the time in which a stream notices a word.
+// What peers see is the same: each rank decides for itself, but for tt_gpu_walk_fifos_only. It saves a launch and a
+// call of the driver for each step, and the time in which a stream notices a word.
 //
 // The steps keep the order that they have in a stream: one after the other, the first CTA carries them out, and all
 // CTAs make the data of a large one. The walk of a captured plan is a kernel of its graph.
@@ -17,7 +17,7 @@ ncclResult_t tt_gpu_walk_open(tt_gpu_port *p);
 // Is the port resident, with ranks in other processes of its machine? Then a walk may wait when one of them has a new
 // buffer, and a driver may let whoever opens that wait for the kernel. So the communicator's plans use FIFOs alone,
 // whose memory is pinned when the communicator is made.
-bool tt_gpu_walk_shuns(const tt_gpu_port *p);
+bool tt_gpu_walk_fifos_only(const tt_gpu_port *p);
 
 // Does what is submitted or captured become a walk?
 static inline bool gpu_walks(const tt_gpu_port *p)
