@@ -126,8 +126,8 @@ int main(int argc, char **argv)
                                       "devices=2,order=random,seed=5",
                                       "devices=3,peers=none",
                                       "stores,stale,seed=3,slices",
-                                      "resident,devices=4,waits,stores,stale,seed=7",
-                                      "resident,devices=4,order=random,seed=8"};
+                                      "resident,devices=4,order=random,seed=8",
+                                      "resident,devices=4,waits,stores,stale,seed=7"};
   use_driver();
   setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
   if (argc > 1) {
