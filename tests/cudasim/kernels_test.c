@@ -25,10 +25,10 @@ static const char *folder; // of other modules
 static struct {
   tt_cuda_item items[5];
   tt_cuda_wait wait;
-  tt_cuda_post post;
+  tt_cuda_post post, sent[2];
   tt_cuda_operand operands[3][2];
   uint64_t meet;
-  uint32_t come, over; // words: the data has come; the walk is over
+  uint32_t come, over, went[2]; // words: the data has come; the walk is over; the messages that it has sent
   _Alignas(16) char data[4][WALK_BYTES + 17];
 } walk;
 
@@ -597,6 +597,40 @@ static void test_walk_stops(void **state)
   }
 }
 
+// A peer gives a message back some time after it has come.
+static bool watch_given(void)
+{
+  if (__atomic_load_n(&walk.went[1], __ATOMIC_ACQUIRE) == 1 && looks-- == 0) {
+    __atomic_store_n(&walk.come, 5, __ATOMIC_RELEASE);
+  }
+  return __atomic_load_n(&walk.over, __ATOMIC_ACQUIRE) != 9 || looks < 0;
+}
+
+// In a replay: the second thread puts back what the peer has counted in the replay before; the first one, in the next
+// step, waits for the peer to count so far again.
+static void test_walk_puts_back(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 200; i++) {
+    const uint64_t first = case_at(&walk.items[3]);
+    begin(all_modes, THREADS);
+    walk_make();
+    walk.come = 5;
+    for (int k = 0; k < 2; k++) {
+      walk.sent[k] = (tt_cuda_post){.at = case_at(&walk.went[k]), .seq = 1, .word = 1};
+    }
+    walk.sent[1].clear = case_at(&walk.come);
+    walk.items[3] = (tt_cuda_item){.step = case_base(&rig), .next = case_at(&walk.items[4])};
+    walk.items[3].step.post = (tt_cuda_posts){.posts = case_at(walk.sent), .nposts = 2};
+    walk.items[4].waits = case_at(&walk.wait);
+    walk.items[4].nwaits = 1;
+    machine.watch = watch_given;
+    looks = i;
+    launch_any("walk_step", "copy", 1, &first, sizeof first);
+    assert_int_equal(walk.over, 9);
+  }
+}
+
 static int as_walks(void **state)
 {
   (void)state;
@@ -620,7 +654,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
       cmocka_unit_test(test_ended),
   };
-  const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk), cmocka_unit_test(test_walk_stops)};
+  const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk_puts_back), cmocka_unit_test(test_walk),
+                                        cmocka_unit_test(test_walk_stops)};
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
   failed += strcmp(form, "walks") != 0 ? cmocka_run_group_tests(order, NULL, NULL) : 0;
   failed += folder == NULL ? cmocka_run_group_tests(walks, as_walks, NULL) : 0;

@@ -247,9 +247,12 @@ TT_INLINE void walk_show(uint64_t item, uint32_t stands)
 }
 
 // Until all words are as far, or the port stops: then every step of the walk does nothing. The barrier behind it is
-// that of step_begin.
+// that of step_begin. That before it: another thread may have put a word back in the step before (post_one).
 TT_INLINE void walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
 {
+  if (n > 0) {
+    gpu_any(false);
+  }
   for (uint32_t i = gpu_thread(); i < n; i += gpu_threads()) {
     const uint64_t at = gpu_load8(AT(waits, tt_cuda_wait, i, at));
     const uint32_t value = gpu_load4(AT(waits, tt_cuda_wait, i, value));
