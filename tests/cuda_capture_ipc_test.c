@@ -1,5 +1,9 @@
 // cuda_capture_ipc_test.c: graphs of ranks in several processes of one machine.
+#include <dirent.h>
+
 #include "cuda_captures.h"
+
+#include "os/fdbox.h"
 
 // ---- What is left ----
 
@@ -105,13 +109,86 @@ static void test_memory(void **state)
   PROCESSES(2, 100, outlives_body, NULL);
 }
 
+// ---- Descriptors ----
+
+// The descriptors of memory for captured operations that this process has, or that lie in its mailbox.
+static int pieces_held(void)
+{
+  static const tt_fdkey nobody;
+  char path[300], name[300];
+  int fd, n = 0;
+  CHECK(tt_fdbox_take(&nobody, 0, NULL, &fd) != ncclSuccess, "a descriptor without a key");
+  DIR *d = opendir("/proc/self/fd");
+  CHECK(d != NULL, "no /proc/self/fd");
+  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    name[TT_MAX(length, 0)] = 0;
+    n += strstr(name, "tutti-captured") != NULL;
+  }
+  closedir(d);
+  return n;
+}
+
+static void *abort_later(void *arg)
+{
+  sleep_ms(300);
+  OK(ncclCommAbort(comms[first]));
+  return arg;
+}
+
+// Rank 1 aborts after it has asked rank 0, whose process is stopped, for memory. That comes too late for it.
+static void late_body(int process, void *arg)
+{
+  const buffers plain = {.kind = DEVICE};
+  rank_memory m[MAX_RANKS];
+  pthread_t thread;
+  CUgraph graph;
+  (void)arg;
+  setenv("NCCL_P2P_DISABLE", "1", 1); // else rank 1 would ask for other things first
+  peers_none = true;
+  join(process, 2, 1);
+  open_all(ALL_REDUCE, COUNT, &plain, m);
+  meet(2);
+  if (process == 0) {
+    const tt_mail *mail = comms[0]->port.neighbors[1].from;
+    atomic_store(&the_board->word[0], (uint64_t)getpid());
+    raise(SIGSTOP);
+    while (atomic_load(&mail->answered) != atomic_load(&mail->asked)) {
+      sleep_ms(1);
+    }
+    meet(2);
+    OK(ncclCommAbort(comms[first]));
+  } else {
+    while (atomic_load(&the_board->word[0]) == 0 || tt_proc_doing((pid_t)atomic_load(&the_board->word[0])) != 'T') {
+      sleep_ms(1);
+    }
+    sleep_ms(100); // its other threads stand, too
+    assert_int_equal(pthread_create(&thread, NULL, abort_later, NULL), 0);
+    capture_begin();
+    const ncclResult_t res = call(ALL_REDUCE, first, m[first].in, m[first].out, COUNT);
+    CHECK(res != ncclSuccess, "captured");
+    ON(first, cu->StreamEndCapture(streams[first], &graph));
+    pthread_join(thread, NULL);
+    kill((pid_t)atomic_load(&the_board->word[0]), SIGCONT);
+    meet(2);
+  }
+  CHECK(pieces_held() == 0, "%d descriptors are left", pieces_held());
+}
+
+static void test_descriptors(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, late_body, NULL);
+}
+
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_functions), cmocka_unit_test(test_many),   cmocka_unit_test(test_streams),
       cmocka_unit_test(test_times),     cmocka_unit_test(test_memory), cmocka_unit_test(test_destroy),
       cmocka_unit_test(test_killed),    cmocka_unit_test(test_gone),   cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_abort),     cmocka_unit_test(test_stall)};
+      cmocka_unit_test(test_abort),     cmocka_unit_test(test_stall),  cmocka_unit_test(test_descriptors)};
   mode_number = capture_kind = number;
   set_modes(modes, "capture-ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;
