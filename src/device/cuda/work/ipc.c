@@ -489,7 +489,7 @@ static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *s
 }
 
 // Asks for the FIFO, and finds what is offered.
-static ncclResult_t fifo_ask(const tt_gpu_port *p, int peer, const ipc_request *r, int mailbox, gpu_fifo_offer *out)
+static ncclResult_t fifo_require(const tt_gpu_port *p, int peer, const ipc_request *r, int mailbox, gpu_fifo_offer *out)
 {
   ipc_place place;
   uint32_t answer = MAIL_NO;
@@ -514,7 +514,7 @@ ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_ke
   ipc_request r;
   int mailbox;
   TT_TRY(fifo_request(key, shape, sends, &r, &mailbox));
-  const ncclResult_t res = fifo_ask(p, peer, &r, mailbox, out);
+  const ncclResult_t res = fifo_require(p, peer, &r, mailbox, out);
   tt_fdbox_unlisten(mailbox);
   return res;
 }
