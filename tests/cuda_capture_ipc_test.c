@@ -63,7 +63,6 @@ static void memory_body(int process, void *arg)
 // The graph outlives the communicator, and does nothing then; its memory goes with it.
 static void outlives_body(int process, void *arg)
 {
-  const buffers plain = {.kind = DEVICE};
   rank_memory m[MAX_RANKS];
   ncclComm_t one;
   (void)arg;
@@ -72,17 +71,10 @@ static void outlives_body(int process, void *arg)
   OK(tt_gpu_enter(device_of(first)));
   OK(ncclCommSplit(one, 0, process, &comms[first], NULL));
   tt_gpu_leave();
-  open_all(ALL_REDUCE, COUNT, &plain, m);
-  const CUgraphExec exec = capture(ALL_REDUCE, m, COUNT);
-  launch(exec);
-  wait_all();
-  compare(ALL_REDUCE, first, m[first].out, COUNT);
+  const CUgraphExec exec = capture_and_try(ALL_REDUCE, m, COUNT);
   OK(ncclCommDestroy(comms[first]));
   meet(2);
-  spoil_first(m);
-  launch(exec);
-  wait_all();
-  check_spoilt(m, "a graph without its communicator does something");
+  check_outlived(exec, m);
   CHECK(pieces() > 0, "the graph's memory has gone");
   destroy_exec(exec);
   for (int i = 0;; i++) { // the next communicator looks
@@ -189,21 +181,14 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_times),     cmocka_unit_test(test_memory), cmocka_unit_test(test_destroy),
       cmocka_unit_test(test_killed),    cmocka_unit_test(test_gone),   cmocka_unit_test(test_mismatch),
       cmocka_unit_test(test_abort),     cmocka_unit_test(test_stall),  cmocka_unit_test(test_descriptors)};
-  mode_number = capture_kind = number;
-  set_modes(modes, "capture-ipc-test");
+  captures_mode(modes, number, "capture-ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;
   return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
 }
 
-// An argument chooses tests by name; CUDA_CAPTURE_MODE one mode.
 int main(int argc, char **argv)
 {
   static const char *const modes[] = {"", "slices,queues=1", "devices=2,order=random,seed=5", "devices=3,peers=none",
                                       "stores,stale,seed=3,slices"};
-  use_driver();
-  setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
-  if (argc > 1) {
-    cmocka_set_test_filter(argv[1]);
-  }
-  return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_CAPTURE_MODE"), in_mode) != 0;
+  return captures_main(argc, argv, modes, TT_COUNT(modes), in_mode);
 }
