@@ -1,6 +1,6 @@
 // cuda_capture_net_test.c: graphs of ranks in processes that look like different machines (NCCL_HOSTID): what they send
 // each other in a launch goes over the network.
-#include "proxy/service_priv.h" // before names of tests
+#include "proxy/puts.h" // before names of tests
 
 #include "cuda_captures.h"
 
@@ -218,6 +218,16 @@ static void gate_set(gate_state state)
   atomic_store(&gate, state);
 }
 
+// Has all been said of the last replay?
+static bool gate_rests(void)
+{
+  tt_proxy *p = comms[first]->port.mover_self;
+  tt_proxy_run_hold(p);
+  const bool rests = tt_puts_find(p, 1 - first, TT_MSG_GRAPHS)->far.busy == NULL;
+  tt_proxy_run_release(p);
+  return rests && tt_puts_idle(p);
+}
+
 // Everything is connected, and both ranks are where a replay begins.
 static CUgraphExec gate_begin(int process, rank_memory *m)
 {
@@ -225,6 +235,9 @@ static CUgraphExec gate_begin(int process, rank_memory *m)
   gate_install();
   const CUgraphExec exec = capture_and_try(BROADCAST, m, 3000);
   renew(BROADCAST, m, 3000);
+  while (!gate_rests()) {
+    sleep_ms(1);
+  }
   meet(2);
   return exec;
 }
