@@ -17,10 +17,12 @@ import collections
 import concurrent.futures
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -37,7 +39,7 @@ PROGRAMS = {
 LEAST, MOST, FACTOR = 8, 2 << 20, 8
 
 # Costs that are looked for, and where the search begins: microseconds (tutti-topo simulate --link).
-COSTS = {"way": 10.0, "rouse": 9.0, "idle": 90.0, "wake": 6.0, "work": 2.7, "kib": 0.11, "own": 0.04, "fetch": 8.0, "each": 0.1,
+COSTS = {"way": 10.0, "rouse": 9.0, "idle": 90.0, "wake": 6.0, "work": 2.7, "kib": 0.11, "own": 0.04, "sum": 0.1, "fetch": 8.0, "each": 0.1,
          "change": 2.0, "slice": 12.0, "carry": 0.84, "carry_kib": 0.038}
 FIT_FACTOR = 512
 
@@ -84,9 +86,27 @@ def make_wire(build):
     subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o", build + "/bench/wire", ROOT + "/tests/netns/wire.c"], check=True)
 
 
+def others():
+    """Seconds that the ranks' cores, all but the last, have spent for others than this program and its children."""
+    with open("/proc/stat") as f:
+        cores = [line.split()[1:4] for line in f.readlines()[1:os.cpu_count()]]
+    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(int(t) for core in cores for t in core) / os.sysconf("SC_CLK_TCK") - sum(u.ru_utime + u.ru_stime for u in own)
+
+
+def run_alone(command, env):
+    """Runs it again where others took more than a tenth of a processor meanwhile; the fifth time counts anyway."""
+    for _ in range(5):
+        began, before = time.monotonic(), others()
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        if others() - before < max(0.1 * (time.monotonic() - began), 0.05):
+            break
+    return done
+
+
 def times_of(command, env):
     """Microseconds by size, as a perf program prints them: lists of those of all cycles, in place and not."""
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    done = run_alone(command, env)
     if done.returncode != 0:
         sys.exit("predict.py: %s: %s%s" % (" ".join(command), done.stdout[-2000:], done.stderr[-2000:]))
     times = collections.defaultdict(list)
