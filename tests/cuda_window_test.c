@@ -426,7 +426,8 @@ static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_processes), cmocka_unit_test(test_network), cmocka_unit_test(test_mixed),
-      cmocka_unit_test(test_forbidden), cmocka_unit_test(test_pairs), // up to here: their parent has not opened the driver
+      cmocka_unit_test(test_forbidden), cmocka_unit_test(test_pairs), // up to here: their parent has not opened the
+                                                                      // driver
       cmocka_unit_test(test_one),       cmocka_unit_test(test_several), cmocka_unit_test(test_threads),
   };
   (void)number;

@@ -64,13 +64,14 @@ HARNESS ncclConfig_t window_config(void)
 // ncclMemAlloc takes the calling thread's device.
 HARNESS unsigned char *long_memory(int r, size_t bytes)
 {
-  void *memory = NULL;
+  unsigned char *memory = NULL;
   OK(on_host ? ncclSuccess : tt_gpu_enter(device_of(r)));
-  OK(ncclMemAlloc(&memory, bytes));
+  OK(ncclMemAlloc((void **)&memory, bytes));
   if (!on_host) {
     tt_gpu_leave();
   }
-  return memset(memory, 0, bytes); // the driver for tests lets the host look into memory of devices
+  memset(memory, 0, bytes); // the driver for tests lets the host look into memory of devices
+  return memory;
 }
 
 HARNESS void open_memory(int r)

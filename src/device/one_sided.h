@@ -11,9 +11,10 @@
 // until `writing` is 0. For a peer over the network, the thread of the owner's process that takes its messages is the
 // writer.
 //
-// Memory of a GPU that a rank of the machine does not reach (another GPU without peer access, a rank on the host, memory
-// that no other process can map) it does not write itself: the payload goes through a FIFO in shared memory to a thread
-// of the owner's process, before the signal. All else is the same, and so are puts from GPUs to ranks on the host.
+// Memory of a GPU that a rank of the machine does not reach (another GPU without peer access, a rank on the host,
+// memory that no other process can map) it does not write itself: the payload goes through a FIFO in shared memory to a
+// thread of the owner's process, before the signal. All else is the same, and so are puts from GPUs to ranks on the
+// host.
 #pragma once
 #include <pthread.h>
 
@@ -91,10 +92,10 @@ typedef struct tt_rma_peer {
   tt_signal_row *out, *in; // what this rank writes for the peer, and the peer for this one. Networked: `out` is NULL,
                            // `in` is private to this rank, which writes for the peer what its messages say
   tt_rank_page *page;      // NULL at the same times as `link` of one that is networked
-  tt_fifo put;  // not networked, the peer on a GPU: for payloads that this rank cannot write there. Under `lock`
+  tt_fifo put;   // not networked, the peer on a GPU: for payloads that this rank cannot write there. Under `lock`
   tt_fifo comes; // not networked, this rank on a GPU: such payloads from the peer. No slots: there are none. Taken by
                  // one thread at a time
-  pthread_mutex_t lock;    // of what follows, and while one of the maps is used
+  pthread_mutex_t lock; // of what follows, and while one of the maps is used
   tt_window_map *maps;
   tt_rma_message *came, **came_end; // in order; NULL: none
   struct tt_gpu_rma_peer *gpu;      // the CUDA device's

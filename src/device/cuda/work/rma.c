@@ -159,7 +159,7 @@ static ncclResult_t queue_wait_op(const gpu_batch *g, int i)
   const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
   TT_TRY(tt_gpu_queue_wait(g, gpu_count_in(g->batch, op), (uint32_t)op->number));
   return gpu_peer_is_apart(peer) || (g->port->unshared && tt_gpu_ipc_has(g->port, peer->rank)) ? tt_gpu_far_wait(g, i)
-                                                                                             : ncclSuccess;
+                                                                                               : ncclSuccess;
 }
 
 // In the context of the batch's device. Nothing more of a port that has stopped.
@@ -305,8 +305,11 @@ static ncclResult_t batch_make(tt_rma_batch *b, tt_gpu_stream *stream, gpu_batch
     return res;
   }
   memset(pinned, 0, bytes);
-  *g = (gpu_batch){
-      .batch = b, .port = tt_gpu_rank_port(port), .stream = stream, .pinned = pinned, .far = (gpu_far *)(void *)(g + 1)};
+  *g = (gpu_batch){.batch = b,
+                   .port = tt_gpu_rank_port(port),
+                   .stream = stream,
+                   .pinned = pinned,
+                   .far = (gpu_far *)(void *)(g + 1)};
   *out = g;
   return ncclSuccess;
 }

@@ -2,9 +2,9 @@
 // host: see rma.h.
 //
 // The host's thread sends what streams have staged, and takes what comes (device/rma_link.h). It cannot write into
-// windows of GPUs: work of its own could stand in a hardware queue behind the very wait that it would end. So payloads stay in
-// pinned memory until a wait of this rank has its signals, and the wait's own stream places them. What no wait takes is
-// dropped at the end. One wait of a port places at a time, which needs nothing but its stream to go on.
+// windows of GPUs: work of its own could stand in a hardware queue behind the very wait that it would end. So payloads
+// stay in pinned memory until a wait of this rank has its signals, and the wait's own stream places them. What no wait
+// takes is dropped at the end. One wait of a port places at a time, which needs nothing but its stream to go on.
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma_priv.h"
 #include "device/owner.h"

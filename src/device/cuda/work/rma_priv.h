@@ -31,8 +31,8 @@ typedef struct gpu_target {
   _Atomic uint32_t staged; // of a put: 1: its payload is where `operands` say. Its stream waits for `sent`
 } gpu_target;
 
-// An operation of which the thread of rank.c does a part: with a peer over the network, or with payload that goes by way
-// of the host.
+// An operation of which the thread of rank.c does a part: with a peer over the network, or with payload that goes by
+// way of the host.
 typedef struct gpu_far {
   tt_rma_op op;             // a put: what is left to send
   char *staging;            // its payload, pinned; NULL: none

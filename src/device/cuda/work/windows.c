@@ -248,7 +248,8 @@ ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i)
   }
   TT_TRY(base == NULL ? tt_gpu_far_stage(g, i) : ncclSuccess);
   t->operands[0] = (tt_cuda_operand){.at = gpu_address(op->from)};
-  t->operands[1] = (tt_cuda_operand){.at = base == NULL ? gpu_address(g->far[i].staging) : gpu_address(base) + op->offset};
+  t->operands[1] =
+      (tt_cuda_operand){.at = base == NULL ? gpu_address(g->far[i].staging) : gpu_address(base) + op->offset};
   atomic_store_explicit(&t->sent, base != NULL, memory_order_relaxed);
   atomic_store_explicit(&t->ready, 1, memory_order_release);
   return ncclSuccess;
