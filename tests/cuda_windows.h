@@ -10,7 +10,7 @@
 #include "device/cuda/gpu.h"
 #include "nccl_device.h"
 
-enum { RANKS = 8, HALF = 1 << 16, CONTEXTS = 2, SIGNALS = 3, LONG = (5 << 18) + 3 }; // LONG: more than a FIFO
+enum { RANKS = 8, HALF = 1 << 16, CONTEXTS = 2, SIGNALS = 3, LONG_PUT = (5 << 18) + 3 }; // LONG_PUT: more than a FIFO
 
 #if defined TT_TSAN || defined TT_ASAN
 enum { MANY = 20, MODE_STEP = 3, SIZES = 5, TIMES = 1 };

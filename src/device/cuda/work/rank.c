@@ -626,21 +626,6 @@ void tt_gpu_rank_close(tt_port *port)
   }
 }
 
-bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
-{
-  tt_device_id id;
-  if (peer->here) {
-    return tt_gpu_join(port->device, peer->device) && tt_gpu_join(peer->device, port->device);
-  }
-  for (int d = 0; d < tt_gpu_count(); d++) {
-    tt_gpu_identify(d, &id);
-    if (memcmp(id.uuid, peer->id->uuid, sizeof id.uuid) == 0) {
-      return tt_gpu_reaches(port->device, d) && tt_gpu_ipc_try(port->gpu->gpu, peer->rank);
-    }
-  }
-  return false; // this process does not see the device
-}
-
 void tt_gpu_rank_unlink(const tt_port *port)
 {
   if (port->gpu != NULL) {

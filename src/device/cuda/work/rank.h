@@ -40,7 +40,6 @@ bool tt_gpu_holds(void);
 void tt_gpu_ranks_close_stale(void);
 
 // The row's members of these names (device.h).
-bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer);
 ncclResult_t tt_gpu_submit_plan(tt_plan *plan, tt_gpu_stream *stream);
 ncclResult_t tt_gpu_order(tt_gpu_stream *earlier, tt_gpu_stream *later);
 void tt_gpu_hold(void);

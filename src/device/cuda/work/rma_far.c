@@ -110,14 +110,14 @@ static ncclResult_t far_send(const gpu_batch *g, gpu_far *f, tt_rma_peer *peer)
 
 bool tt_gpu_far_holds(const gpu_batch *g, int i)
 {
-  return g->far[i].staging != NULL && atomic_load_explicit(&g->pinned->targets[i].staged, memory_order_acquire) != 0;
+  return atomic_load_explicit(&g->pinned->targets[i].staged, memory_order_acquire) != 0 && g->far[i].staging != NULL;
 }
 
 // To a rank of this machine. One that has stopped is seen to elsewhere.
 static ncclResult_t far_hand(const gpu_batch *g, int i)
 {
   gpu_far *f = &g->far[i];
-  if (!tt_gpu_far_holds(g, i) || tt_page_stopped(gpu_peer_of(g->batch, &f->op)->page)) {
+  if (tt_page_stopped(gpu_peer_of(g->batch, &f->op)->page)) {
     return ncclSuccess;
   }
   TT_TRY(tt_rma_write(g->batch->rma, &f->op));
@@ -268,18 +268,20 @@ static ncclResult_t far_receive(const gpu_batch *g, int i)
 
 // ---- A batch ----
 
+// Has its stream come to where the thread has something to do? Before that far[i] may be the launching thread's.
+static bool far_is_due(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  return !op->waits && !gpu_peer_of(g->batch, op)->networked
+             ? tt_gpu_far_holds(g, i)
+             : far_is_ready(g, i) && !g->far[i].over && (!op->waits || g->far[i].takes);
+}
+
 static ncclResult_t far_step(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
-  gpu_far *f = &g->far[i];
   tt_rma_peer *peer = gpu_peer_of(g->batch, op);
-  if (!op->waits && !peer->networked) {
-    return far_hand(g, i);
-  }
-  if (f->over || !far_is_ready(g, i)) {
-    return ncclSuccess;
-  }
-  return !op->waits ? far_send(g, f, peer) : f->takes ? far_receive(g, i) : ncclSuccess;
+  return op->waits ? far_receive(g, i) : peer->networked ? far_send(g, &g->far[i], peer) : far_hand(g, i);
 }
 
 // How far it is: puts have sent so much less, waits are so far.
@@ -295,9 +297,9 @@ bool tt_gpu_far_move(const gpu_batch *g)
   ncclResult_t res = ncclSuccess;
   bool moved = false;
   for (int i = 0; i < b->n && res == ncclSuccess && tt_port_status(port) == ncclSuccess; i++) {
-    const size_t left = far_left(&g->far[i]);
-    res = far_step(g, i);
-    moved |= far_left(&g->far[i]) != left;
+    const size_t left = far_is_due(g, i) ? far_left(&g->far[i]) : SIZE_MAX;
+    res = left != SIZE_MAX ? far_step(g, i) : ncclSuccess;
+    moved |= left != SIZE_MAX && far_left(&g->far[i]) != left;
   }
   if (res != ncclSuccess) {
     tt_port_stop(port, res);
@@ -306,7 +308,7 @@ bool tt_gpu_far_move(const gpu_batch *g)
 }
 
 // A put to a rank of this machine is over when its stream is.
-static bool far_is_over(const gpu_batch *g, int i)
+static bool far_op_is_over(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
   return g->far[i].over || (op->waits ? !g->far[i].takes : !gpu_peer_of(g->batch, op)->networked);
@@ -315,7 +317,7 @@ static bool far_is_over(const gpu_batch *g, int i)
 bool tt_gpu_far_over(const gpu_batch *g)
 {
   int i = 0;
-  while (i < g->batch->n && far_is_over(g, i)) {
+  while (i < g->batch->n && far_op_is_over(g, i)) {
     i++;
   }
   return i == g->batch->n || tt_port_status(g->port->port) != ncclSuccess;
