@@ -186,7 +186,8 @@ static void long_put(void)
   unsigned char *memory[RANKS];
   ncclWindow_t window[RANKS];
   for (int r = first; r < last; r++) {
-    memory[r] = long_memory(r, 2 * n);
+    sides[r].longer = sides[r].longer != NULL ? sides[r].longer : long_memory(r, 2 * n);
+    memory[r] = memset(sides[r].longer, 0, 2 * n);
     write_pattern(memory[r], n, r, 5);
     OK(ncclCommWindowRegister(sides[r].comm, memory[r], 2 * n, &window[r], 0));
   }
@@ -217,7 +218,6 @@ static void long_put(void)
   barrier();
   for (int r = first; r < last; r++) {
     OK(ncclCommWindowDeregister(sides[r].comm, window[r]));
-    OK(ncclMemFree(memory[r]));
   }
 }
 

@@ -22,7 +22,7 @@ enum { MANY = 100, MODE_STEP = 1, SIZES = 8, TIMES = 2 };
 typedef struct side {
   ncclComm_t comm;
   CUstream stream, other;
-  unsigned char *memory;
+  unsigned char *memory, *longer; // longer: of long_put, kept, since freeing waits for ranks of the same GPU
   ncclWindow_t window;
 } side;
 
@@ -139,6 +139,7 @@ HARNESS void close_rank(int r)
     ON(r, cu->StreamDestroy(s->other));
   }
   OK(ncclMemFree(s->memory));
+  OK(s->longer != NULL ? ncclMemFree(s->longer) : ncclSuccess);
   *s = (side){.comm = NULL};
 }
 
