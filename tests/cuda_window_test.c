@@ -274,7 +274,7 @@ static void hand_over(void)
 {
   const int r = first;
   open_windows();
-  for (int turn = 0; turn < 20 * MANY; turn++) {
+  for (int turn = 0; turn < (apart ? 1 : 20) * MANY; turn++) { // each wait is a turn of the library's thread there
     if (r != 0) {
       wait_for(r, 1, before(r), 0, 0);
     }
