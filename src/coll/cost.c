@@ -9,7 +9,10 @@
 #include "coll/cost_priv.h"
 #include "coll/select.h"
 
-enum { SAMPLES = 3, RUN_PASSES = 512 };
+enum { SAMPLES = 3 };
+
+// Passes of a run that are walked: as many as make so many of all ranks together, but a least number.
+enum { RUN_RANK_PASSES = 32768, RUN_PASSES_LEAST = 512 };
 
 // Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many
 // chunks as it needs. Over a network one thread makes the calls for both directions, and shorter messages overlap with
@@ -250,35 +253,39 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
 
 // ---- runs, walked to their end ----
 
+// What `further` passes or operations add, with the pace of the second half of those that were walked: ends[0..walked).
+// The busiest rank, core or network needs no less for each, also where connections were still filling.
+static double cost_go_on(const tt_walk_passes *p, const double *ends, double busiest, double further)
+{
+  int each = p->cycle > 0 ? p->cycle : 1, walked = p->count / each, half = walked / 2;
+  double begun = half > 0 ? ends[half * each - 1] : 0;
+  return further * fmax((ends[p->count - 1] - begun) / (walked - half), busiest / walked);
+}
+
 static ncclResult_t cost_walk_run_of(const tt_cost *c, const tt_cost_run *run, const tt_schedule *const *schedules,
                                      double *us)
 {
-  double ends[RUN_PASSES];
-  tt_walk_result walk;
   double part = fmax(ceil((double)run->bytes / (cost_has_blocks(run->func) ? c->nranks : 1) / schedules[0]->nsub), 1);
-  double each = ceil(part / (double)run->chunk);
+  double each = ceil(part / (double)run->chunk), most = fmax(RUN_RANK_PASSES / c->nranks, RUN_PASSES_LEAST);
   tt_walk_passes p = {
       .proto = run->proto, .chunk = fmin((double)run->chunk, part), .last = part - (each - 1) * (double)run->chunk};
-  bool whole = each <= RUN_PASSES / 4; // several operations can be walked; else the beginning of one
-  int walked = whole ? (int)fmin(RUN_PASSES / each, run->times) : 1;
+  bool whole = each <= most / 4; // several operations can be walked; else the beginning of one
   p.late = c->layout != NULL && c->layout->nnodes > 1 ? c->env.hop[TT_HOP_NETWORK][TT_LL].latency : 0;
   p.cycle = whole ? (int)each : 0;
-  p.count = whole ? walked * p.cycle : (int)fmin(each, RUN_PASSES);
-  TT_TRY(tt_cost_walk_passes(&c->env, c->layout, schedules, &p, ends, &walk));
-  if (isinf(walk.longest)) {
+  p.count = whole ? (int)fmin(floor(most / each), run->times) * p.cycle : (int)fmin(each, most);
+  double *ends;
+  tt_walk_result walk;
+  TT_TRY(TT_NEW(ends, (size_t)p.count, "out of memory: %d passes", p.count));
+  ncclResult_t res = tt_cost_walk_passes(&c->env, c->layout, schedules, &p, ends, &walk);
+  if (res == ncclSuccess && isinf(walk.longest)) {
     *us = HUGE_VAL;
-    return ncclSuccess;
+  } else if (res == ncclSuccess) {
+    int operations = whole ? run->times : 1;
+    double further = whole ? operations - p.count / p.cycle : each - p.count;
+    *us = (walk.longest + cost_go_on(&p, ends, walk.busiest, further)) / operations;
   }
-  if (!whole) {
-    int half = p.count / 2;
-    *us = walk.longest + (each - p.count) * (ends[p.count - 1] - ends[half - 1]) / (p.count - half);
-    return ncclSuccess;
-  }
-  // Further operations are like the second half of those that were walked.
-  int half = walked / 2;
-  double further = half > 0 ? (ends[p.count - 1] - ends[half * p.cycle - 1]) / (walked - half) : ends[p.count - 1];
-  *us = (walk.longest + (run->times - walked) * further) / run->times;
-  return ncclSuccess;
+  tt_free(ends);
+  return res;
 }
 
 ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us)

@@ -100,10 +100,11 @@ typedef struct tt_cost_run {
 } tt_cost_run;
 
 // What perf programs print: microseconds of the rank that takes longest, divided by the number of operations. A barrier
-// goes before, which rank 0 leaves first, and the others by the way of a message later. Operations of few passes are
-// walked one behind the other, as many as fit into 512 passes; further ones go on at the pace of the second half. Of an
-// operation of more than 128 passes the first 512 are walked, and it stands for all. HUGE_VAL: cannot be done. Errors:
-// ncclInvalidArgument (send and receive, no such algorithm, no chunk, no operations), ncclSystemError (no memory).
+// goes before, which rank 0 leaves first, and the others by the way of a message later. Operations are walked one
+// behind the other, as many as fit into 32,768 passes of all ranks together (but 512 at least). Further ones go on at
+// the pace of the second half, or as the busiest rank, core or network can. Of an operation of more than a quarter of
+// that the beginning is walked, and it stands for all. HUGE_VAL: cannot be done. Errors: ncclInvalidArgument (send and
+// receive, no such algorithm, no chunk, no operations), ncclSystemError (no memory).
 ncclResult_t tt_cost_of_run(tt_cost *c, const tt_cost_run *run, double *us);
 
 // The cheapest among the rows in `algos` (bit i: row i) and the protocols in `protos` (TT_PROTO_…). Equal costs: the

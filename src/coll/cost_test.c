@@ -470,6 +470,25 @@ static void test_long_runs(void **state)
   free_model(&m);
 }
 
+// Where ranks keep their core for as long as they have something to do, the root sends all that is walked before
+// another rank has left the barrier, so that its time is that of sending. What follows costs the core both.
+static void test_long_runs_fill(void **state)
+{
+  (void)state;
+  tt_cost_env e = round_env();
+  e.net_window = 1e9;
+  e.net_byte = e.change = 0;
+  e.hop[TT_HOP_NETWORK][TT_LL].latency = 0;
+  e.cores = 1;
+  e.one_machine = true;
+  e.slice = 1e9;
+  model m = model_of(&e, 2, 2);
+  double send = 1 + 32 + 32 + 20, receive = 20 + 32 + 1;
+  assert_float_equal(run_of(&m, TT_FUNC_BROADCAST, "Ring", 64, 64, 4000), send, 1e-6);
+  assert_float_equal(run_of(&m, TT_FUNC_BROADCAST, "Ring", 64, 64, 10000000), send + receive, 1);
+  free_model(&m);
+}
+
 static void test_wrong_runs(void **state)
 {
   (void)state;
@@ -516,6 +535,7 @@ int main(void)
       cmocka_unit_test(test_fetch),
       cmocka_unit_test(test_slice),
       cmocka_unit_test(test_long_runs),
+      cmocka_unit_test(test_long_runs_fill),
       cmocka_unit_test(test_wrong_runs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
