@@ -28,7 +28,6 @@ static CUstream streams[RANKS];
 static float *ins[RANKS], *outs[RANKS]; // memory of each rank's device
 static _Thread_local int first, last;   // of the nranks this thread has those from `first` on, before `last`
 static bool blocking, few_queues;       // what one thread submits may stand behind what another one does
-static bool resident;                   // no two ranks share a GPU, and operations are walks
 
 static bool open_driver(void)
 {
@@ -263,34 +262,6 @@ static void test_eight(void **state)
   (void)state;
   open_comms(8);
   all_functions();
-  close_comms();
-}
-
-// Messages of one group from two ranks, of which the second one's come first: the first one has not made its call.
-// Those of each lane go on by themselves.
-static void test_lanes(void **state)
-{
-  (void)state;
-  if (!resident) {
-    skip();
-  }
-  open_comms(3);
-  fill(MOST / 2);
-  OK(ncclGroupStart());
-  OK(ncclRecv(outs[0], MOST / 2, ncclFloat, 1, comms[0], (cudaStream_t)streams[0]));
-  OK(ncclRecv(outs[0] + MOST / 2, MOST / 2, ncclFloat, 2, comms[0], (cudaStream_t)streams[0]));
-  OK(ncclGroupEnd());
-  OK(ncclSend(ins[2], MOST / 2, ncclFloat, 0, comms[2], (cudaStream_t)streams[2]));
-  ON(2, cu->StreamSynchronize(streams[2]));
-  OK(ncclSend(ins[1], MOST / 2, ncclFloat, 0, comms[1], (cudaStream_t)streams[1]));
-  wait_all();
-  copy_image(0, outs[0], MOST, true);
-  for (size_t i = 0; i < MOST; i++) {
-    const float is = value_of(i < MOST / 2 ? 1 : 2, i % (MOST / 2));
-    if (image[i] != is) {
-      fail_msg("element %zu: %g, not %g", i, (double)image[i], (double)is);
-    }
-  }
   close_comms();
 }
 
@@ -790,7 +761,6 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_two),
       cmocka_unit_test(test_three),
       cmocka_unit_test(test_eight),
-      cmocka_unit_test(test_lanes),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_children),
       cmocka_unit_test(test_refused),
@@ -803,8 +773,7 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_graph_mismatch),
   };
   (void)number;
-  resident = strstr(modes, "devices=8") != NULL;
-  setenv("NCCL_CUDA_RESIDENT", resident ? "1" : "0", 1);
+  setenv("NCCL_CUDA_RESIDENT", strstr(modes, "devices=8") != NULL ? "1" : "0", 1); // no two ranks share one
   set_modes(modes, "comm-test");
   few_queues = strstr(modes, "queues=") != NULL || strstr(modes, "order=random") != NULL; // by lot
   blocking = strstr(modes, "blocking") != NULL;

@@ -65,7 +65,7 @@ static ncclResult_t functions_of_form(int form, int device)
 }
 
 // How many CTAs of each walk are resident together.
-static ncclResult_t functions_ask_walks(int device)
+static ncclResult_t functions_count_ctas(int device)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   int least = INT_MAX, sms = 1;
@@ -92,7 +92,7 @@ ncclResult_t tt_gpu_functions_load(int device)
     res = functions_of_form(PLAIN, device);
     if (res == ncclSuccess && tt_params_get()->cuda_resident) {
       res = functions_of_form(WALKS, device);
-      res = res == ncclSuccess ? functions_ask_walks(device) : res;
+      res = res == ncclSuccess ? functions_count_ctas(device) : res;
     }
     functions.loaded[device] = res == ncclSuccess ? tt_gpu_epoch(device) : 0;
   }

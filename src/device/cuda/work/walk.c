@@ -17,10 +17,10 @@ enum {
 };
 
 // Words of a group in memory of the device, at gpu_room.meet; 0 before each launch.
-typedef struct walk_words {
+typedef struct walk_counts {
   uint64_t meet;
   uint32_t over, unused; // tt_cuda_item.over
-} walk_words;
+} walk_counts;
 
 // What has been added for a group of CTAs since the last launch.
 typedef struct walk_group {
@@ -64,12 +64,12 @@ static ncclResult_t walk_open_groups(tt_gpu_port *p)
   const size_t operands =
       TT_ROUND_UP(gpu_port_refs(p) * sizeof(tt_cuda_operand) + sizeof(uint32_t), (size_t)TT_CACHE_LINE);
   w->most = TT_MIN(tt_gpu_walk_ctas(p->device), (int)WALK_GROUPS);
-  TT_TRY(tt_gpu_pool_take(p->device, (size_t)w->most * (sizeof(walk_words) + operands), &w->memory));
+  TT_TRY(tt_gpu_pool_take(p->device, (size_t)w->most * (sizeof(walk_counts) + operands), &w->memory));
   for (int i = 0; i < w->most; i++) {
     gpu_room *r = &w->groups[i].room;
     *r = p->own;
-    r->meet = gpu_address((walk_words *)w->memory + i);
-    r->operands = gpu_address((walk_words *)w->memory + w->most) + (size_t)i * operands;
+    r->meet = gpu_address((walk_counts *)w->memory + i);
+    r->operands = gpu_address((walk_counts *)w->memory + w->most) + (size_t)i * operands;
     r->go = r->operands + operands - sizeof(uint32_t);
   }
   return ncclSuccess;
@@ -164,7 +164,7 @@ static ncclResult_t walk_waits(tt_gpu_port *p, walk_group *g, CUstream stream, u
 
 // ---- Launching ----
 
-static void walk_clear(gpu_walk *w)
+static void walk_forget(gpu_walk *w)
 {
   for (int i = 0; i < w->most; i++) {
     walk_group *g = &w->groups[i];
@@ -179,12 +179,12 @@ static void walk_clear(gpu_walk *w)
 void tt_gpu_walk_end(tt_gpu_port *p)
 {
   if (p->walk != NULL) {
-    walk_clear(p->walk);
+    walk_forget(p->walk);
     p->room = &p->own;
   }
 }
 
-static ncclResult_t walk_start(const tt_gpu_port *p, const tt_cuda_walk *args, unsigned ctas)
+static ncclResult_t walk_launch_groups(const tt_gpu_port *p, const tt_cuda_walk *args, unsigned ctas)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   const gpu_walk *w = p->walk;
@@ -192,7 +192,7 @@ static ncclResult_t walk_start(const tt_gpu_port *p, const tt_cuda_walk *args, u
                   *kernel = w->kernel.module != NULL ? &w->kernel : &copies;
   void *params[] = {(void *)(uintptr_t)args};
   if (w->used > 1 || w->ctas > 1) { // a group waits for another one, or its CTAs meet
-    TT_CUDA(cu, cu->MemsetD8Async(w->groups[0].room.meet, 0, (size_t)w->used * sizeof(walk_words), w->stream),
+    TT_CUDA(cu, cu->MemsetD8Async(w->groups[0].room.meet, 0, (size_t)w->used * sizeof(walk_counts), w->stream),
             "cannot clear %d counts", w->used);
   }
   TT_CUDA(cu,
@@ -219,8 +219,8 @@ ncclResult_t tt_gpu_walk_launch(tt_gpu_port *p)
   }
   const unsigned used = (unsigned)w->used, most = TT_MAX((unsigned)p->sms / used, 1u);
   const tt_cuda_walk args = {.first = gpu_address(first), .ctas = TT_MIN(TT_MAX(w->ctas, 1u), most)};
-  TT_TRY(walk_start(p, &args, used * args.ctas));
-  walk_clear(w);
+  TT_TRY(walk_launch_groups(p, &args, used * args.ctas));
+  walk_forget(w);
   return ncclSuccess;
 }
 
@@ -252,7 +252,7 @@ static ncclResult_t walk_behind(tt_gpu_port *p, walk_group *g, CUstream stream)
   for (int i = 0; i < w->used; i++) {
     const walk_group *other = &w->groups[i];
     if (other != g && other->last != NULL) {
-      other->last->over = other->room.meet + offsetof(walk_words, over);
+      other->last->over = other->room.meet + offsetof(walk_counts, over);
       other->last->number = other->n;
       *list++ = (tt_cuda_wait){.at = other->last->over, .value = other->n};
     }
