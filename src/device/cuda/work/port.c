@@ -163,7 +163,7 @@ static void port_close_own(tt_gpu_port *p)
     tt_gpu_pool_give(TT_GPU_PINNED, b);
   }
   tt_gpu_waits_free(p);
-  tt_free(p->walk);
+  tt_gpu_walk_close(p);
   tt_free(p->refs);
   tt_free(p->captured);
   tt_free((void *)p->submits);

@@ -42,7 +42,7 @@ struct tt_gpu_port {
   gpu_flags *flags;
   void *memory;                    // of the device: of `own`
   gpu_room own;                    // of plans that are not captured
-  const gpu_room *room;            // of the step that is submitted
+  const gpu_room *room;            // of the step that is submitted; in a walk that of its group
   tt_program_ref *refs;            // of that step: room for any
   gpu_block *blocks;               // the one in use first
   tt_gpu_stream *last;             // used last; NULL: none has been

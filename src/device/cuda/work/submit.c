@@ -158,6 +158,7 @@ static ncclResult_t work_begin(const tt_gpu_work *w)
   TT_TRY(tt_gpu_plan_suits(w->plan));
   p->keeps = tt_gpu_plan_keeps_tokens(w->plan);
   p->timed = w->plan->watch != NULL && w->plan->times != NULL;
+  tt_gpu_walk_groups(p, w->plan);
   if (p->last != NULL && p->last != w->stream) {
     TT_TRY(tt_gpu_stream_order(p->last, w->stream));
   }
@@ -290,7 +291,7 @@ ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n)
     batch_fail(&all, res);
   }
   for (int i = 0; i < n; i++) {
-    tt_gpu_walk_drop(works[i].port); // of a submission that has failed
+    tt_gpu_walk_end(works[i].port);
     const ncclResult_t end = for_each(&(submit_batch){&works[i], 1, 0}, work_end);
     if (end != ncclSuccess && res == ncclSuccess) {
       res = end;
