@@ -380,7 +380,7 @@ static void mixed_body(int rank, void *arg)
   process_body(rank, arg);
 }
 
-// On one machine, on one each, and some of both: ranks 0 and 1, and 2 and 3, are on one.
+// On one machine, and on one each.
 static void test_mixed(void **state)
 {
   (void)state;
