@@ -1,4 +1,5 @@
-// cuda_calls_test.c: how often an operation asks the CUDA driver, which counts its calls (tests/cudasim).
+// cuda_calls_test.c: how often an operation asks the CUDA driver, which counts its calls (tests/cudasim); lanes of a
+// resident rank that go on while another one waits.
 #include "cuda_modes.h"
 #include "harness.h"
 
@@ -121,10 +122,57 @@ static void test_resident(void **state)
   assert_int_equal(run_processes(&job), 0);
 }
 
+enum { LANE_RANKS = 3 };
+
+static ncclComm_t lane_comms[LANE_RANKS];
+static uint32_t *lane_memory[LANE_RANKS];
+
+// A word of each rank's own to rank 0, all over. Returns whether it has come to its place there.
+static bool lane_send(int r)
+{
+  OK(ncclSend(lane_memory[r], COUNT, ncclUint32, 0, lane_comms[r], NULL));
+  OK(tt_gpu_enter(r));
+  CHECK(tt_cuda_get(NULL)->StreamSynchronize(NULL) == CUDA_SUCCESS, "rank %d has not sent", r);
+  tt_gpu_leave();
+  return memcmp(lane_memory[0] + (size_t)r * COUNT, lane_memory[r], COUNT * sizeof(uint32_t)) == 0;
+}
+
+// Messages of one group from two ranks: those of the second one are over when the first one makes its call.
+static void lanes_body(int rank, void *arg)
+{
+  (void)rank;
+  (void)arg;
+  OK(ncclCommInitAll(lane_comms, LANE_RANKS, (const int[]){0, 1, 2}));
+  for (int r = 0; r < LANE_RANKS; r++) {
+    OK(tt_gpu_enter(r));
+    OK(ncclMemAlloc((void **)&lane_memory[r], LANE_RANKS * COUNT * sizeof(uint32_t)));
+    memset(lane_memory[r], r + 1, LANE_RANKS * COUNT * sizeof(uint32_t));
+    tt_gpu_leave();
+  }
+  OK(ncclGroupStart());
+  for (int r = 1; r < LANE_RANKS; r++) {
+    OK(ncclRecv(lane_memory[0] + (size_t)r * COUNT, COUNT, ncclUint32, r, lane_comms[0], NULL));
+  }
+  OK(ncclGroupEnd());
+  CHECK(lane_send(2) && lane_send(1), "rank 0 has not what was sent");
+  for (int r = 0; r < LANE_RANKS; r++) {
+    OK(ncclCommDestroy(lane_comms[r]));
+    OK(ncclMemFree(lane_memory[r]));
+  }
+}
+
+static void test_lanes(void **state)
+{
+  (void)state;
+  const run job = {.n = 1, .seconds = 60, .fn = lanes_body, .env = ENV("NCCL_CUDA_RESIDENT=1")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_captured), cmocka_unit_test(test_resident)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_captured), cmocka_unit_test(test_resident),
+                                     cmocka_unit_test(test_lanes)};
   use_driver();
-  set_modes("devices=2", "calls-test");
+  set_modes("devices=3", "calls-test");
   return RUN_TESTS("cuda_calls", tests, argc, argv);
 }

@@ -1,5 +1,9 @@
 // cuda_capture_ipc_test.c: graphs of ranks in several processes of one machine.
+#include <dirent.h>
+
 #include "cuda_captures.h"
+
+#include "os/fdbox.h"
 
 // ---- What is left ----
 
@@ -59,7 +63,6 @@ static void memory_body(int process, void *arg)
 // The graph outlives the communicator, and does nothing then; its memory goes with it.
 static void outlives_body(int process, void *arg)
 {
-  const buffers plain = {.kind = DEVICE};
   rank_memory m[MAX_RANKS];
   ncclComm_t one;
   (void)arg;
@@ -68,17 +71,10 @@ static void outlives_body(int process, void *arg)
   OK(tt_gpu_enter(device_of(first)));
   OK(ncclCommSplit(one, 0, process, &comms[first], NULL));
   tt_gpu_leave();
-  open_all(ALL_REDUCE, COUNT, &plain, m);
-  const CUgraphExec exec = capture(ALL_REDUCE, m, COUNT);
-  launch(exec);
-  wait_all();
-  compare(ALL_REDUCE, first, m[first].out, COUNT);
+  const CUgraphExec exec = capture_and_try(ALL_REDUCE, m, COUNT);
   OK(ncclCommDestroy(comms[first]));
   meet(2);
-  spoil_first(m);
-  launch(exec);
-  wait_all();
-  check_spoilt(m, "a graph without its communicator does something");
+  check_outlived(exec, m);
   CHECK(pieces() > 0, "the graph's memory has gone");
   destroy_exec(exec);
   for (int i = 0;; i++) { // the next communicator looks
@@ -105,20 +101,91 @@ static void test_memory(void **state)
   PROCESSES(2, 100, outlives_body, NULL);
 }
 
+// ---- Descriptors ----
+
+// The descriptors of memory for captured operations that this process has, or that lie in its mailbox.
+static int pieces_held(void)
+{
+  static const tt_fdkey nobody;
+  char path[300], name[300];
+  int fd, n = 0;
+  CHECK(tt_fdbox_take(&nobody, 0, NULL, &fd) != ncclSuccess, "a descriptor without a key");
+  DIR *d = opendir("/proc/self/fd");
+  CHECK(d != NULL, "no /proc/self/fd");
+  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    name[TT_MAX(length, 0)] = 0;
+    n += strstr(name, "tutti-captured") != NULL;
+  }
+  closedir(d);
+  return n;
+}
+
+static void *abort_later(void *arg)
+{
+  sleep_ms(300);
+  OK(ncclCommAbort(comms[first]));
+  return arg;
+}
+
+// Rank 1 aborts after it has asked rank 0, whose process is stopped, for memory. That comes too late for it.
+static void late_body(int process, void *arg)
+{
+  const buffers plain = {.kind = DEVICE};
+  rank_memory m[MAX_RANKS];
+  pthread_t thread;
+  CUgraph graph;
+  (void)arg;
+  setenv("NCCL_P2P_DISABLE", "1", 1); // else rank 1 would ask for other things first
+  peers_none = true;
+  join(process, 2, 1);
+  open_all(ALL_REDUCE, COUNT, &plain, m);
+  meet(2);
+  if (process == 0) {
+    const tt_mail *mail = comms[0]->port.neighbors[1].from;
+    atomic_store(&the_board->word[0], (uint64_t)getpid());
+    raise(SIGSTOP);
+    while (atomic_load(&mail->answered) != atomic_load(&mail->asked)) {
+      sleep_ms(1);
+    }
+    meet(2);
+    OK(ncclCommAbort(comms[first]));
+  } else {
+    while (atomic_load(&the_board->word[0]) == 0 || tt_proc_doing((pid_t)atomic_load(&the_board->word[0])) != 'T') {
+      sleep_ms(1);
+    }
+    sleep_ms(100); // its other threads stand, too
+    assert_int_equal(pthread_create(&thread, NULL, abort_later, NULL), 0);
+    capture_begin();
+    const ncclResult_t res = call(ALL_REDUCE, first, m[first].in, m[first].out, COUNT);
+    CHECK(res != ncclSuccess, "captured");
+    ON(first, cu->StreamEndCapture(streams[first], &graph));
+    pthread_join(thread, NULL);
+    kill((pid_t)atomic_load(&the_board->word[0]), SIGCONT);
+    meet(2);
+  }
+  CHECK(pieces_held() == 0, "%d descriptors are left", pieces_held());
+}
+
+static void test_descriptors(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, late_body, NULL);
+}
+
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_functions), cmocka_unit_test(test_many),   cmocka_unit_test(test_streams),
       cmocka_unit_test(test_times),     cmocka_unit_test(test_memory), cmocka_unit_test(test_destroy),
       cmocka_unit_test(test_killed),    cmocka_unit_test(test_gone),   cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_abort),     cmocka_unit_test(test_stall)};
-  mode_number = capture_kind = number;
-  set_modes(modes, "capture-ipc-test");
+      cmocka_unit_test(test_abort),     cmocka_unit_test(test_stall),  cmocka_unit_test(test_descriptors)};
+  captures_mode(modes, number, "capture-ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL || strstr(modes, "resident") != NULL; // plans use FIFOs alone
   return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
 }
 
-// An argument chooses tests by name; CUDA_CAPTURE_MODE one mode.
 int main(int argc, char **argv)
 {
   static const char *const modes[] = {"",
@@ -128,10 +195,5 @@ int main(int argc, char **argv)
                                       "stores,stale,seed=3,slices",
                                       "resident,devices=4,order=random,seed=8",
                                       "resident,devices=4,waits,stores,stale,seed=7"};
-  use_driver();
-  setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
-  if (argc > 1) {
-    cmocka_set_test_filter(argv[1]);
-  }
-  return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_CAPTURE_MODE"), in_mode) != 0;
+  return captures_main(argc, argv, modes, TT_COUNT(modes), in_mode);
 }

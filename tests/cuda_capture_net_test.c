@@ -1,5 +1,7 @@
 // cuda_capture_net_test.c: graphs of ranks in processes that look like different machines (NCCL_HOSTID): what they send
 // each other in a launch goes over the network.
+#include "proxy/puts.h" // before names of tests
+
 #include "cuda_captures.h"
 
 // ---- All functions ----
@@ -140,20 +142,12 @@ static void test_order(void **state)
 // The graph outlives the communicator, and does nothing then.
 static void far_outlives_body(int process, void *arg)
 {
-  const buffers plain = {.kind = DEVICE};
   rank_memory m[MAX_RANKS];
   (void)arg;
   join(process, 2, 1);
-  open_all(ALL_REDUCE, COUNT, &plain, m);
-  const CUgraphExec exec = capture(ALL_REDUCE, m, COUNT);
-  launch(exec);
-  wait_all();
-  compare(ALL_REDUCE, first, m[first].out, COUNT);
+  const CUgraphExec exec = capture_and_try(ALL_REDUCE, m, COUNT);
   OK(ncclCommDestroy(comms[first]));
-  spoil_first(m);
-  launch(exec);
-  wait_all();
-  check_spoilt(m, "a graph without its communicator does something");
+  check_outlived(exec, m);
   destroy_exec(exec);
 }
 
@@ -184,6 +178,136 @@ static void test_ends(void **state)
   (void)state;
   PROCESSES(2, 60, far_outlives_body, NULL);
   PROCESSES(2, 60, far_early_body, NULL);
+}
+
+// ---- What the rank's thread does last ----
+
+// The rank's thread moves nothing while it is SHUT; one that comes then STANDS until it is opened. Nor does the thread
+// of the proxy move anything.
+typedef enum { GATE_OPEN, GATE_SHUT, GATE_STANDS } gate_state;
+static _Atomic gate_state gate;
+static bool gate_stands; // a thread waits at it
+static const tt_mover *mover;
+static tt_mover gated;
+
+static bool gated_progress(void *self, bool insist)
+{
+  if (atomic_load(&gate) == GATE_OPEN) {
+    return mover->progress(self, insist);
+  }
+  if (gate_stands) {
+    atomic_store(&gate, GATE_STANDS);
+  }
+  while (atomic_load(&gate) == GATE_STANDS) {
+    sleep_ms(1);
+  }
+  return false;
+}
+
+static void gate_install(void)
+{
+  mover = comms[first]->port.mover;
+  gated = *mover;
+  gated.progress = gated_progress;
+  comms[first]->port.mover = &gated;
+}
+
+static void gate_set(gate_state state)
+{
+  atomic_store(&tt_proxy_thread_tests.held, state != GATE_OPEN);
+  atomic_store(&gate, state);
+}
+
+// Has all been said of the last replay?
+static bool gate_rests(void)
+{
+  tt_proxy *p = comms[first]->port.mover_self;
+  tt_proxy_run_hold(p);
+  const bool rests = tt_puts_find(p, 1 - first, TT_MSG_GRAPHS)->far.busy == NULL;
+  tt_proxy_run_release(p);
+  return rests && tt_puts_idle(p);
+}
+
+// Everything is connected, and both ranks are where a replay begins.
+static CUgraphExec gate_begin(int process, rank_memory *m)
+{
+  join(process, 2, 1);
+  gate_install();
+  const CUgraphExec exec = capture_and_try(BROADCAST, m, 3000);
+  renew(BROADCAST, m, 3000);
+  while (!gate_rests()) {
+    sleep_ms(1);
+  }
+  meet(2);
+  return exec;
+}
+
+// The root destroys its graph as soon as its last launch is over. The thread, which was looking at that moment, looks
+// once more: what the launch has sent arrives.
+static void last_look_body(int process, void *arg)
+{
+  rank_memory m[MAX_RANKS];
+  (void)arg;
+  const CUgraphExec exec = gate_begin(process, m);
+  if (process == 1) { // the root
+    gate_stands = true;
+    gate_set(GATE_SHUT);
+    while (atomic_load(&gate) != GATE_STANDS) {
+      sleep_ms(1);
+    }
+  }
+  launch(exec);
+  if (process == 1) {
+    wait_all();
+    destroy_exec(exec);
+    while (tt_gpu_port_in_graphs(tt_gpu_rank_port(&comms[first]->port))) { // the driver tells of it in a thread
+      sleep_ms(1);
+    }
+    atomic_store(&gate, GATE_OPEN);
+    meet(2);
+    gate_set(GATE_OPEN);
+  } else {
+    wait_all();
+    meet(2);
+    compare(BROADCAST, first, m[first].out, 3000);
+    destroy_exec(exec);
+  }
+  leave();
+}
+
+// The root has sent and left before the other rank's thread has moved what came: it does so before it finds that its
+// replay waits for a rank that has left.
+static void settled_look_body(int process, void *arg)
+{
+  rank_memory m[MAX_RANKS];
+  ncclResult_t res = ncclSuccess;
+  (void)arg;
+  const CUgraphExec exec = gate_begin(process, m);
+  if (process == 0) {
+    ((tt_proxy *)comms[first]->port.mover_self)->service->limits.drain_ns =
+        200 * TT_NS_PER_MS; // nothing comes by itself
+    gate_set(GATE_SHUT);
+    launch(exec);
+    meet(2);
+    wait_all();
+    OK(ncclCommGetAsyncError(comms[first], &res));
+    CHECK(res == ncclSuccess, "%d: %s", (int)res, ncclGetLastError(comms[first]));
+    gate_set(GATE_OPEN);
+  } else {
+    meet(2);
+    launch(exec);
+    wait_all();
+  }
+  destroy_exec(exec);
+  OK(ncclCommDestroy(comms[first]));
+  compare(BROADCAST, first, m[first].out, 3000);
+}
+
+static void test_last_looks(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, last_look_body, NULL);
+  PROCESSES(2, 60, settled_look_body, NULL);
 }
 
 // ---- What goes wrong ----
@@ -226,22 +350,15 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_sizes),         cmocka_unit_test(test_many),         cmocka_unit_test(test_streams),
       cmocka_unit_test(test_times),         cmocka_unit_test(test_order),        cmocka_unit_test(test_destroy),
       cmocka_unit_test(test_ends),          cmocka_unit_test(test_far_mismatch), cmocka_unit_test(test_abort),
-      cmocka_unit_test(test_killed),        cmocka_unit_test(test_stall)};
-  const size_t slow = number == 0 ? 0 : 2; // the last ones: what the host does, whatever the driver's mode
-  mode_number = capture_kind = number;
+      cmocka_unit_test(test_killed),        cmocka_unit_test(test_stall),        cmocka_unit_test(test_last_looks)};
+  const size_t slow = number == 0 ? 0 : 3; // the last ones: what the host does, whatever the driver's mode
   per_machine = 1;
-  set_modes(modes, "capture-net-test");
+  captures_mode(modes, number, "capture-net-test");
   return _cmocka_run_group_tests(modes, tests, TT_COUNT(tests) - slow, NULL, NULL);
 }
 
-// An argument chooses tests by name; CUDA_CAPTURE_MODE one mode.
 int main(int argc, char **argv)
 {
   static const char *const modes[] = {"", "devices=2,order=random,seed=5", "stores,stale,seed=3,slices"};
-  use_driver();
-  setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
-  if (argc > 1) {
-    cmocka_set_test_filter(argv[1]);
-  }
-  return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_CAPTURE_MODE"), in_mode) != 0;
+  return captures_main(argc, argv, modes, TT_COUNT(modes), in_mode);
 }

@@ -319,6 +319,27 @@ HARNESS void test_times(void **state)
 
 // ---- Ends ----
 
+// A graph of one call on new buffers, launched once.
+HARNESS CUgraphExec capture_and_try(function f, rank_memory *m, size_t n)
+{
+  const buffers plain = {.kind = DEVICE};
+  open_all(f, n, &plain, m);
+  const CUgraphExec exec = capture(f, m, n);
+  launch(exec);
+  wait_all();
+  compare(f, first, m[first].out, n);
+  return exec;
+}
+
+// The communicator of a graph of COUNT elements has ended.
+HARNESS void check_outlived(CUgraphExec exec, const rank_memory *m)
+{
+  spoil_first(m);
+  launch(exec);
+  wait_all();
+  check_spoilt(m, "a graph without its communicator does something");
+}
+
 // The communicator is destroyed while replays are under way, and completes them.
 HARNESS void destroy_body(int process, void *arg)
 {
@@ -650,4 +671,24 @@ HARNESS void test_stall(void **state)
 {
   (void)state;
   PROCESSES(2, 60, stall_body, NULL);
+}
+
+// ---- The program ----
+
+// An argument chooses tests by name; CUDA_CAPTURE_MODE one mode.
+HARNESS int captures_main(int argc, char **argv, const char *const *modes, size_t n,
+                          int (*in_mode)(const char *modes, unsigned number))
+{
+  use_driver();
+  setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
+  return for_each_mode(modes, n, MODE_STEP, getenv("CUDA_CAPTURE_MODE"), in_mode) != 0;
+}
+
+HARNESS void captures_mode(const char *modes, unsigned number, const char *name)
+{
+  mode_number = capture_kind = number;
+  set_modes(modes, name);
 }

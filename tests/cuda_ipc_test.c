@@ -4,6 +4,8 @@
 
 #include "cuda_processes.h"
 
+#include "os/fdbox.h"
+
 // Sanitizers make the driver's machine up to twenty times slower: the first mode alone.
 #if defined TT_TSAN || defined TT_ASAN
 enum { MODE_STEP = 5 };
@@ -250,27 +252,49 @@ static void test_mapped(void **state)
   PROCESSES(2, 100, mapped_body, (void *)(uintptr_t)&kinds[1]);
 }
 
-// The driver of process 1 maps some allocations, and then fails once: at the first piece of a buffer, or the second.
-static int maps_left;
+// The driver of a process maps or exports some allocations, and then fails once: at the first piece of a buffer, or the
+// second.
+typedef struct refusal {
+  bool exports; // of process 0; else process 1 maps
+  int calls;
+} refusal;
+
+static int calls_left;
+static CUresult (*export_memory)(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long);
 static CUresult (*map_memory)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
 
 static CUresult map_some(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory,
                          unsigned long long flags)
 {
-  return maps_left-- == 0 ? CUDA_ERROR_OUT_OF_MEMORY : map_memory(at, bytes, offset, memory, flags);
+  return calls_left-- == 0 ? CUDA_ERROR_OUT_OF_MEMORY : map_memory(at, bytes, offset, memory, flags);
 }
 
-// What a peer cannot map is copied. Its driver's next attempt succeeds.
+static CUresult export_some(void *out, CUmemGenericAllocationHandle memory, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+  return calls_left-- == 0 ? CUDA_ERROR_OUT_OF_MEMORY : export_memory(out, memory, type, flags);
+}
+
+// What a peer cannot map, or its owner not export, is copied. The driver's next attempt succeeds.
 static void refused_body(int process, void *arg)
 {
+  const refusal *of = arg;
+  tt_cuda *driver;
   char log[128];
   log_to_file(log);
   join(process, 2, 1);
-  char *memory = take(first, BEHIND, 64 << 10);
+  char *memory = take(first, PINNED, 64 << 10);
+  middle_call(memory); // so what copies need is open, and opening that does not end what was refused
+  give(first, PINNED, memory);
+  memory = take(first, BEHIND, 64 << 10);
+  driver = (tt_cuda *)(uintptr_t)cu;
   map_memory = cu->MemMap;
-  maps_left = *(const int *)arg;
-  if (process == 1) {
-    ((tt_cuda *)(uintptr_t)cu)->MemMap = map_some;
+  export_memory = cu->MemExportToShareableHandle;
+  calls_left = of->calls;
+  if (process == 1 && !of->exports) {
+    driver->MemMap = map_some;
+  } else if (process == 0 && of->exports) {
+    driver->MemExportToShareableHandle = export_some;
   }
   meet(2);
   // What process 1 had mapped of it goes in one of the next calls, when the last one is over for the library, too.
@@ -284,7 +308,8 @@ static void refused_body(int process, void *arg)
   }
   CHECK(allocations() == rest, "%d are mapped", allocations());
   meet(2);
-  ((tt_cuda *)(uintptr_t)cu)->MemMap = map_memory;
+  driver->MemMap = map_memory;
+  driver->MemExportToShareableHandle = export_memory;
   char *more = take(first, BEHIND, 64 << 10);
   middle_call(more);
   give(first, BEHIND, memory);
@@ -293,16 +318,66 @@ static void refused_body(int process, void *arg)
   const int refused = logged(log, "does not reach"), opened = logged(log, "has opened allocation");
   unlink(log);
   CHECK(allocations() == 0, "%d are mapped", allocations());
-  CHECK(refused == (process == 1 && !peers_none), "%d refused", refused);
+  CHECK(refused == (process == 1 && !of->exports && !peers_none), "%d refused", refused);
   CHECK(peers_none || opened >= 3 - process, "%d opened", opened);
 }
 
 static void test_refused(void **state)
 {
-  static const int maps[] = {0, 1};
+  static const refusal refusals[] = {{false, 0}, {false, 1}, {true, 0}, {true, 1}};
   (void)state;
-  PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&maps[0]);
-  PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&maps[1]);
+  for (size_t i = 0; i < TT_COUNT(refusals); i++) {
+    PROCESSES(2, 100, refused_body, (void *)(uintptr_t)&refusals[i]);
+  }
+}
+
+// What lies in this process's mailbox comes out of it, and stays.
+static void empty_mailbox(void)
+{
+  static const tt_fdkey nobody;
+  int fd;
+  CHECK(tt_fdbox_take(&nobody, 0, NULL, &fd) != ncclSuccess, "a descriptor without a key");
+}
+
+// Process 1 aborts while process 0 is giving it a piece of a buffer.
+static CUresult export_late(void *out, CUmemGenericAllocationHandle memory, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+  meet(2);
+  meet(2);
+  return export_memory(out, memory, type, flags);
+}
+
+static void deserted_body(int process, void *arg)
+{
+  (void)arg;
+  join(process, 2, 1);
+  char *memory = take(first, BEHIND, 64 << 10);
+  export_memory = cu->MemExportToShareableHandle;
+  if (process == 0) {
+    ((tt_cuda *)(uintptr_t)cu)->MemExportToShareableHandle = export_late;
+    const ncclResult_t res = call(ALL_REDUCE, first, (float *)(void *)memory, (float *)(void *)memory, 3000);
+    CHECK(res == ncclRemoteError && strstr(ncclGetLastError(NULL), "rank 1") != NULL, "%d: %s", (int)res,
+          ncclGetLastError(NULL));
+  } else {
+    meet(2);
+    OK(ncclCommAbort(comms[first]));
+    meet(2);
+  }
+  meet(2);
+  if (process == 0) {
+    OK(ncclCommAbort(comms[first]));
+  }
+  empty_mailbox();
+  CHECK(allocations() == 2, "%d allocations", allocations());
+}
+
+static void test_deserted(void **state)
+{
+  (void)state;
+  if (!peers_none) { // else nothing is opened
+    PROCESSES(2, 60, deserted_body, NULL);
+  }
 }
 
 // A window across two allocations of cuMemCreate, of processes.
@@ -634,11 +709,11 @@ static void test_stopped(void **state)
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned), cmocka_unit_test(test_again),
-      cmocka_unit_test(test_two),       cmocka_unit_test(test_killed), cmocka_unit_test(test_moment),
-      cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),   cmocka_unit_test(test_ends),
-      cmocka_unit_test(test_created),   cmocka_unit_test(test_mapped), cmocka_unit_test(test_refused),
-      cmocka_unit_test(test_window)};
+      cmocka_unit_test(test_functions), cmocka_unit_test(test_pinned),  cmocka_unit_test(test_again),
+      cmocka_unit_test(test_two),       cmocka_unit_test(test_killed),  cmocka_unit_test(test_moment),
+      cmocka_unit_test(test_stopped),   cmocka_unit_test(test_left),    cmocka_unit_test(test_ends),
+      cmocka_unit_test(test_created),   cmocka_unit_test(test_mapped),  cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_window),    cmocka_unit_test(test_deserted)};
   (void)number;
   set_modes(modes, "ipc-test");
   peers_none = strstr(modes, "peers=none") != NULL;

@@ -1,5 +1,6 @@
 // cuda_lost_test.c: the driver refuses to queue the end of an operation: ranks on GPUs have an error, their buffers
-// stay in use as long as what has been queued runs, and then all of it ends. On the driver for tests.
+// stay in use as long as what has been queued runs, and then all of it ends. Or it refuses a part of an operation of
+// several ranks: each learns whose. On the driver for tests.
 #include "cuda_windows.h"
 
 #include "comm/comm.h"
@@ -18,10 +19,23 @@ static CUresult write_or_refuse(CUstream stream, CUdeviceptr at, cuuint32_t valu
   return at == refused || now ? CUDA_ERROR_OUT_OF_MEMORY : write_word(stream, at, value, flags);
 }
 
+static CUresult (*launch_kernel)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 CUstream, void **, void **);
+static int launch_refused = -1; // no kernel is launched on that device
+
+static CUresult launch_or_refuse(CUfunction fn, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                 unsigned bz, unsigned shared, CUstream stream, void **params, void **extra)
+{
+  return tt_gpu_current() == launch_refused ? CUDA_ERROR_LAUNCH_FAILED
+                                            : launch_kernel(fn, gx, gy, gz, bx, by, bz, shared, stream, params, extra);
+}
+
 static void open_hooks(void)
 {
   open_driver();
   if (write_word == NULL) {
+    launch_kernel = cu->LaunchKernel;
+    ((tt_cuda *)(uintptr_t)cu)->LaunchKernel = launch_or_refuse;
     write_word = cu->StreamWriteValue32;
     ((tt_cuda *)(uintptr_t)cu)->StreamWriteValue32 = write_or_refuse;
   }
@@ -91,6 +105,33 @@ static void test_plan(void **state)
   ON(0, cu->MemFreeHost(gate));
 }
 
+// Rank 1's GPU takes no kernel. A rank on another GPU has no fault of its own, but waits for rank 1.
+static void test_launch(void **state)
+{
+  (void)state;
+  open_hooks();
+  open_comms(2);
+  OK(all_reduce());
+  wait_all();
+  launch_refused = device_of(1);
+  const ncclResult_t res = all_reduce();
+  launch_refused = -1;
+  CHECK(res == ncclUnhandledCudaError, "%d: %s", (int)res, ncclGetLastError(NULL));
+  for (int r = 0; r < 2; r++) {
+    const bool own = device_of(r) == device_of(1);
+    ncclResult_t async = ncclSuccess;
+    OK(ncclCommGetAsyncError(sides[r].comm, &async));
+    const char *text = ncclGetLastError(sides[r].comm);
+    CHECK(async == (own ? ncclUnhandledCudaError : ncclRemoteError), "rank %d: %d: %s", r, (int)async, text);
+    CHECK(strstr(text, own ? "CUDA_ERROR_LAUNCH_FAILED" : "waits for rank 1") != NULL, "rank %d: %s", r, text);
+  }
+  for (int r = 0; r < 2; r++) {
+    OK(ncclCommAbort(sides[r].comm));
+    sides[r].comm = NULL;
+  }
+  close_comms();
+}
+
 static void test_batch(void **state)
 {
   (void)state;
@@ -126,7 +167,8 @@ static void test_batch(void **state)
 
 static int in_mode(const char *modes, unsigned number)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan), cmocka_unit_test(test_batch)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_plan), cmocka_unit_test(test_batch),
+                                     cmocka_unit_test(test_launch)};
   (void)number;
   return run_mode(modes, "lost", tests, TT_COUNT(tests));
 }

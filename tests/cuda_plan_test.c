@@ -12,6 +12,7 @@ enum { MODE_STEP = 1, SAMPLE = 1 };
 #endif
 
 static bool blocking; // each launch waits for its kernel, so submission waits for peers that do not come
+static bool resident; // no two ranks share a GPU, and plans are walks
 
 // The program writes to its inputs as soon as the operation is over: no peer reads them any longer.
 static void spoil_inputs(const trial *t, int k)
@@ -89,6 +90,19 @@ static void test_eight_ranks(void **state)
 {
   (void)state;
   try_all(8, 8, 0, 1);
+}
+
+// One of three is not resident: its steps keep the order of their levels, the others' lanes do not.
+static void test_mixed(void **state)
+{
+  (void)state;
+  if (!resident) {
+    skip();
+  }
+  for (by_streams = 0; by_streams < 3; by_streams++) {
+    try_all(3, 1, 0, 1);
+  }
+  by_streams = -1;
 }
 
 // ---- What goes wrong ----
@@ -260,11 +274,12 @@ static int in_mode(const char *modes, unsigned number)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks),     cmocka_unit_test(test_three_ranks),
       cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),          cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_later),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_later), cmocka_unit_test(test_mixed),
   };
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;
   phase = number;
+  resident = strstr(modes, "resident") != NULL;
   if (!open_mode(modes, "plan-test")) {
     return 1;
   }
@@ -282,8 +297,9 @@ int main(int argc, char **argv)
                                       "order=random,stores,stale,step=500,seed=5",
                                       "queues=1,order=random,stores,stale,seed=8",
                                       "devices=3,order=random,seed=6",
-                                      "devices=8",
-                                      "resident,devices=8,order=random,stores,stale,step=500,seed=9"};
+                                      "resident,devices=8",
+                                      "resident,devices=8,order=random,stores,stale,step=500,seed=9",
+                                      "resident,devices=8,sms=2,queues=1,order=random,stores,seed=4"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
   if (argc > 1) {

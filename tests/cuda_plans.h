@@ -11,6 +11,7 @@
 #include "device/cuda/work/capture.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/submit.h"
+#include "device/cuda/work/walk.h"
 #include "os/clock.h"
 
 enum { RANKS = 8, SCRATCH = 1 << 20, WORDS = MAX_WORDS + MOST * 4 * GUARD };
@@ -21,8 +22,9 @@ static tt_gpu_stream *gpu_streams[RANKS][2];
 static CUstream handles[RANKS][2];
 static tt_plan plans[RANKS];
 static tt_gpu_work works[RANKS];
-static char *scratch;     // SCRATCH bytes for each rank
-static int left_out = -1; // a rank that does not come
+static char *scratch;       // SCRATCH bytes for each rank
+static int left_out = -1;   // a rank that does not come
+static int by_streams = -1; // a rank whose streams wait, though others are resident
 // Of the mixtures this mode tries one in `every`, from `phase` on. The first mode tries all.
 static unsigned every, phase;
 
@@ -49,6 +51,9 @@ static void gpu_open(int n, int slots, uint32_t first)
   for (int i = 0; i < n; i++) {
     const int device = device_of(i);
     assert_int_equal(tt_gpu_port_open(&w.ports[i], device, &gpu_ports[i]), ncclSuccess);
+    if (i == by_streams) {
+      tt_gpu_walk_close(gpu_ports[i]);
+    }
     assert_int_equal(tt_gpu_enter(device), ncclSuccess);
     for (int k = 0; k < 2; k++) {
       CUstream *s = &handles[i][k];

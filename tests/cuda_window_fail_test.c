@@ -10,7 +10,7 @@
 static void test_early(void **state)
 {
   (void)state;
-  if (blocking || apart) {
+  if (blocking) {
     skip(); // the call would wait for its kernel
   }
   open_comms(2);
@@ -37,7 +37,11 @@ static void abort_comms(void)
   for (int r = first; r < last; r++) {
     OK(ncclCommAbort(sides[r].comm));
   }
-  wait_all(); // nothing of them is left in the streams
+  if (on_host) {
+    tuttiStreamSynchronize(stream_of(first)); // gives the error
+  } else {
+    wait_all(); // nothing of them is left in the streams
+  }
   for (int r = first; r < last; r++) {
     sides[r].comm = NULL;
   }
@@ -48,7 +52,7 @@ static void abort_comms(void)
 static void test_wrong_place(void **state)
 {
   (void)state;
-  if (blocking || apart) {
+  if (blocking) {
     skip();
   }
   open_comms(2);
@@ -83,7 +87,7 @@ static void test_shut(void **state)
 {
   (void)state;
   CUdeviceptr word;
-  if (blocking || apart) {
+  if (blocking) {
     skip();
   }
   open_comms(2);
@@ -197,7 +201,7 @@ static void test_refused(void **state)
   close_comms();
 }
 
-// Pinned memory of the host: a window for ranks of the process, but for no others.
+// Pinned memory of the host, which no other process can map.
 static unsigned char *host_window(int r)
 {
   unsigned char *memory = NULL;
@@ -217,9 +221,6 @@ static void close_host_window(int r, unsigned char *memory)
 static void test_pinned(void **state)
 {
   (void)state;
-  if (apart) {
-    skip();
-  }
   open_comms(2);
   unsigned char *a = host_window(0), *b = host_window(1);
   open_windows();
@@ -230,20 +231,85 @@ static void test_pinned(void **state)
   close_comms();
 }
 
+// Of rank 1, which has a window of both kinds, and may wait before it has the second one.
 static void pinned_body(int rank, void *arg)
 {
   (void)arg;
   open_process(rank, 2);
-  unsigned char *pinned = rank == 1 ? host_window(1) : NULL;
+  side *s = &sides[rank];
+  unsigned char *mapped = s->memory;
+  ncclWindow_t first_window;
   open_windows();
-  barrier();
+  first_window = s->window;
+  s->memory = NULL;
+  unsigned char *pinned = rank == 1 ? host_window(1) : (open_memory(rank), NULL);
   if (rank == 0) {
-    put(0, 0, 10, 1, 0, 0, 0);
-    await_error(0, ncclInvalidUsage,
-                (const char *const[]){"rank 0", "window 1 of rank 1", "cannot map", "ncclMemAlloc", NULL});
+    for (int i = 0; i < 3; i++) {
+      write_pattern(s->memory, 5000, 0, i);
+      OK(ncclCommWindowRegister(s->comm, s->memory, 2 * HALF, &s->window, 0));
+      put(0, 0, 5000, 1, 1, 0, 0); // also before the peer has registered it
+      OK(ncclPutSignal(s->memory, 5000, ncclUint8, 1, first_window, HALF, 0, 0, 0, s->comm, (cudaStream_t)s->other));
+      put(0, 0, 5000, 1, 1, 0, 0);
+      barrier();
+      ring_of_puts();
+      close_windows();
+    }
   } else {
-    put(1, 0, 10, 0, 0, 0, 0); // that way there is nothing to map
+    for (int i = 0; i < 3; i++) {
+      sleep_ms(5);
+      OK(ncclCommWindowRegister(s->comm, s->memory, 2 * HALF, &s->window, 0));
+      wait_for(1, 3, 0, 0, 0);
+      wait_all();
+      check_pattern(s->memory + HALF + 1, 5000, 0, i);
+      check_pattern(mapped + HALF, 5000, 0, i);
+      barrier();
+      ring_of_puts();
+      close_windows();
+    }
+  }
+  OK(ncclCommWindowDeregister(s->comm, first_window));
+  OK(ncclCommDestroy(s->comm));
+  s->comm = NULL;
+  if (rank == 1) {
+    close_host_window(1, pinned);
+  }
+  close_comms();
+  OK(ncclMemFree(mapped));
+}
+
+static void test_pinned_apart(void **state)
+{
+  (void)state;
+  PROCESSES(2, 60, pinned_body, NULL);
+}
+
+// A wait that places nothing has been queued before: what it is for could be there too late. Where it places what comes
+// from ranks without access, there is nothing to be refused.
+static void late_body(int rank, void *arg)
+{
+  (void)arg;
+  open_process(rank, 2);
+  if (rank == 1) {
+    OK(ncclCommWindowRegister(sides[1].comm, sides[1].memory, 4096, &sides[1].window, 0));
+    wait_for(1, 1, 0, 0, 0);
+    OK(ncclCommWindowDeregister(sides[1].comm, sides[1].window));
+  } else {
+    OK(ncclCommWindowRegister(sides[0].comm, sides[0].memory, 4096, &sides[0].window, 0));
+    OK(ncclCommWindowDeregister(sides[0].comm, sides[0].window));
+  }
+  unsigned char *kept = sides[1].memory, *pinned = rank == 1 ? (sides[1].memory = NULL, host_window(1)) : NULL;
+  open_windows();
+  meet(2);
+  if (rank == 0) {
+    write_pattern(sides[0].memory, 10, 0, 0);
+    put(0, 0, 10, 1, 0, 0, 0);
+  }
+  if (rank == 0 && !apart) {
+    await_error(0, ncclInvalidUsage,
+                (const char *const[]){"rank 0", "window 2 of rank 1", "cannot map", "ncclMemAlloc", NULL});
+  } else if (rank == 1 && apart) {
     wait_all();
+    check_pattern(pinned + HALF, 10, 0, 0);
   }
   meet(2);
   OK(ncclCommAbort(sides[rank].comm));
@@ -251,17 +317,18 @@ static void pinned_body(int rank, void *arg)
   sides[rank].comm = NULL;
   if (rank == 1) {
     close_host_window(1, pinned);
+    OK(ncclMemFree(kept));
   }
   close_comms();
 }
 
-static void test_pinned_apart(void **state)
+static void test_pinned_late(void **state)
 {
   (void)state;
-  if (apart) {
+  if (blocking) {
     skip();
   }
-  PROCESSES(2, 60, pinned_body, NULL);
+  PROCESSES(2, 60, late_body, NULL);
 }
 
 // ---- Ranks that do not signal ----
@@ -269,9 +336,6 @@ static void test_pinned_apart(void **state)
 static void test_abort(void **state)
 {
   (void)state;
-  if (apart) {
-    skip();
-  }
   open_comms(2);
   open_windows();
   wait_for(0, 1, 1, 0, 0);
@@ -286,9 +350,6 @@ static void test_abort(void **state)
 static void test_leave(void **state)
 {
   (void)state;
-  if (apart) {
-    skip();
-  }
   open_comms(2);
   open_windows();
   put(1, 0, 100, 0, 0, 0, 0);
@@ -308,9 +369,10 @@ static void test_leave(void **state)
   close_comms();
 }
 
+// Rank 1 is on the host, or all are on GPUs.
 static void death_body(int rank, void *arg)
 {
-  (void)arg;
+  on_host = *(const int *)arg && rank == 1;
   open_process(rank, 3);
   open_windows();
   barrier();
@@ -330,19 +392,20 @@ static void death_body(int rank, void *arg)
 static void test_death(void **state)
 {
   (void)state;
-  const char *const *const ways[] = {ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), NULL};
-  for (int i = 0; i < (apart ? 1 : 2); i++) {
+  const char *const *const ways[] = {ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), NULL, NULL};
+  for (int i = 0; i < 3; i++) {
     ranks_set r;
-    start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = death_body, .env = ways[i]});
+    int hosts = i == 2;
+    start_processes(&r, &(run){.n = 3, .seconds = 60, .fn = death_body, .arg = &hosts, .env = ways[i]});
     r.expected[1] = -SIGKILL;
     assert_int_equal(finish_processes(&r), 0);
   }
 }
 
-// Rank 1 has signalled once, and does no more.
+// Rank 1 has signalled once, and does no more. `arg`: which ranks are on the host, a bit each.
 static void stall_body(int rank, void *arg)
 {
-  (void)arg;
+  on_host = (*(const int *)arg >> rank) & 1;
   open_process(rank, 2);
   open_windows();
   if (rank == 1) {
@@ -355,7 +418,9 @@ static void stall_body(int rank, void *arg)
   }
   meet(2);
   abort_comms();
-  tt_gpu_leave();
+  if (!on_host) {
+    tt_gpu_leave();
+  }
 }
 
 static void test_stall(void **state)
@@ -364,39 +429,19 @@ static void test_stall(void **state)
   char error[40], warn[40];
   snprintf(error, sizeof error, "NCCL_STALL_ERROR_MS=%d", 2000 * SLOWER);
   snprintf(warn, sizeof warn, "NCCL_STALL_WARN_MS=%d", 1000 * SLOWER);
-  const char *const *const ways[] = {ENV(error, warn, "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), ENV(error, warn)};
-  for (int i = 0; i < (apart ? 1 : 2); i++) {
-    assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = stall_body, .env = ways[i]}), 0);
+  const char *const *const ways[] = {ENV(error, warn, "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), ENV(error, warn),
+                                     ENV(error, warn), ENV(error, warn)};
+  for (int i = 0; i < 4; i++) {
+    int hosts = i < 2 ? 0 : i - 1;
+    assert_int_equal(run_processes(&(run){.n = 2, .seconds = 60, .fn = stall_body, .arg = &hosts, .env = ways[i]}), 0);
   }
-}
-
-// ---- Ranks that GPUs do not reach ----
-
-static void refused_body(int rank, void *arg)
-{
-  ncclWindow_t window;
-  (void)arg;
-  on_host = rank == 1;
-  open_process(rank, 2);
-  OK(ncclCommWindowRegister(sides[rank].comm, sides[rank].memory, 4096, &window, 0));
-  REFUSED(ncclSignal(1 - rank, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "on GPUs",
-          "on the host", "NCCL_P2P_DISABLE");
-  OK(ncclCommWindowDeregister(sides[rank].comm, window));
-  close_comms();
-}
-
-// A host among them.
-static void test_unreachable(void **state)
-{
-  (void)state;
-  PROCESSES(2, 60, refused_body, NULL);
 }
 
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pinned_apart), cmocka_unit_test(test_death),       cmocka_unit_test(test_stall),
-      cmocka_unit_test(test_unreachable),  cmocka_unit_test(test_closing), // up to here the driver is not open
+      cmocka_unit_test(test_pinned_late),  cmocka_unit_test(test_closing), // up to here the driver is not open
       cmocka_unit_test(test_early),        cmocka_unit_test(test_wrong_place), cmocka_unit_test(test_refused),
       cmocka_unit_test(test_pinned),       cmocka_unit_test(test_abort),       cmocka_unit_test(test_leave),
       cmocka_unit_test(test_shut),

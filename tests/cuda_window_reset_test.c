@@ -326,10 +326,10 @@ static void far_body(int rank, void *arg)
 
 static void test_apart(void **state)
 {
-  const char *const *const ways[] = {NULL, ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
+  const char *const *const ways[] = {NULL, ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"), ENV("NCCL_P2P_DISABLE=1")};
   (void)state;
   for (int way = 0; way < 4; way += WAY_STEP) {
-    for (int i = 0; i < 2 * FAR_TIMES; i++) {
+    for (int i = 0; i < (int)TT_COUNT(ways) * FAR_TIMES; i++) {
       far_scene s = {.way = way, .time = (far_time)(i % FAR_TIMES)};
       const run job = {.n = 2, .seconds = 60, .fn = far_body, .arg = &s, .env = ways[i / FAR_TIMES]};
       assert_int_equal(run_processes(&job), 0);

@@ -160,6 +160,67 @@ static void addresses(void)
   barrier();
 }
 
+static bool no_access(void)
+{
+  const char *p2p = getenv("NCCL_P2P_DISABLE");
+  return (apart && nranks > 1) || mixed || (p2p != NULL && p2p[0] == '1');
+}
+
+// Ranks that do not all reach each other have no addresses of others.
+static void no_addresses(void)
+{
+  for (int r = first; r < last; r++) {
+    for (int peer = 0; peer < nranks; peer++) {
+      void *at = NULL;
+      OK(ncclGetPeerDevicePointer(sides[r].window, 0, peer, &at));
+      CHECK(at == (peer == r ? sides[r].memory : NULL), "rank %d has address %p of rank %d", r, at, peer);
+    }
+  }
+  barrier();
+}
+
+// A put that is longer than all FIFOs: each rank's stream goes on, though its peer has not called anything that waits.
+static void long_put(void)
+{
+  const size_t n = LONG_PUT;
+  unsigned char *memory[RANKS];
+  ncclWindow_t window[RANKS];
+  for (int r = first; r < last; r++) {
+    sides[r].longer = sides[r].longer != NULL ? sides[r].longer : long_memory(r, 2 * n);
+    memory[r] = memset(sides[r].longer, 0, 2 * n);
+    write_pattern(memory[r], n, r, 5);
+    OK(ncclCommWindowRegister(sides[r].comm, memory[r], 2 * n, &window[r], 0));
+  }
+  barrier();
+  OK(ncclGroupStart());
+  for (int r = first; r < last; r++) {
+    OK(ncclPutSignal(memory[r] + 1, n - 1, ncclUint8, after(r), window[r], n + 1, 0, 0, 0, sides[r].comm,
+                     stream_of(r)));
+  }
+  OK(ncclGroupEnd());
+  wait_all();
+  for (int r = first; r < last; r++) {
+    memset(memory[r], 0, n); // the put is complete
+  }
+  barrier();
+  OK(ncclGroupStart());
+  for (int r = first; r < last; r++) {
+    wait_for(r, 1, before(r), 0, 0);
+  }
+  OK(ncclGroupEnd());
+  wait_all();
+  for (int r = first; r < last; r++) {
+    for (size_t i = 1; i < n; i++) {
+      CHECK(memory[r][n + i] == pattern(before(r), 5, i), "byte %zu of a long put is %d", i, memory[r][n + i]);
+    }
+    CHECK(memory[r][n] == 0, "written before the beginning");
+  }
+  barrier();
+  for (int r = first; r < last; r++) {
+    OK(ncclCommWindowDeregister(sides[r].comm, window[r]));
+  }
+}
+
 static void all_operations(void)
 {
   open_windows();
@@ -168,8 +229,9 @@ static void all_operations(void)
   order_of_puts();
   round_trip();
   with_collectives();
+  long_put();
   if (!over_network()) {
-    addresses();
+    (no_access() ? no_addresses : addresses)();
   }
   close_windows();
 }
@@ -190,24 +252,12 @@ static void test_one(void **state)
   one_thread(1);
 }
 
-// GPUs that do not reach each other: the window is there, but nothing can be put.
-static void without_access(int n)
-{
-  open_comms(n);
-  open_windows();
-  for (int r = 0; r < n; r++) {
-    REFUSED(ncclSignal(after(r), 0, 0, 0, sides[r].comm, stream_of(r)), ncclInvalidArgument, "on GPUs", "peer access");
-  }
-  close_windows();
-  close_comms();
-}
-
 static void test_several(void **state)
 {
   (void)state;
   static const int counts[] = {2, 3, 8};
   for (size_t i = 0; i < TT_COUNT(counts); i++) {
-    (apart ? without_access : one_thread)(counts[i]);
+    one_thread(counts[i]);
   }
 }
 
@@ -224,7 +274,7 @@ static void hand_over(void)
 {
   const int r = first;
   open_windows();
-  for (int turn = 0; turn < 20 * MANY; turn++) {
+  for (int turn = 0; turn < (apart ? 1 : 20) * MANY; turn++) { // each wait is a turn of the library's thread there
     if (r != 0) {
       wait_for(r, 1, before(r), 0, 0);
     }
@@ -253,7 +303,7 @@ static void test_threads(void **state)
   (void)state;
   rank_thread threads[4];
   ncclUniqueId id;
-  if (few_queues || apart) {
+  if (few_queues) {
     skip();
   }
   open_driver();
@@ -282,15 +332,10 @@ static void check_devices(int rank)
 static void process_body(int rank, void *arg)
 {
   open_process(rank, *(const int *)arg);
-  if (apart && nranks > 1 && !over_network()) {
-    open_windows();
-    REFUSED(ncclSignal(0, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "on GPUs", "peer access");
-  } else {
-    for (int i = 0; i < TIMES; i++) {
-      all_operations();
-    }
+  for (int i = 0; i < TIMES; i++) {
+    all_operations();
   }
-  if (!on_host && over_network()) {
+  if (!on_host && no_access()) {
     check_devices(rank);
   }
   close_comms();
@@ -318,17 +363,29 @@ static void test_network(void **state)
   }
 }
 
+// The same of GPUs that would reach each other.
+static void test_forbidden(void **state)
+{
+  (void)state;
+  int n = 3;
+  const run job = {.n = n, .seconds = 60, .fn = process_body, .arg = &n, .env = ENV("NCCL_P2P_DISABLE=1")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
 // Odd ranks are on the host.
 static void mixed_body(int rank, void *arg)
 {
   on_host = rank % 2 != 0;
+  mixed = true;
   process_body(rank, arg);
 }
 
+// On one machine, and on one each.
 static void test_mixed(void **state)
 {
   (void)state;
   int n = 3;
+  PROCESSES(n, 60, mixed_body, &n);
   const run job = {
       .n = n, .seconds = 60, .fn = mixed_body, .arg = &n, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
   assert_int_equal(run_processes(&job), 0);
@@ -361,18 +418,21 @@ static void test_pairs(void **state)
 {
   (void)state;
   int n = 2;
-  if (apart) {
-    skip();
-  }
   PROCESSES(n, 60, pair_body, &n);
 }
 
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_processes), cmocka_unit_test(test_network), cmocka_unit_test(test_mixed),
-      cmocka_unit_test(test_pairs), // up to here: their parent has not opened the driver
-      cmocka_unit_test(test_one),       cmocka_unit_test(test_several), cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_processes),
+      cmocka_unit_test(test_network),
+      cmocka_unit_test(test_mixed),
+      cmocka_unit_test(test_forbidden),
+      cmocka_unit_test(test_pairs), // up to here: their parent has not opened the
+                                    // driver
+      cmocka_unit_test(test_one),
+      cmocka_unit_test(test_several),
+      cmocka_unit_test(test_threads),
   };
   (void)number;
   return run_mode(modes, "window-test", tests, TT_COUNT(tests));

@@ -10,7 +10,7 @@
 #include "device/cuda/gpu.h"
 #include "nccl_device.h"
 
-enum { RANKS = 8, HALF = 1 << 16, CONTEXTS = 2, SIGNALS = 3 };
+enum { RANKS = 8, HALF = 1 << 16, CONTEXTS = 2, SIGNALS = 3, LONG_PUT = (5 << 18) + 3 }; // LONG_PUT: more than a FIFO
 
 #if defined TT_TSAN || defined TT_ASAN
 enum { MANY = 20, MODE_STEP = 3, SIZES = 5, TIMES = 1 };
@@ -22,7 +22,7 @@ enum { MANY = 100, MODE_STEP = 1, SIZES = 8, TIMES = 2 };
 typedef struct side {
   ncclComm_t comm;
   CUstream stream, other;
-  unsigned char *memory;
+  unsigned char *memory, *longer; // longer: of long_put, kept, since freeing waits for ranks of the same GPU
   ncclWindow_t window;
 } side;
 
@@ -31,7 +31,8 @@ static side sides[RANKS];
 HARNESS int nranks;                   // of the communicator,
 static _Thread_local int first, last; // of which this thread has those from `first` on, before `last`
 HARNESS bool blocking, few_queues, apart;
-HARNESS bool on_host; // this process
+HARNESS bool on_host; // this process,
+HARNESS bool mixed;   // and others not
 
 HARNESS int device_of(int rank)
 {
@@ -61,15 +62,21 @@ HARNESS ncclConfig_t window_config(void)
 }
 
 // ncclMemAlloc takes the calling thread's device.
-HARNESS void open_memory(int r)
+HARNESS unsigned char *long_memory(int r, size_t bytes)
 {
-  side *s = &sides[r];
+  unsigned char *memory = NULL;
   OK(on_host ? ncclSuccess : tt_gpu_enter(device_of(r)));
-  OK(ncclMemAlloc((void **)&s->memory, 2 * HALF));
+  OK(ncclMemAlloc((void **)&memory, bytes));
   if (!on_host) {
     tt_gpu_leave();
   }
-  memset(s->memory, 0, 2 * HALF); // the driver for tests lets the host look into memory of devices
+  memset(memory, 0, bytes); // the driver for tests lets the host look into memory of devices
+  return memory;
+}
+
+HARNESS void open_memory(int r)
+{
+  sides[r].memory = long_memory(r, 2 * HALF);
 }
 
 HARNESS void open_stream(int r)
@@ -132,6 +139,7 @@ HARNESS void close_rank(int r)
     ON(r, cu->StreamDestroy(s->other));
   }
   OK(ncclMemFree(s->memory));
+  OK(s->longer != NULL ? ncclMemFree(s->longer) : ncclSuccess);
   *s = (side){.comm = NULL};
 }
 
@@ -286,7 +294,9 @@ static const char *const window_modes[] = {"",
                                            "devices=3,order=random,seed=6,slices",
                                            "queues=1,blocking",
                                            "queues=1,launches=6,seed=7",
-                                           "devices=3,peers=none,slices"};
+                                           "devices=3,peers=none,slices",
+                                           "devices=2,peers=none,queues=1",
+                                           "devices=3,peers=none,order=random,stores,stale,step=500,seed=8"};
 
 HARNESS int run_mode(const char *modes, const char *name, const struct CMUnitTest *tests, size_t n)
 {

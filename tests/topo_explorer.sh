@@ -182,7 +182,7 @@ good "all-to-all, host memory" '^AlltoAll of 4 processes' host --coll alltoall -
 for coll in allreduce allgather reducescatter broadcast reduce alltoall; do
   good "own runs, $coll" '^# Avg bus bandwidth' simulate --measured --coll $coll -b 8 -e 64M -f 8
   good "own runs on four machines, $coll" '^# Avg bus bandwidth' simulate --measured --coll $coll -N 4 --ranks 2 -n 5 -e 64M -f 8 \
-    --link gbit=10,ms=0.5,way=60,idle=200,wake=40,work=2,kib=0.2,carry=4,carry_kib=0.5,fetch=4,own=0.05,slice=20,cores=1
+    --link gbit=10,ms=0.5,way=60,idle=200,wake=40,work=2,kib=0.2,carry=4,carry_kib=0.5,fetch=4,own=0.05,sum=0.1,slice=20,cores=1
 done
 good "own runs over 16 machines" '^# Avg bus bandwidth' simulate --measured -N 16 -e 64M
 good "own runs over 17 machines" '^# Avg bus bandwidth' simulate --measured -N 17 -e 1M -f 32
@@ -215,7 +215,7 @@ more "a link that is long" "$(own -N 4 -b 8 -e 8 --link gbit=100,ms=5)" 5000 1
 for cost in way=100 work=20 wake=50 carry=30 carry_kib=1000 rouse=40 fetch=40; do
   more "a link with $cost" "$(own -N 4 -b 8 -e 8 --link gbit=100,$cost)" "$near" 1.05
 done
-for cost in kib=5 own=5; do
+for cost in kib=5 own=5 sum=5; do
   more "more for each KiB, $cost" "$(own -N 2 -b 64M -e 64M --link gbit=100,$cost)" "$wide" 1.5
 done
 more "one core for all" "$(own -N 8 -b 64K -e 64K --link carry=1,cores=1)" "$(own -N 8 -b 64K -e 64K --link carry=1,cores=8)" 1.5

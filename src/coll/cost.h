@@ -38,6 +38,7 @@ typedef struct tt_cost_env {
   tt_cost_hop direct;                           // reading or writing a peer's buffer: work and byte
   double step;                                  // of the core, for each step
   double byte;                                  // of the core, for each byte of own memory that is read or written
+  double sum;                                   // beside that: for each byte that a step adds to another one
   double net_byte;                              // of a node's network, for each byte, in each direction
   double change;                                // of a core, to go on with another rank than before
   double slice;                                 // for so long a rank keeps a core that others want

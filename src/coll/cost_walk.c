@@ -15,6 +15,11 @@
 
 enum { NOBODY = -1 }; // has used a core yet
 
+// A place in the heap. Of those that have one turn, the rank goes on first that has been without a core for longest.
+typedef struct place {
+  double turn, left; // the core
+} place;
+
 // One direction of a connection, for messages or for tokens.
 typedef struct line {
   uint32_t sent, taken;
@@ -23,7 +28,7 @@ typedef struct line {
   int to;
   bool fetches;       // the receiving rank has to
   double fetch_ready; // when the next one has come; meanwhile the line is in the heap
-  double turn;        // its place there
+  place at;           // there
   int writer, reader; // the strand that waits for room, for a message; -1: none
   double *arrived;    // by message modulo slots
   double *freed;      // by slot: when the sender sees that the last message in it was taken
@@ -35,7 +40,7 @@ typedef struct actor {
   uint32_t pos;
   int pass;
   double ready; // its next step could start, as far as known
-  double turn;  // its place in the heap: when that is looked at again
+  place at;     // in the heap: when that is looked at again
 } actor;
 
 typedef struct core {
@@ -109,21 +114,25 @@ static double cost_walk_chunk(const walk *w, int pass)
 
 // ---- the heap ----
 
-static double *heap_turn(const walk *w, int id)
+static place *heap_place(const walk *w, int id)
 {
-  return id < w->nactors ? &w->actors[id].turn : &w->lines[id - w->nactors]->turn;
+  return id < w->nactors ? &w->actors[id].at : &w->lines[id - w->nactors]->at;
 }
 
 static bool earlier(const walk *w, int a, int b)
 {
-  double x = *heap_turn(w, a), y = *heap_turn(w, b);
-  return x < y || (x == y && a < b);
+  const place *x = heap_place(w, a), *y = heap_place(w, b);
+  if (x->turn != y->turn) {
+    return x->turn < y->turn;
+  }
+  return x->left < y->left || (x->left == y->left && a < b);
 }
 
 static void push(walk *w, int id, double turn)
 {
   int at = w->nheap++;
-  *heap_turn(w, id) = turn;
+  int rank = id < w->nactors ? w->actors[id].rank : w->lines[id - w->nactors]->to;
+  *heap_place(w, id) = (place){turn, w->rank_free[rank]};
   for (; at > 0 && earlier(w, id, w->heap[(at - 1) / 2]); at = (at - 1) / 2) {
     w->heap[at] = w->heap[(at - 1) / 2];
   }
@@ -258,6 +267,26 @@ static double work_of(walk *w, const tt_ref *ref, int rank, double chunk, bool s
   }
 }
 
+// What a step has to do, but for waking its rank.
+static double work_of_step(walk *w, int rank, const tt_step *step, double chunk)
+{
+  const tt_ref *refs = w->all[rank]->refs;
+  double work = w->env->step;
+  int parts = 0; // that are added
+  for (int i = 0; i < step->nsrc; i++) {
+    const tt_ref *ref = &refs[step->src + (uint32_t)i];
+    parts += ref->kind != TT_TOKEN && ref->kind != TT_DRAIN;
+    work += work_of(w, ref, rank, chunk, true);
+  }
+  for (int i = 0; i < step->ndst; i++) {
+    const tt_ref *ref = &refs[step->dst + (uint32_t)i];
+    // Taken for one that is not made: the peer will fetch it.
+    bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT);
+    work += put ? 0 : work_of(w, ref, rank, chunk, false);
+  }
+  return work + TT_MAX(parts - 1, 0) * chunk * w->env->sum;
+}
+
 // The core of them on which work of a rank can start first, at `from` at the earliest; when that is.
 static core *core_for(const walk *w, int rank, double from, double *start)
 {
@@ -281,7 +310,7 @@ static core *cost_walk_begin(walk *w, int id, int rank, double ready, double *st
   bool slept = w->env->wake > 0 && waited > w->env->idle;
   core *c = core_for(w, rank, fmax(ready + (slept ? w->env->wake : 0), w->rank_free[rank]), start);
   *work = waited > 0 ? w->env->rouse : 0;
-  if (c->last != rank && c->free > *heap_turn(w, id) && c->free - c->since < w->env->slice) {
+  if (c->last != rank && c->free > heap_place(w, id)->turn && c->free - c->since < w->env->slice) {
     push(w, id, *start);
     return NULL;
   }
@@ -439,16 +468,7 @@ static bool take_step(walk *w, int id)
   }
   const tt_schedule *s = w->all[a->rank];
   const tt_step *step = cost_walk_step_of(w, a);
-  double work = w->env->step, chunk = cost_walk_chunk(w, a->pass);
-  for (int i = 0; i < step->nsrc; i++) {
-    work += work_of(w, &s->refs[step->src + (uint32_t)i], a->rank, chunk, true);
-  }
-  for (int i = 0; i < step->ndst; i++) {
-    const tt_ref *ref = &s->refs[step->dst + (uint32_t)i];
-    // Taken for one that is not made: the peer will fetch it.
-    bool put = ref->kind == TT_PEER_OUT && (step->flags & TT_STEP_PUT);
-    work += put ? 0 : work_of(w, ref, a->rank, chunk, false);
-  }
+  double chunk = cost_walk_chunk(w, a->pass), work = work_of_step(w, a->rank, step, chunk);
   a->ready = cost_walk_end(w, c, a->rank, start, work + rouse);
   cost_walk_take_all(w, a->rank, &s->refs[step->src], step->nsrc, a->ready);
   send_all(w, a->rank, &s->refs[step->dst], step->ndst, a->ready, chunk);
@@ -515,7 +535,7 @@ static bool cost_walk_run(walk *w)
     if (!cost_walk_look(w, id)) {
       continue;
     }
-    if (a->ready > a->turn) {
+    if (a->ready > a->at.turn) {
       push(w, id, a->ready);
     } else if (take_step(w, id)) {
       left -= a->pass == w->passes->count;

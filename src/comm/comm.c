@@ -317,7 +317,7 @@ void tt_comm_log_memory(const struct ncclComm *comm)
   const tt_geometry *g = &comm->peers[0].geometry;
   size_t n = (size_t)comm->nranks, local = (size_t)comm->machine.local_ranks, remote = n - local;
   size_t window = tt_window_bytes(g) + tt_outbox_bytes((int)local) + sizeof(tt_mail);
-  size_t shared = local > 1 ? tt_segment_bytes(g, (int)local) : 0;
+  size_t shared = local > 1 ? tt_segment_bytes(g, (int)local, comm->machine.gpus) : 0;
   size_t own = sizeof *comm +
                n * (sizeof *comm->peers + sizeof *comm->wiring.ranks + sizeof *comm->port.links +
                     2 * sizeof *comm->plans.flows) +

@@ -83,6 +83,8 @@ typedef struct tt_comm_machine {
   bool shares;         // some machine has several ranks
   bool all_local;      // every pair shares an address space
   bool can_read;       // every pair can read each other's memory
+  bool gpus;           // some rank is on a GPU,
+  bool can_write;      // and each can write the memory of those of its machine that are on the host
   size_t stream_bytes; // results from this size on are not kept in the caches, unless they are there (reuse.h)
 } tt_comm_machine;
 

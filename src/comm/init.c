@@ -23,12 +23,12 @@
 
 // What a rank reports to all others.
 typedef struct report {
-  uint32_t can_copy;   // it can read its neighbour's memory
-  uint32_t eager;      // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
-  uint32_t fifos_only; // it uses no memory of peers (tt_device_ops.fifos_only)
-  uint32_t unused;
-  uint64_t tuner;   // its tuner plugin; 0: none
-  uint64_t collnet; // it wants the network to reduce
+  uint16_t can_copy;   // it can read its neighbour's memory
+  uint16_t writes;     // tt_comm_machine.can_write
+  uint16_t eager;      // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
+  uint16_t fifos_only; // it uses no memory of peers (tt_device_ops.fifos_only)
+  uint64_t tuner;      // its tuner plugin; 0: none
+  uint64_t collnet;    // it wants the network to reduce
 } report;
 
 typedef struct init {
@@ -208,6 +208,7 @@ static ncclResult_t init_survey(struct ncclComm *c)
   c->network.needed = c->layout->nnodes > 1;
   c->machine.local_ranks = tt_layout_size(c->layout, c->layout->node_of[c->rank]);
   c->machine.shares = c->layout->largest > 1;
+  c->machine.gpus = tt_ranks_any_gpu(c->peers, c->nranks);
   c->machine.per_core = c->machine.ranks_on_cores > cores ? c->machine.ranks_on_cores / TT_MAX(cores, 1) : 0;
   c->machine.all_local = !tt_transport_p2p_off();
   for (int i = 1; i < c->nranks; i++) {
@@ -232,7 +233,8 @@ static void list_local(const struct ncclComm *c, tt_local *who, int *ranks, tt_p
                     .leader = -1,
                     .hash = c->hash,
                     .nranks = c->nranks,
-                    .geometry = c->peers[0].geometry};
+                    .geometry = c->peers[0].geometry,
+                    .puts = c->machine.gpus};
   for (int i = 0; i < c->nranks; i++) {
     const tt_peer *p = &c->peers[i];
     if (node[i] != node[c->rank]) {
@@ -581,11 +583,12 @@ static ncclResult_t report_step(init *in)
 {
   struct ncclComm *c = in->comm;
   if (c->nranks == 1) {
-    c->machine.can_read = true;
+    c->machine.can_read = c->machine.can_write = true;
     return ncclSuccess;
   }
-  const uint32_t fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port);
+  const bool fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port);
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
+                       .writes = c->machine.gpus && tt_ranks_write(c->peers, c->layout, &c->port),
                        .eager = !tt_params_get()->runtime_connect,
                        .fifos_only = fifos_only,
                        .tuner = tt_tuning_plugin(c),
@@ -593,9 +596,10 @@ static ncclResult_t report_step(init *in)
   report *all;
   TT_TRY(tt_comm_exchange(c, &mine, sizeof mine, &all));
   bool can_copy = true, same = same_tuner(c, all);
-  in->collnet = true;
+  in->collnet = c->machine.can_write = true;
   for (int i = 0; i < c->nranks; i++) {
     can_copy &= all[i].can_copy != 0;
+    c->machine.can_write &= all[i].writes != 0;
     in->eager |= all[i].eager != 0 || all[i].fifos_only != 0;
     in->fifos_only |= all[i].fifos_only != 0;
     in->collnet &= all[i].collnet != 0;

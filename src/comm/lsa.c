@@ -25,7 +25,7 @@ static int lsa_size(const struct ncclComm *comm)
   const tt_layout *l = comm->layout;
   const char *why;
   int n = 0;
-  if (l == NULL || !tt_rma_supported(comm, &why)) {
+  if (l == NULL || !tt_rma_supported(comm, &why) || !tt_rma_reaches(comm)) {
     return 1;
   }
   for (int i = 0; i < comm->nranks; i++) {

@@ -19,44 +19,18 @@ _Static_assert((int)TT_NFUNCS <= (int)TT_SIG_PUT, "in a fingerprint no function 
 
 // ---- What a communicator has
 
-// Are all ranks on the host?
-static bool is_on_host(const struct ncclComm *comm)
-{
-  int i = 0;
-  while (i < comm->nranks && comm->peers[i].where.sm == 0) {
-    i++;
-  }
-  return i == comm->nranks;
-}
-
-// Do all pairs of ranks meet over the network, that do not reach each other's memory?
-static bool is_meeting(const struct ncclComm *comm)
+bool tt_rma_reaches(const struct ncclComm *comm)
 {
   const tt_comm_machine *m = &comm->machine;
-  bool meets = !m->shares || m->all_local || m->can_read || comm->wiring.can_copy;
-  const bool looks = !meets && comm->network.needed;
-  for (int i = 0; i < comm->nranks && (looks && (i == 0 || meets)); i++) {
-    meets = true;
-    for (int k = 0; k < i && meets; k++) {
-      meets = tt_transport_needs_net(&comm->wiring.ranks[i], &comm->wiring.ranks[k]);
-    }
-  }
-  return meets;
+  return !m->shares || m->all_local || m->can_read || comm->wiring.can_copy;
 }
 
+// Memory of GPUs is reached some way or other (device/one_sided.h).
 static const char *lacks_access(const struct ncclComm *comm)
 {
-  const tt_comm_machine *m = &comm->machine;
-  if (is_on_host(comm)) {
-    return !m->shares || m->all_local || m->can_read || comm->wiring.can_copy
-               ? NULL
-               : "some processes may not write each other's memory (process_vm_writev)";
-  }
-  return is_meeting(comm)
+  return (comm->machine.gpus ? comm->machine.can_write : tt_rma_reaches(comm))
              ? NULL
-             : "some ranks are on GPUs, and do not reach each other's memory: they need GPUs with peer access that all "
-               "processes see (CUDA_VISIBLE_DEVICES), no rank of their machine on the host, or a network between all "
-               "of them (NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1)";
+             : "some processes may not write each other's memory (process_vm_writev)";
 }
 
 bool tt_rma_supported(const struct ncclComm *comm, const char **why)
@@ -85,6 +59,15 @@ static void fill_self(struct ncclComm *comm, tt_rma *r)
                                        .lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
+// The FIFO for payloads from one rank to another, which is on a GPU; else it has no slots.
+static tt_fifo puts_between(const struct ncclComm *comm, int from, int to)
+{
+  tt_segment *s = comm->segment;
+  return comm->peers[to].where.sm == 0
+             ? (tt_fifo){.slots = NULL}
+             : tt_rma_fifo(tt_segment_puts(s, tt_segment_place(s, from), tt_segment_place(s, to)));
+}
+
 static ncclResult_t fill_peer(struct ncclComm *comm, tt_rma *r, int peer)
 {
   TT_TRY(tt_transport_connect(&comm->wiring, peer));
@@ -96,6 +79,8 @@ static ncclResult_t fill_peer(struct ncclComm *comm, tt_rma *r, int peer)
                                  .out = link->out,
                                  .in = link->in,
                                  .page = link->page,
+                                 .put = puts_between(comm, comm->rank, peer),
+                                 .comes = puts_between(comm, peer, comm->rank),
                                  .lock = PTHREAD_MUTEX_INITIALIZER};
   return link->board != NULL
              ? ncclSuccess
@@ -244,7 +229,7 @@ ncclResult_t tt_rma_open_window(struct ncclComm *comm, tt_window *w)
   w->number = comm->registered.windows_opened + 1;
   tt_window_note note = {
       .base = (uintptr_t)w->base, .size = w->size, .mem = comm->port.row->find(w->base, w->size).handle};
-  TT_TRY(comm->port.row->show_window != NULL ? comm->port.row->show_window(&comm->port, &note) : ncclSuccess);
+  TT_TRY(comm->port.row->show_window != NULL ? comm->port.row->show_window(comm->rma, &note) : ncclSuccess);
   if (!tt_board_open(comm->rma, &note, w->number)) {
     return tt_fail(ncclInvalidUsage,
                    "ncclCommWindowRegister on rank %d: at most %d windows of a communicator at a time", comm->rank,

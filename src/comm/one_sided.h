@@ -27,8 +27,10 @@ static inline int tt_rma_call_ops(const tt_rma_call *c)
   return c->nwaits == 0 ? 1 : c->nwaits;
 }
 
-// Can one-sided operations reach every rank? Each that shares memory with this one lets it write its buffers; the
-// others are reached over the network. *why: what is missing, in words.
+// Does each rank reach the memory of all others of its machine, by copying or by address?
+bool tt_rma_reaches(const struct ncclComm *comm);
+// Can one-sided operations reach every rank? Each on the host that shares memory with this one lets it write its
+// buffers; the others are reached over the network, or are on GPUs. *why: what is missing, in words.
 bool tt_rma_supported(const struct ncclComm *comm, const char **why);
 // Makes what one-sided operations need: connects this rank with all others that share memory with it; waits for none.
 // Does nothing where it has been made. Errors: ncclSystemError.

@@ -95,7 +95,7 @@ bool tt_ranks_join(const tt_peer *peers, int n, const tt_device_ops *row)
   return true;
 }
 
-static bool ranks_try(const tt_peer *peers, tt_port *port, int rank)
+static bool ranks_try(const tt_peer *peers, tt_port *port, const tt_device_ops *row, int rank)
 {
   const tt_peer *p = &peers[rank];
   const tt_reach at = {.rank = rank,
@@ -104,7 +104,28 @@ static bool ranks_try(const tt_peer *peers, tt_port *port, int rank)
                        .proc = &p->at.proc,
                        .probe = p->probe,
                        .id = &p->where};
-  return port->row->reaches(port, &at);
+  return row->reaches(port, &at);
+}
+
+bool tt_ranks_any_gpu(const tt_peer *peers, int n)
+{
+  int i = 0;
+  while (i < n && peers[i].where.sm == 0) {
+    i++;
+  }
+  return i < n;
+}
+
+bool tt_ranks_write(const tt_peer *peers, const tt_layout *layout, tt_port *port)
+{
+  bool writes = true;
+  for (int i = 0; i < port->nranks && writes; i++) {
+    const bool near = layout->node_of[i] == layout->node_of[port->rank];
+    if (near && peers[i].where.sm == 0 && !tt_peers_share_process(&peers[i], &peers[port->rank])) {
+      writes = ranks_try(peers, port, &tt_device_host, i);
+    }
+  }
+  return writes;
 }
 
 bool tt_ranks_reach(const tt_peer *peers, const tt_layout *layout, tt_port *port, bool all_local)
@@ -117,13 +138,13 @@ bool tt_ranks_reach(const tt_peer *peers, const tt_layout *layout, tt_port *port
     const int i = (port->rank + k) % port->nranks;
     const bool near = layout->node_of[i] == layout->node_of[port->rank];
     if (near && !all && !tt_peers_share_process(&peers[i], &peers[port->rank])) {
-      return ranks_try(peers, port, i);
+      return ranks_try(peers, port, port->row, i);
     }
-    if (near && all && !ranks_try(peers, port, i)) {
+    if (near && all && !ranks_try(peers, port, port->row, i)) {
       return false;
     }
   }
-  return all || ranks_try(peers, port, port->rank);
+  return all || ranks_try(peers, port, port->row, port->rank);
 }
 
 size_t tt_ranks_stream_bytes(void)

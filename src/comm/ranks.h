@@ -67,6 +67,11 @@ static inline bool tt_peers_share_process(const tt_peer *a, const tt_peer *b)
 // and join. Waits as tt_device_ops.reaches.
 bool tt_ranks_reach(const tt_peer *peers, const tt_layout *layout, tt_port *port, bool all_local);
 
+// Is some of these ranks on a GPU?
+bool tt_ranks_any_gpu(const tt_peer *peers, int n);
+// Can the port's rank write the memory of those of its machine that are on the host, in other processes? Tried on all.
+bool tt_ranks_write(const tt_peer *peers, const tt_layout *layout, tt_port *port);
+
 // From which size on results bypass the caches: two ranks read and write four times as much, then half of the
 // last-level cache.
 size_t tt_ranks_stream_bytes(void);

@@ -194,9 +194,10 @@ typedef struct tt_device_ops {
   // the device has no windows.
   void (*submit_rma)(tt_rma_batch *b, tt_stream *stream);
   // Has the peers map a window that is to be opened, as far as they do not when they need it, before they can find it
-  // on the board; note->mem is 0 afterwards if one of them cannot. NULL: nothing need be done. Waits for threads of the
-  // device's alone. Errors: ncclInvalidArgument (the device does not reach the memory), those of a stopped port.
-  ncclResult_t (*show_window)(tt_port *port, tt_window_note *note);
+  // on the board; note->mem is 0 or TT_MEM_NONE afterwards if one of them cannot. NULL: nothing need be done. Waits for
+  // threads of the device's alone. Errors: ncclInvalidArgument (the device does not reach the memory), those of a
+  // stopped port.
+  ncclResult_t (*show_window)(tt_rma *rma, tt_window_note *note);
   // tt_rma.place; NULL: windows are memory that the host writes.
   void (*place_put)(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes);
   // Where the peer's window of this number lies in this process; NULL: its memory cannot be mapped. Good until the peer

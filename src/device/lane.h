@@ -91,6 +91,7 @@ typedef struct tt_lane {
   int nafter;    // so many lanes, of which `after` is the last
   uint32_t turn; // for devices that take a plan's steps one after the other: those of a lower turn first. Of a channel,
                  // of a message among those of its flow, of a sum: the same on all ranks that it concerns
+  uint8_t group; // for the CUDA device, of a walk: the group of CTAs that takes its steps (cuda/work/walk.h)
   struct tt_lane *next;     // in the plan's list
   struct tt_lane *follower; // takes its place there when it is done: the next message on the same connection and
                             // direction. NULL: none

@@ -39,6 +39,9 @@ bool tt_board_open(tt_rma *rma, const tt_window_note *note, uint64_t number)
 
 static bool board_is_written(const tt_rma *rma)
 {
+  if (atomic_load_explicit(&rma->placing, memory_order_acquire) != 0) {
+    return true;
+  }
   for (int i = 0; i < rma->port->nranks; i++) {
     const tt_rma_peer *p = &rma->peers[i];
     if (atomic_load_explicit(&p->in->writing, memory_order_acquire) != 0 &&

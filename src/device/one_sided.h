@@ -10,6 +10,11 @@
 // writes a bounded piece, and counts itself out. The owner stores its state or closes the window, full fence, and waits
 // until `writing` is 0. For a peer over the network, the thread of the owner's process that takes its messages is the
 // writer.
+//
+// Memory of a GPU that a rank of the machine does not reach (another GPU without peer access, a rank on the host,
+// memory that no other process can map) it does not write itself: the payload goes through a FIFO in shared memory to a
+// thread of the owner's process, before the signal. All else is the same, and so are puts from GPUs to ranks on the
+// host.
 #pragma once
 #include <pthread.h>
 
@@ -26,8 +31,11 @@ enum {
 typedef struct tt_window_note {
   _Atomic uint64_t number; // the rank's windows, counted from 1; 0: none is open here. Written last (release)
   uint64_t base, size;     // in the owner's process
-  uint64_t mem;            // handle of memory with it, or some of it (tt_device_ops.find); 0: peers cannot map it
+  uint64_t mem; // handle of memory with it, or some of it (tt_device_ops.find); 0: peers cannot map it; TT_MEM_NONE
 } tt_window_note;
+
+// Of a GPU's window: other processes cannot map it, nor are payloads taken for it.
+#define TT_MEM_NONE UINT64_MAX
 
 // What one rank writes for another.
 typedef struct tt_signal_row {
@@ -84,7 +92,10 @@ typedef struct tt_rma_peer {
   tt_signal_row *out, *in; // what this rank writes for the peer, and the peer for this one. Networked: `out` is NULL,
                            // `in` is private to this rank, which writes for the peer what its messages say
   tt_rank_page *page;      // NULL at the same times as `link` of one that is networked
-  pthread_mutex_t lock;    // of what follows, and while one of the maps is used
+  tt_fifo put;   // not networked, the peer on a GPU: for payloads that this rank cannot write there. Under `lock`
+  tt_fifo comes; // not networked, this rank on a GPU: such payloads from the peer. No slots: there are none. Taken by
+                 // one thread at a time
+  pthread_mutex_t lock; // of what follows, and while one of the maps is used
   tt_window_map *maps;
   tt_rma_message *came, **came_end; // in order; NULL: none
   struct tt_gpu_rma_peer *gpu;      // the CUDA device's
@@ -97,11 +108,12 @@ typedef struct tt_rma {
   tt_board *board;          // own
   bool lone;                // it is in memory of its own: the rank has no neighbours
   _Atomic uint64_t changes; // windows opened or closed so far. Written by the launching thread (release)
+  _Atomic uint64_t placing; // streams that place payloads in the own windows just now: counts as `writing` does
   void *copies;             // of the boards of peers over the network, and their rows; NULL: there are none
   size_t copies_bytes;
   tt_rma_peer *peers; // by rank
   // Takes a payload over that has come for an own window; NULL: it is copied there at once. The thread that takes the
-  // peer's messages.
+  // peer's messages, or what `comes` has.
   void (*place)(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes);
   _Atomic uint64_t *turn;     // [context * nranks + peer]: puts and signals that are complete
   uint64_t *issued;           // the same: issued. The launching thread's
@@ -166,6 +178,11 @@ void tt_rma_forget_maps(tt_rma_peer *peer);
 // when the port has been stopped. Nothing is before it on its stream. Returns whether nothing is left. The launching
 // thread.
 bool tt_rma_run(tt_rma *rma, tt_rma_op *op);
+
+// Writes a piece of a put whose turn it is, and which its window's owner has opened: moves on `from`, `offset` and
+// `bytes`, but counts no signal; nothing where the peer's FIFO is full. One thread at a time for each peer. Errors:
+// ncclInvalidUsage, ncclInvalidArgument, ncclRemoteError.
+ncclResult_t tt_rma_write(tt_rma *rma, tt_rma_op *op);
 
 // Functions of a batch in a stream's queue.
 extern const tt_work_ops tt_rma_ops;

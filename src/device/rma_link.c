@@ -144,6 +144,41 @@ void tt_rma_link_put(tt_rma *rma, tt_rma_link *l, tt_rma_op *op)
   pthread_mutex_unlock(&l->lock);
 }
 
+// ---- payloads between ranks of a machine
+
+size_t tt_rma_box_put(tt_rma_peer *peer, const tt_rma_op *op, size_t bytes)
+{
+  size_t done = 0;
+  pthread_mutex_lock(&peer->lock);
+  while (done < bytes && tt_fifo_room(&peer->put)) {
+    const size_t n = TT_MIN(bytes - done, (size_t)TT_RMA_SLOT_BYTES);
+    *head_of(tt_fifo_slot(&peer->put)) =
+        (tt_rma_head){.kind = TT_RMA_PUT, .window = op->window, .offset = op->offset + done};
+    memcpy(tt_fifo_data(&peer->put), op->from + done, n);
+    tt_fifo_publish(&peer->put, (uint32_t)n, TT_RMA_SIG, 0);
+    done += n;
+  }
+  pthread_mutex_unlock(&peer->lock);
+  return done;
+}
+
+bool tt_rma_box_take(const tt_rma *rma, tt_rma_peer *peer)
+{
+  bool moved = false;
+  while (tt_fifo_arrived(&peer->comes) && !tt_page_stopped(rma->port->page)) {
+    tt_slot *s = tt_fifo_slot(&peer->comes);
+    const tt_rma_head *h = head_of(s);
+    rma->place(peer, h->window, h->offset, tt_fifo_data(&peer->comes), s->bytes);
+    tt_fifo_release(&peer->comes);
+    moved = true;
+  }
+  if (moved) { // the peer may wait for room
+    tt_bell_fence();
+    tt_bell_ring(&peer->page->bell);
+  }
+  return moved;
+}
+
 // ---- taking
 
 static ncclResult_t damaged_message(const tt_rma *rma, const tt_rma_link *l, const char *what)

@@ -54,6 +54,13 @@ typedef struct tt_rma_link {
 size_t tt_rma_fifo_bytes(void);
 // A view of the FIFO in this memory, which starts zeroed. Payloads lie directly behind their headers.
 tt_fifo tt_rma_fifo(char *memory);
+// Writes up to `bytes` bytes for window `window` of the peer, from `offset` on, into the FIFO of payloads that the two
+// ranks have in memory which both map (tt_rma_peer.put), as far as there is room. Returns how many. Any thread; holds
+// the peer's lock.
+size_t tt_rma_box_put(tt_rma_peer *peer, const tt_rma_op *op, size_t bytes);
+// Hands what has come from the peer that way to rma->place. True: there was something. One thread at a time.
+bool tt_rma_box_take(const tt_rma *rma, tt_rma_peer *peer);
+
 // The fingerprint of all these messages. Their count is 0.
 #define TT_RMA_SIG 0x74757474692d7075ull
 

@@ -140,10 +140,10 @@ static int collect_fds(struct msghdr *h, int *fd)
   return n;
 }
 
-// Reads one message with one descriptor and stores it. Returns false when `sock` has said nothing yet, true when it can
-// be closed. A push is a single sendmsg, which a local stream socket delivers whole: whatever else arrives comes from a
-// stranger.
-static bool receive_from(int sock)
+// Reads one message with one descriptor. Returns false when `sock` has said nothing yet, true when it can be closed;
+// *fd is -1 when it has not brought one. A push is a single sendmsg, which a local stream socket delivers whole:
+// whatever else arrives comes from a stranger. Lock held.
+static bool hear(int sock, tt_fdkey *key, int *fd)
 {
   struct {
     message m;
@@ -153,14 +153,14 @@ static bool receive_from(int sock)
   struct iovec iov = {.iov_base = &data, .iov_len = sizeof(message) + 1};
   struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
   ssize_t n;
+  *fd = -1;
   TT_RETRY(n, recvmsg(sock, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
   if (n < 0) {
     return errno != EAGAIN && errno != EWOULDBLOCK;
   }
-  int fd;
-  int count = collect_fds(&h, &fd);
+  int count = collect_fds(&h, fd);
   if (n == sizeof(message) && data.m.magic == MAGIC && count == 1 && !(h.msg_flags & MSG_CTRUNC)) {
-    store_item(&data.m.key, fd);
+    *key = data.m.key;
     return true;
   }
   if (n == sizeof(message) && data.m.magic == MAGIC && count == 0 && (h.msg_flags & MSG_CTRUNC)) {
@@ -168,8 +168,21 @@ static bool receive_from(int sock)
   } else {
     warn_once(n == 0 ? "dropped a connection that said nothing" : "dropped a stranger's connection");
   }
-  tt_fd_close(fd);
+  tt_fd_close(*fd);
+  *fd = -1;
   return true;
+}
+
+// The same; stores what comes.
+static bool receive_from(int sock)
+{
+  tt_fdkey key;
+  int fd;
+  const bool spoke = hear(sock, &key, &fd);
+  if (fd >= 0) {
+    store_item(&key, fd);
+  }
+  return spoke;
 }
 
 // Ends a silent connection. After the shutdown its sender can only fail (and connect again), so a message that made it
@@ -331,36 +344,41 @@ static socklen_t make_address(const char *name, struct sockaddr_un *a)
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len);
 }
 
-// Binds `sock` to a fresh name, which is written to box.name, and listens. Returns 0 or an errno value.
-static int listen_somewhere(int sock)
+// Binds `sock` to a fresh name and listens. Returns 0 or an errno value.
+static int listen_somewhere(int sock, char name[TT_FDBOX_NAME])
 {
   struct sockaddr_un a;
   int e = EADDRINUSE;
   for (int i = 0; i < 8 && e == EADDRINUSE; i++) {
     uint64_t random;
     tt_random(&random, sizeof random);
-    snprintf(box.name, sizeof box.name, "tutti-%d-%016llx", (int)getpid(), (unsigned long long)random);
-    socklen_t size = make_address(box.name, &a);
+    snprintf(name, TT_FDBOX_NAME, "tutti-%d-%016llx", (int)getpid(), (unsigned long long)random);
+    socklen_t size = make_address(name, &a);
     e = bind(sock, (struct sockaddr *)&a, size) == 0 ? 0 : errno;
   }
   return e == 0 && listen(sock, BACKLOG) < 0 ? errno : e;
 }
 
-static ncclResult_t open_box_locked(void)
+ncclResult_t tt_fdbox_listen(char name[TT_FDBOX_NAME], int *listener)
 {
-  if (box.open) {
-    return ncclSuccess;
-  }
   int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  int e = s < 0 ? errno : listen_somewhere(s);
+  int e = s < 0 ? errno : listen_somewhere(s, name);
   if (e != 0) {
     tt_fd_close(s);
     return tt_fail(ncclSystemError,
                    "cannot open a local socket to receive descriptors: %s (descriptor limit: see ulimit -n)",
                    strerror(e));
   }
-  box.listener = s;
-  box.open = true;
+  *listener = s;
+  return ncclSuccess;
+}
+
+static ncclResult_t open_box_locked(void)
+{
+  if (!box.open) {
+    TT_TRY(tt_fdbox_listen(box.name, &box.listener));
+    box.open = true;
+  }
   return ncclSuccess;
 }
 
@@ -379,7 +397,7 @@ ncclResult_t tt_fdbox_open(char name[TT_FDBOX_NAME])
 // Sends key and descriptor over a connected socket in one piece. Returns 0 or an errno value.
 static int send_message(int sock, const tt_fdkey *key, int fd)
 {
-  message m = {.magic = MAGIC, .key = *key};
+  message m = {.magic = MAGIC, .key = key != NULL ? *key : (tt_fdkey){{0}}};
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
   struct iovec iov = {.iov_base = &m, .iov_len = sizeof m};
   struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
@@ -510,4 +528,37 @@ ncclResult_t tt_fdbox_take(const tt_fdkey *key, int timeout_ms, const volatile u
   }
   pthread_mutex_unlock(&box.lock);
   return res;
+}
+
+ncclResult_t tt_fdbox_accept(int listener, int *fd)
+{
+  tt_fdkey key;
+  int s, e = 0, got = -1;
+  pthread_mutex_lock(&box.lock);
+  while (got < 0 && e == 0) {
+    TT_RETRY(s, accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    e = s < 0 ? errno : 0;
+    if (s >= 0 && is_friend(s)) {
+      hear(s, &key, &got);
+    }
+    tt_fd_close(s);
+  }
+  pthread_mutex_unlock(&box.lock);
+  if (got < 0) {
+    return tt_fail(ncclSystemError, "no descriptor lies in the mailbox: %s (descriptor limit: see ulimit -n)",
+                   strerror(e));
+  }
+  *fd = got;
+  return ncclSuccess;
+}
+
+void tt_fdbox_unlisten(int listener)
+{
+  int s;
+  shutdown(listener, SHUT_RDWR); // a child of a fork may have it still
+  do {
+    TT_RETRY(s, accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+    tt_fd_close(s);
+  } while (s >= 0);
+  tt_fd_close(listener);
 }

@@ -632,6 +632,63 @@ static void test_unclaimed_bound(void **state)
   assert_true(count_fds() < 1024 + 64);
 }
 
+// The write end of a pipe, given to the mailbox and kept by nobody else. Returns the read end.
+static int push_pipe(const char *name)
+{
+  int ends[2];
+  assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  assert_int_equal(tt_fdbox_push(name, NULL, ends[1]), ncclSuccess);
+  close(ends[1]);
+  return ends[0];
+}
+
+// Is the other end gone? Closes the read end.
+static bool pipe_ends(int end)
+{
+  char byte;
+  const bool ends = read(end, &byte, 1) == 0;
+  close(end);
+  return ends;
+}
+
+// A mailbox of one's own: what lies there goes with it, also when a child still has the socket, and nothing comes
+// later.
+static void test_own(void **state)
+{
+  (void)state;
+  char name[TT_FDBOX_NAME];
+  int listener, fd = -77, before = count_fds(), held[2];
+  assert_int_equal(tt_fdbox_listen(name, &listener), ncclSuccess);
+  assert_int_equal(tt_fdbox_accept(listener, &fd), ncclSystemError);
+  assert_int_equal(fd, -77);
+  const int stranger = connect_to_box(name), silent = connect_to_box(name);
+  assert_true(send_raw(stranger, "junk", 4, 2));
+  assert_int_equal(push_value(name, 1, 11), ncclSuccess);
+  assert_int_equal(push_value(name, 1, 12), ncclSuccess);
+  assert_int_equal(tt_fdbox_accept(listener, &fd), ncclSuccess);
+  assert_int_equal(close_file(fd), 11);
+  assert_int_equal(tt_fdbox_accept(listener, &fd), ncclSuccess);
+  assert_int_equal(close_file(fd), 12);
+  assert_int_equal(take_value(1, 0), -1000 - (int)ncclSystemError);
+  close(stranger);
+  close(silent);
+  assert_int_equal(pipe(held), 0);
+  const pid_t child = fork_pusher();
+  if (child == 0) {
+    char byte;
+    close(held[1]);
+    _exit(read(held[0], &byte, 1) != 0);
+  }
+  close(held[0]);
+  const int end = push_pipe(name);
+  tt_fdbox_unlisten(listener);
+  assert_true(pipe_ends(end));
+  assert_int_equal(push_value(name, 1, 13), ncclRemoteError);
+  close(held[1]);
+  assert_int_equal(exit_code(child), 0);
+  assert_int_equal(count_fds(), before);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, open_test_box, close_box)
 
 int main(void)
@@ -659,6 +716,7 @@ int main(void)
       T(test_other_user),
       T(test_no_leak),
       T(test_unclaimed_bound),
+      T(test_own),
   };
   return cmocka_run_group_tests_name("fdbox", tests, NULL, NULL);
 }

@@ -24,8 +24,18 @@ typedef struct far_head {
 } far_head;
 _Static_assert(sizeof(far_head) == 40, "lies in a slot");
 
+// A FIFO between two replays of the sender's.
+typedef struct tt_far_rest {
+  const _Atomic uint32_t *head; // is `messages` until the next one begins,
+  uint32_t messages;
+  tt_far_fifo *fifo;
+} tt_far_rest;
+
 struct tt_far_fifo {
   tt_far_fifo *next; // of its bucket
+  tt_far_fifo *next_busy;
+  bool busy; // it is in that list
+  int rest;  // its place among those that rest; -1: it is not there
   tt_proxy_puts *pair;
   tt_far_end end;    // kind, number and `sends` alone, while this rank is not `here`
   bool early;        // the receiver has told of it before this rank has had it
@@ -59,15 +69,32 @@ static tt_far_fifo *far_find(tt_proxy_puts *g, uint8_t kind, uint32_t number, bo
   return f;
 }
 
+// The next round looks at it.
+static void far_wake(tt_far_fifo *f)
+{
+  tt_far_set *set = &f->pair->far;
+  if (f->rest >= 0) {
+    set->rests[f->rest] = set->rests[--set->nrests];
+    set->rests[f->rest].fifo->rest = f->rest;
+    f->rest = -1;
+  }
+  if (!f->busy) {
+    f->busy = true;
+    f->next_busy = set->busy;
+    set->busy = f;
+  }
+}
+
 static ncclResult_t far_new(tt_proxy_puts *g, uint8_t kind, uint32_t number, bool sends, tt_far_fifo **out)
 {
   TT_TRY(TT_NEW(*out, 1, "no memory for a captured operation with rank %d", g->peer.rank));
-  **out =
-      (tt_far_fifo){.next = *far_bucket(g, number), .pair = g, .end = {.kind = kind, .number = number, .sends = sends}};
+  **out = (tt_far_fifo){
+      .next = *far_bucket(g, number), .rest = -1, .pair = g, .end = {.kind = kind, .number = number, .sends = sends}};
   *far_bucket(g, number) = *out;
   return ncclSuccess;
 }
 
+// It is not busy, nor does it rest; or all go.
 static void far_drop(tt_far_fifo *f)
 {
   tt_far_fifo **at = far_bucket(f->pair, f->end.number);
@@ -86,6 +113,8 @@ void tt_far_free(tt_proxy_puts *g)
       far_drop(g->far.first[i]);
     }
   }
+  tt_free(g->far.rests);
+  g->far = (tt_far_set){.early = 0};
 }
 
 // ---- Memory ----
@@ -134,6 +163,7 @@ static ncclResult_t far_come(tt_proxy_puts *g, const tt_far_end *end, tt_far_fif
   if (f == NULL) {
     TT_TRY(far_new(g, end->kind, end->number, end->sends, &f));
   }
+  far_wake(f);
   g->far.early -= f->early;
   f->early = false;
   f->end = *end;
@@ -181,6 +211,7 @@ void tt_far_detach(tt_proxy *p, tt_far_fifo *f)
   const bool lost = f->end.sends && far_is_filled(f) && !f->closed && !far_keep(f);
   f->here = false;
   f->left = true;
+  far_wake(f);
   tt_proxy_run_release(p);
   if (lost) {
     tt_port_stop(p->port, tt_fail(ncclSystemError, "rank %d: no memory for what a captured operation sends", p->rank));
@@ -217,6 +248,7 @@ static void far_publish(tt_far_fifo *f, const far_head *h)
   }
   atomic_store_explicit(&s->seq, f->turn + 1, memory_order_release);
   far_advance(f);
+  far_wake(f);
 }
 
 static ncclResult_t far_take_message(tt_proxy_puts *g, const far_head *h, const char *payload, size_t bytes)
@@ -261,6 +293,7 @@ static ncclResult_t far_take_word(tt_proxy_puts *g, const far_head *h)
 {
   tt_far_fifo *f = NULL;
   TT_TRY(far_of_word(g, h, &f));
+  far_wake(f);
   switch (h->what) {
   case FAR_OPEN:
     f->its = (tt_fifo_shape){.slots = (uint32_t)h->count, .bytes = h->bytes, .messages = (uint32_t)h->sig};
@@ -377,20 +410,63 @@ static bool far_is_over(tt_proxy_puts *g, tt_far_fifo *f)
   return f->end.sends ? f->closed : !f->open || far_say(g, f, &h, NULL, 0);
 }
 
+// Can nothing be done until something comes, the rank comes or goes, or, where it sends, its kernels begin a replay?
+static bool far_may_rest(const tt_far_fifo *f)
+{
+  if (!f->end.sends) {
+    return f->here && f->open && f->freed == f->total;
+  }
+  if (!f->here || f->closed) {
+    return !(far_is_filled(f) && far_may_send(f));
+  }
+  return f->turn == 0 && f->at == 0 &&
+         atomic_load_explicit(f->end.fifo.head, memory_order_relaxed) == f->end.shape.messages;
+}
+
+// False: no memory.
+static bool far_rest(tt_far_fifo *f)
+{
+  tt_far_set *set = &f->pair->far;
+  if (f->end.sends && f->here && !f->closed) {
+    if (!tt_grow(&set->rests, set->nrests, 1, &set->room, sizeof *set->rests)) {
+      return false;
+    }
+    f->rest = set->nrests++;
+    set->rests[f->rest] = (tt_far_rest){.head = f->end.fifo.head, .messages = f->end.shape.messages, .fifo = f};
+  }
+  return true;
+}
+
+// Kernels have begun to send: they set the head to 0 before the first message of a replay.
+static void far_wake_begun(tt_far_set *set)
+{
+  for (int i = set->nrests - 1; i >= 0; i--) { // the last one takes the place of one that leaves
+    const tt_far_rest *r = &set->rests[i];
+    if (atomic_load_explicit(r->head, memory_order_relaxed) != r->messages) {
+      far_wake(r->fifo);
+    }
+  }
+}
+
 ncclResult_t tt_far_tell(tt_proxy_puts *g, bool *moved)
 {
   ncclResult_t res = ncclSuccess;
-  for (int i = 0; i < TT_FAR_BUCKETS; i++) {
-    for (tt_far_fifo *f = g->far.first[i], *next; f != NULL && res == ncclSuccess; f = next) {
-      next = f->next;
-      if (f->end.sends) {
-        res = far_send_all(g, f, moved);
-      } else {
-        far_grant(g, f, moved);
-      }
-      if (far_is_over(g, f)) {
-        far_drop(f);
-      }
+  far_wake_begun(&g->far);
+  for (tt_far_fifo **at = &g->far.busy, *f = *at; f != NULL && res == ncclSuccess; f = *at) {
+    if (f->end.sends) {
+      res = far_send_all(g, f, moved);
+    } else {
+      far_grant(g, f, moved);
+    }
+    const bool over = far_is_over(g, f);
+    if (!over && !(far_may_rest(f) && far_rest(f))) {
+      at = &f->next_busy;
+      continue;
+    }
+    *at = f->next_busy;
+    f->busy = false;
+    if (over) {
+      far_drop(f);
     }
   }
   return res;

@@ -6,6 +6,9 @@
 // how many messages its kernels have taken from there; the sending rank sends no more than there is room for.
 //
 // FIFOs are numbered from 0 on in each replay (device/cuda/work/fifos.h), messages here from the first one on.
+//
+// Between replays a FIFO rests. A round then reads the head of a sender's, which a replay's first message sets to 0,
+// and nothing of a receiver's.
 #pragma once
 #include "device/far.h"
 #include "proxy/puts.h"

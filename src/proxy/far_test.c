@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <sys/mman.h>
+
 #include "proxy/far.h"
 
 enum { MOST = 300 << 10, SIG = 77 }; // bytes of a message: several parts
@@ -19,19 +21,27 @@ typedef struct side {
   uint32_t replay, n; // in it
 } side;
 
+// The head has a page of its own, before the slots.
+enum { HEAD_BYTES = 4096 };
+
 static size_t slot_bytes(const tt_fifo_shape *s)
 {
-  return TT_CACHE_LINE + s->slots * sizeof(tt_slot);
+  return HEAD_BYTES + s->slots * sizeof(tt_slot);
+}
+
+static size_t side_bytes(const side *k)
+{
+  return slot_bytes(&k->end.shape) + (size_t)k->end.shape.slots * MOST;
 }
 
 static ncclResult_t come(side *k, rig *r, int rank, bool sends, uint32_t number, const tt_fifo_shape *s)
 {
   *k = (side){.r = r, .rank = rank};
-  k->memory = tt_calloc_line(slot_bytes(s) + (size_t)s->slots * MOST);
-  FAKE_DEMAND(k->memory != NULL);
   k->end = (tt_far_end){.peer = 1 - rank, .kind = TT_SIMPLE, .sends = sends, .number = number, .shape = *s};
+  k->memory = mmap(NULL, side_bytes(k), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  FAKE_DEMAND(k->memory != MAP_FAILED);
   k->end.fifo = (tt_fifo){.head = (_Atomic uint32_t *)(void *)k->memory,
-                          .slots = k->memory + TT_CACHE_LINE,
+                          .slots = k->memory + HEAD_BYTES,
                           .data = k->memory + slot_bytes(s),
                           .stride = sizeof(tt_slot),
                           .data_stride = MOST,
@@ -41,11 +51,16 @@ static ncclResult_t come(side *k, rig *r, int rank, bool sends, uint32_t number,
   return tt_proxy_mover.attach(r->ranks[rank].proxy, &k->end, &k->far);
 }
 
+static void side_free(const side *k)
+{
+  munmap(k->memory, side_bytes(k));
+}
+
+// Nobody looks at its memory any more.
 static void go(side *k)
 {
   tt_proxy_mover.detach(k->r->ranks[k->rank].proxy, k->far);
-  memset(k->memory, 0x55, slot_bytes(&k->end.shape) + (size_t)k->end.shape.slots * MOST); // nobody looks at it
-  tt_free(k->memory);
+  side_free(k);
 }
 
 static uint32_t size_of(const side *k)
@@ -203,10 +218,10 @@ static void none_waits_for_another(void **state)
   rig_leave(r, 0); // what is left goes with the proxies
   rig_close(r);
   for (int k = 0; k < 2; k++) {
-    tt_free(a[k].memory);
-    tt_free(b[k].memory);
+    side_free(&a[k]);
+    side_free(&b[k]);
   }
-  tt_free(c.memory);
+  side_free(&c);
   fake_stop();
 }
 
@@ -234,6 +249,76 @@ static void what_is_sent_arrives(void **state)
   fake_stop();
 }
 
+// Whether all captured operations have come is not a matter of the one-sided ones, which nobody takes here.
+static void one_sided_are_apart(void **state)
+{
+  static const tt_fifo_shape shape = {4, 5000, 4};
+  struct tt_rma_link *puts;
+  side a, b;
+  (void)state;
+  rig *r = open_two(9);
+  atomic_store(&tt_proxy_thread_tests.held, true); // what has been sent comes when this thread moves it
+  tt_proxy *p = r->ranks[0].proxy, *q = r->ranks[1].proxy;
+  FAKE_DEMAND(tt_proxy_puts_open(q, 0, &puts) == ncclSuccess);
+  FAKE_DEMAND(come(&a, r, 0, true, 9, &shape) == ncclSuccess);
+  FAKE_DEMAND(come(&b, r, 1, false, 9, &shape) == ncclSuccess);
+  UNTIL((move(r), a.replay < 2 && put(&a), get(&b), b.replay == 2));
+  UNTIL((move(r), tt_proxy_mover.idle(p) && tt_puts_complete(q, 0, TT_MSG_GRAPHS, tt_puts_sent(p, 1, TT_MSG_GRAPHS))));
+  UNTIL((put(&a), tt_proxy_progress(p, true), tt_puts_sent(p, 1, TT_MSG_GRAPHS) != tt_puts_came(q, 0, TT_MSG_GRAPHS)));
+  assert_false(tt_puts_complete(q, 0, TT_MSG_GRAPHS, tt_puts_sent(p, 1, TT_MSG_GRAPHS)));
+  assert_true(tt_puts_complete(q, 0, TT_MSG_PUTS, 1));
+  assert_int_equal(tt_puts_sent(p, 1, TT_MSG_PUTS), 0);
+  UNTIL((move(r), get(&b), tt_puts_complete(q, 0, TT_MSG_GRAPHS, tt_puts_sent(p, 1, TT_MSG_GRAPHS))));
+  atomic_store(&tt_proxy_thread_tests.held, false);
+  rig_leave(r, 0); // what is left goes with the proxies
+  rig_close(r);
+  side_free(&a);
+  side_free(&b);
+  fake_stop();
+}
+
+// Between replays nobody looks at a FIFO: of a sender's at the head alone, of a receiver's at nothing.
+static void idle_costs_nothing(void **state)
+{
+  static const tt_fifo_shape shape = {4, 5000, 7};
+  enum { N = 20 };
+  static side a[N], b[N];
+  side c, d;
+  (void)state;
+  rig *r = open_two(10);
+  for (uint32_t i = 0; i < N; i++) {
+    FAKE_DEMAND(come(&a[i], r, 0, true, i, &shape) == ncclSuccess);
+    FAKE_DEMAND(come(&b[i], r, 1, false, i, &shape) == ncclSuccess);
+  }
+  FAKE_DEMAND(come(&c, r, 0, true, N, &shape) == ncclSuccess);
+  FAKE_DEMAND(come(&d, r, 1, false, N, &shape) == ncclSuccess);
+  for (uint32_t replay = 1; replay <= 3; replay++) {
+    for (uint32_t i = 0; i < N; i++) {
+      UNTIL((move(r), a[i].replay < replay && put(&a[i]), get(&b[i]), b[i].replay == replay));
+    }
+    UNTIL((move(r), c.replay < 2 * replay - 1 && put(&c), get(&d), d.replay == 2 * replay - 1));
+    UNTIL((move(r), r->ranks[0].proxy->puts.list->far.busy == NULL && r->ranks[1].proxy->puts.list->far.busy == NULL));
+    for (uint32_t i = 0; i < N; i++) {
+      FAKE_DEMAND(mprotect(a[i].memory + HEAD_BYTES, side_bytes(&a[i]) - HEAD_BYTES, PROT_NONE) == 0);
+      FAKE_DEMAND(mprotect(b[i].memory, side_bytes(&b[i]), PROT_NONE) == 0);
+    }
+    UNTIL((move(r), c.replay < 2 * replay && put(&c), get(&d), d.replay == 2 * replay));
+    for (uint32_t i = 0; i < N; i++) {
+      FAKE_DEMAND(mprotect(a[i].memory, side_bytes(&a[i]), PROT_READ | PROT_WRITE) == 0);
+      FAKE_DEMAND(mprotect(b[i].memory, side_bytes(&b[i]), PROT_READ | PROT_WRITE) == 0);
+    }
+  }
+  for (uint32_t i = 0; i < N; i++) {
+    go(&a[i]);
+    go(&b[i]);
+  }
+  go(&c);
+  go(&d);
+  UNTIL((move(r), is_empty(r)));
+  rig_close(r);
+  fake_stop();
+}
+
 // Whichever rank comes later: the sender finds it.
 static void ranks_must_agree(void **state)
 {
@@ -246,7 +331,7 @@ static void ranks_must_agree(void **state)
     const tt_port *port = &r->ranks[0].port;
     if (later == 0) { // the sender
       FAKE_DEMAND(come(&b, r, 1, false, 9, &other) == ncclSuccess);
-      UNTIL((move(r), tt_puts_came(r->ranks[0].proxy, 1) > 0));
+      UNTIL((move(r), tt_puts_came(r->ranks[0].proxy, 1, TT_MSG_GRAPHS) > 0));
       res = come(&a, r, 0, true, 9, &shape);
     } else {
       FAKE_DEMAND(come(&a, r, 0, true, 9, &shape) == ncclSuccess);
@@ -258,8 +343,8 @@ static void ranks_must_agree(void **state)
     assert_non_null(strstr(later == 0 ? tt_last_error() : tt_port_error(port),
                            "number 9 between ranks 0 and 1 is 4 messages of up to 5000 bytes for rank 0, and 3"));
     rig_close(r);
-    tt_free(a.memory);
-    tt_free(b.memory);
+    side_free(&a);
+    side_free(&b);
     fake_stop();
   }
 }
@@ -362,6 +447,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {cmocka_unit_test(replays_arrive),       cmocka_unit_test(none_waits_for_another),
                                      cmocka_unit_test(what_is_sent_arrives), cmocka_unit_test(ranks_must_agree),
-                                     cmocka_unit_test(wrong_messages),       cmocka_unit_test(too_many_words)};
+                                     cmocka_unit_test(wrong_messages),       cmocka_unit_test(too_many_words),
+                                     cmocka_unit_test(one_sided_are_apart),  cmocka_unit_test(idle_costs_nothing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

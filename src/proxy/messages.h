@@ -93,12 +93,12 @@ typedef struct tt_msg_answer {
 static_assert(sizeof(tt_msg_answer) == 8 + TT_NET_HANDLE, "sent as it is");
 
 typedef struct tt_msg_state {
-  uint32_t state; // TT_RANK_…, not LOST
-  uint32_t sent;  // messages given to the network for the receiver so far, modulo 2^32
-  uint32_t puts;  // the same of one-sided and captured operations
-  uint32_t now;   // of `shown`
-  uint32_t came;  // messages of the receiver's that have come so far, modulo 2^32
-  uint32_t zero;
+  uint32_t state;  // TT_RANK_…, not LOST
+  uint32_t sent;   // messages given to the network for the receiver so far, modulo 2^32
+  uint32_t puts;   // the same of one-sided operations,
+  uint32_t now;    // of `shown`
+  uint32_t came;   // messages of the receiver's that have come so far, modulo 2^32
+  uint32_t graphs; // and of captured ones
   struct {
     uint64_t sig, count; // 0: nothing is shown there
   } shown[1 + TT_SHOWN]; // of the rank's page

@@ -267,35 +267,24 @@ void tt_puts_free(tt_proxy *p)
 
 // ---- any thread
 
-uint32_t tt_puts_sent(const tt_proxy *p, int rank)
+uint32_t tt_puts_sent(const tt_proxy *p, int rank, uint32_t behalf)
 {
-  uint32_t n = 0;
-  for (const tt_proxy_puts *g = tt_puts_find(p, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
-    n += atomic_load_explicit(&g->peer.send.counted, memory_order_acquire);
-  }
-  return n;
+  const tt_proxy_puts *g = tt_puts_find(p, rank, behalf);
+  return g == NULL ? 0 : atomic_load_explicit(&g->peer.send.counted, memory_order_acquire);
 }
 
-uint32_t tt_puts_came(const tt_proxy *p, int rank)
+uint32_t tt_puts_came(const tt_proxy *p, int rank, uint32_t behalf)
 {
-  uint32_t n = 0;
-  for (const tt_proxy_puts *g = tt_puts_find(p, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
-    n += atomic_load_explicit(&g->peer.recv.counted, memory_order_acquire);
-  }
-  return n;
+  const tt_proxy_puts *g = tt_puts_find(p, rank, behalf);
+  return g == NULL ? 0 : atomic_load_explicit(&g->peer.recv.counted, memory_order_acquire);
 }
 
-bool tt_puts_complete(const tt_proxy *p, int rank, uint32_t sent)
+bool tt_puts_complete(const tt_proxy *p, int rank, uint32_t behalf, uint32_t sent)
 {
-  bool comes = false;
-  for (const tt_proxy_puts *g = tt_puts_find(p, rank, 0); g != NULL; g = puts_from(g->next, rank, 0)) {
-    if (!atomic_load_explicit(&g->peer.recv.attached, memory_order_acquire) ||
-        atomic_load_explicit(&g->peer.recv.stage, memory_order_acquire) == TT_CONN_BROKEN) {
-      return true;
-    }
-    comes = true;
-  }
-  return !comes || (int32_t)(tt_puts_came(p, rank) - sent) >= 0;
+  const tt_proxy_puts *g = tt_puts_find(p, rank, behalf);
+  return g == NULL || !atomic_load_explicit(&g->peer.recv.attached, memory_order_acquire) ||
+         atomic_load_explicit(&g->peer.recv.stage, memory_order_acquire) == TT_CONN_BROKEN ||
+         (int32_t)(tt_puts_came(p, rank, behalf) - sent) >= 0;
 }
 
 bool tt_puts_idle(tt_proxy *p)

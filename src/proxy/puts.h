@@ -18,6 +18,9 @@
 enum { TT_FAR_BUCKETS = 64, TT_FAR_EARLY = 65536 };
 typedef struct tt_far_set {
   struct tt_far_fifo *first[TT_FAR_BUCKETS];
+  struct tt_far_fifo *busy;  // those that each round looks at
+  struct tt_far_rest *rests; // this rank's kernels may begin to send there: a round looks whether they have
+  int nrests, room;
   uint32_t early; // those that this rank has not had yet: TT_FAR_EARLY at most
 } tt_far_set;
 
@@ -46,11 +49,11 @@ static inline bool tt_puts_is_far(const tt_proxy_puts *g)
 tt_proxy_puts *tt_puts_find(const tt_proxy *p, int rank, uint32_t behalf);
 // The same, made and connected when there is none. Of a link that was taken on. Errors: ncclSystemError.
 ncclResult_t tt_puts_open(tt_proxy *p, int rank, uint32_t behalf, tt_proxy_puts **out);
-// Messages so far, of both pairs: given to the network for the peer; come from it.
-uint32_t tt_puts_sent(const tt_proxy *p, int rank);
-uint32_t tt_puts_came(const tt_proxy *p, int rank);
-// Have all that the peer has sent come, or will no more come?
-bool tt_puts_complete(const tt_proxy *p, int rank, uint32_t sent);
+// Messages of that pair so far: given to the network for the peer; come from it.
+uint32_t tt_puts_sent(const tt_proxy *p, int rank, uint32_t behalf);
+uint32_t tt_puts_came(const tt_proxy *p, int rank, uint32_t behalf);
+// Have all that the peer has sent to that pair come, or will no more come?
+bool tt_puts_complete(const tt_proxy *p, int rank, uint32_t behalf, uint32_t sent);
 // Is everything sent that can be? Asks peers that do not take it.
 bool tt_puts_idle(tt_proxy *p);
 

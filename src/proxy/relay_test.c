@@ -3,10 +3,13 @@
 #include "proxy/proxy_rig.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/far.h"
 #include "os/netif.h"
+#include "proxy/puts.h"
 #include "proxy/relay.h"
 
 // Machines of `node_size` ranks, `ndevs` devices.
@@ -257,6 +260,44 @@ static void relay_leaves(void **state)
   close_nodes(r);
 }
 
+// It serves captured operations no more: neither looks at what its rank had of them, which is gone, nor begins new
+// ones.
+static void relay_leaves_captured(void **state)
+{
+  static const tt_fifo_shape shape = {1, 64, 1};
+  enum { BYTES = 4096 };
+  struct tt_far_fifo *far;
+  tt_proxy_puts *g;
+  (void)state;
+  rig *r = open_pair();
+  send_and_check(r, 1, 5);
+  UNTIL(is_taken_on(r, 0, 3));
+  tt_proxy *p = proxy(r, 1);
+  char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const tt_far_end end = {.peer = 2,
+                          .kind = TT_SIMPLE,
+                          .sends = true,
+                          .fifo = {.head = (_Atomic uint32_t *)(void *)memory,
+                                   .slots = memory + TT_CACHE_LINE,
+                                   .data = memory + 1024,
+                                   .stride = sizeof(tt_slot),
+                                   .capacity = shape.bytes},
+                          .shape = shape};
+  FAKE_DEMAND(tt_proxy_mover.attach(p, &end, &far) == ncclSuccess);
+  rig_leave(r, 1);
+  tt_proxy_run_hold(p);
+  munmap(memory, BYTES);
+  assert_false(tt_puts_round(p));
+  tt_proxy_run_release(p);
+  assert_int_equal(tt_puts_open(p, 3, TT_MSG_GRAPHS, &g), ncclSuccess);
+  assert_false(atomic_load(&g->peer.recv.attached));
+  assert_int_equal(atomic_load(&p->standing), 1); // the client
+  send_and_check(r, 4, 50);
+  rig_leave(r, 0);
+  UNTIL(rig_proxies() == 2);
+  close_nodes(r);
+}
+
 // Each sends through the other: both can leave, in any order.
 static void mutual(void **state)
 {
@@ -375,6 +416,7 @@ int main(void)
       cmocka_unit_test(states),
       cmocka_unit_test(doorbells),
       cmocka_unit_test(relay_leaves),
+      cmocka_unit_test(relay_leaves_captured),
       cmocka_unit_test(mutual),
       cmocka_unit_test(relay_had_left),
       cmocka_unit_test(relay_fails),

@@ -94,7 +94,8 @@ struct tt_proxy_ties {
   // What the peer has said last, and what is not shown yet.
   struct {
     uint32_t state;       // FAILED or later, and not shown yet; 0: none
-    uint32_t sent, puts;  // how many messages it had sent when it said so; puts: for one-sided and captured operations
+    uint32_t sent, puts;  // how many messages it had sent when it said so; puts: for one-sided operations,
+    uint32_t graphs;      // for captured ones
     uint32_t came;        // and how many of this rank's it had got
     uint64_t ns, lost_ns; // when it came; when a connection ended without one; 0: not
     uint64_t moved_ns;    // when messages were last seen to move

@@ -44,7 +44,8 @@ void tt_proxy_tell(tt_proxy_service *s, tt_proxy_talk *k)
   m.culprit = __atomic_load_n(&page->culprit, __ATOMIC_RELAXED);
   m.sent = peer == NULL ? 0 : atomic_load_explicit(&peer->send.counted, memory_order_acquire);
   m.came = peer == NULL ? 0 : atomic_load_explicit(&peer->recv.counted, memory_order_acquire);
-  m.puts = tt_puts_sent(p, k->rank);
+  m.puts = tt_puts_sent(p, k->rank, TT_MSG_PUTS);
+  m.graphs = tt_puts_sent(p, k->rank, TT_MSG_GRAPHS);
   m.now = atomic_load_explicit(&page->now, memory_order_acquire);
   for (int i = 0; i <= TT_SHOWN; i++) {
     uint64_t sig, count;
@@ -133,6 +134,7 @@ void tt_proxy_state_take(tt_proxy_service *s, tt_proxy_ties *t, const tt_msg_sta
   t->last.sent = m->sent;
   t->last.came = m->came;
   t->last.puts = m->puts;
+  t->last.graphs = m->graphs;
   if (m->state < TT_RANK_FAILED) {
     show_state(s, t, m->state);
     return;
@@ -180,6 +182,14 @@ static bool are_sent(const tt_proxy_ties *t)
          is_stage(c, TT_CONN_BROKEN);
 }
 
+// The same as have_come, of one-sided and of captured operations.
+static bool puts_have_come(const tt_proxy *p, const tt_proxy_ties *t)
+{
+  const int rank = t->peer->rank;
+  return tt_puts_complete(p, rank, TT_MSG_PUTS, t->last.puts) &&
+         tt_puts_complete(p, rank, TT_MSG_GRAPHS, t->last.graphs);
+}
+
 // How long nothing may move before the word is shown although messages are missing. A peer that has gone has waited
 // until all of them were on their way: they come, however slow the network is or busy this rank, until a connection
 // fails. One that has stopped leaves them where they are.
@@ -198,13 +208,13 @@ static void judge_peer(tt_proxy_service *s, tt_proxy_ties *t, uint64_t now, uint
   }
   uint32_t came = atomic_load_explicit(&t->peer->recv.counted, memory_order_acquire);
   uint32_t freed = atomic_load_explicit(&t->peer->send.freed, memory_order_acquire);
-  uint32_t moved = came + freed + tt_puts_came(s->proxy, t->peer->rank);
+  uint32_t moved = came + freed + tt_puts_came(s->proxy, t->peer->rank, TT_MSG_PUTS) +
+                   tt_puts_came(s->proxy, t->peer->rank, TT_MSG_GRAPHS);
   if (moved != t->last.moved) {
     t->last.moved = moved;
     t->last.moved_ns = now;
   }
-  bool complete =
-      t->last.state != 0 && have_come(t) && are_sent(t) && tt_puts_complete(s->proxy, t->peer->rank, t->last.puts);
+  bool complete = t->last.state != 0 && have_come(t) && are_sent(t) && puts_have_come(s->proxy, t);
   uint64_t since = TT_MAX(t->last.state != 0 ? t->last.ns : t->last.lost_ns, t->last.moved_ns);
   uint64_t end = since + patience(s, t);
   if (complete || now >= end) {

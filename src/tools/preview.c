@@ -117,6 +117,7 @@ static tt_cost_env env_of_link(const tt_preview *p)
   env.fetch = l->fetch;
   env.each = l->each;
   env.byte = l->own > 0 ? l->own / 1024 : env.byte;
+  env.sum = l->sum / 1024;
   env.slice = l->slice;
   env.idle = l->idle;
   env.wake = l->wake;

@@ -14,6 +14,7 @@ typedef struct tt_preview_link {
   double work, kib;   // of a core, at each end: for a message (with `fetch` to send it alone), and for each KiB of it
   double fetch, each; // of a core, for a call that fetches what has come over a connection; for each message in it
   double own;         // of a core, to read or write a KiB of its own memory
+  double sum;         // beside that: to add a KiB to another one
   double change;      // of a core, to go on with another rank
   double slice;       // for so long a rank keeps a core that others want
   // The machines are namespaces of one, and share its cores. A thread with a core beside these carries each message,

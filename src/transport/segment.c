@@ -12,6 +12,7 @@
 #include "base/param.h"
 #include "base/result.h"
 #include "base/spans.h"
+#include "device/rma_link.h"
 #include "os/clock.h"
 #include "os/fdbox.h"
 #include "os/proc.h"
@@ -25,7 +26,8 @@ typedef tt_segment_header seg_header;
 struct tt_segment {
   int n, *ranks;
   char *base;
-  size_t size, pages_at, boards_at, mails_at, windows_at, window_bytes;
+  size_t size, pages_at, boards_at, mails_at, windows_at, window_bytes, puts_at;
+  bool puts; // there are FIFOs of puts
   tt_geometry geometry;
   int fd;   // of the memory; -1: private to the process. Kept, and the only one of this file: closing another would end
             // the lock (tt_proc_hold)
@@ -61,12 +63,13 @@ static void segment_lay_out(tt_segment *s)
   s->mails_at = TT_ROUND_UP(s->boards_at + (size_t)s->n * tt_board_bytes(s->n), 4096);
   s->windows_at = TT_ROUND_UP(s->mails_at + (size_t)s->n * (size_t)s->n * sizeof(tt_mail), 4096);
   s->window_bytes = tt_window_bytes(&s->geometry) + tt_outbox_bytes(s->n);
-  s->size = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
+  s->puts_at = s->windows_at + (size_t)s->n * (size_t)s->n * s->window_bytes;
+  s->size = s->puts_at + (s->puts ? (size_t)s->n * (size_t)s->n * tt_rma_fifo_bytes() : 0);
 }
 
-size_t tt_segment_bytes(const tt_geometry *g, int nranks)
+size_t tt_segment_bytes(const tt_geometry *g, int nranks, bool puts)
 {
-  tt_segment s = {.n = nranks, .geometry = *g};
+  tt_segment s = {.n = nranks, .puts = puts, .geometry = *g};
   segment_lay_out(&s);
   return s.size;
 }
@@ -85,6 +88,7 @@ static tt_segment *segment_enter(const tt_local *who)
     } else {
       memcpy(s->ranks, who->ranks, (size_t)who->n * sizeof *s->ranks);
       s->n = who->n;
+      s->puts = who->puts;
       s->fd = -1;
       s->by_secret = key;
       tt_spans_add(&segments, &s->by_secret);
@@ -304,6 +308,11 @@ tt_mail *tt_segment_mail(tt_segment *s, int from, int to)
 char *tt_segment_window(tt_segment *s, int from, int to)
 {
   return s->base + s->windows_at + ((size_t)from * (size_t)s->n + (size_t)to) * s->window_bytes;
+}
+
+char *tt_segment_puts(tt_segment *s, int from, int to)
+{
+  return s->base + s->puts_at + ((size_t)from * (size_t)s->n + (size_t)to) * tt_rma_fifo_bytes();
 }
 
 void *tt_segment_messages(tt_segment *s, int from, int to, size_t *size)

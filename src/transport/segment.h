@@ -1,5 +1,6 @@
 // segment.h: memory shared by all ranks of a communicator on one machine: a page and a board per rank; a mail
-// and a window per ordered pair of ranks, and behind the window the sender's outbox (device/host/offer.h).
+// and a window per ordered pair of ranks, and behind the window the sender's outbox (device/host/offer.h); where ranks
+// are on GPUs a FIFO of puts per ordered pair (device/rma_link.h).
 //
 // One memfd per communicator and machine, sparse: pages exist once they are touched, so a pair that never talks costs
 // nothing. The first local rank creates it, and one rank of every other process opens it through /proc, where no other
@@ -58,6 +59,7 @@ typedef struct tt_local {
   int leader;       // place of the first rank of the own process
   bool one_process; // all of them are in this process
   bool pulls;       // this process may open descriptors of the first local rank's (tt_proc_may_open)
+  bool puts;        // some rank of the communicator is on a GPU: there are FIFOs of puts
   const int *ranks;
   const tt_proc_id *procs; // by place
   const char *const *mailboxes;
@@ -90,8 +92,8 @@ ncclResult_t tt_segment_join(tt_segment *s, const tt_local *who, const tt_segmen
 // Drops this rank's share; the last one in the process unmaps. NULL is allowed.
 void tt_segment_leave(tt_segment *s);
 
-// Bytes of the segment that so many ranks share.
-size_t tt_segment_bytes(const tt_geometry *g, int nranks);
+// Bytes of the segment that so many ranks share, with FIFOs of puts or without.
+size_t tt_segment_bytes(const tt_geometry *g, int nranks, bool puts);
 // Bytes of the outbox behind each window, where so many ranks share the segment. 0: there is none.
 uint32_t tt_outbox_bytes(int nranks);
 
@@ -106,6 +108,8 @@ tt_board *tt_segment_board(tt_segment *s, int place);
 tt_mail *tt_segment_mail(tt_segment *s, int from, int to);
 // Window for messages from one local rank to another, by place.
 char *tt_segment_window(tt_segment *s, int from, int to);
+// FIFO for payloads of puts from one local rank to another, by place (tt_rma_fifo). Of a segment that has these.
+char *tt_segment_puts(tt_segment *s, int from, int to);
 // What of the window from one local rank to another, with its outbox, holds nothing but messages: all behind its first
 // page. Empty FIFOs need no more than that page to go on from where they are. *size: in bytes.
 void *tt_segment_messages(tt_segment *s, int from, int to, size_t *size);

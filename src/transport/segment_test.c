@@ -312,7 +312,7 @@ static void use_segment(tt_segment *s, int n)
   }
   CHECK(tt_segment_place(s, 11) == -1);
   size_t bytes, before = (size_t)((char *)tt_segment_messages(s, n - 1, n - 1, &bytes) - (char *)tt_segment_page(s, 0));
-  CHECK(TT_SEGMENT_PAGES + before + bytes == tt_segment_bytes(&g, n));
+  CHECK(TT_SEGMENT_PAGES + before + bytes == tt_segment_bytes(&g, n, false));
   size_t last = tt_window_bytes(&g) - 1;
   for (int i = 0; i < n; i++) {
     CHECK(atomic_load(&tt_segment_page(s, i)->shown[0].count) == 1000 + (unsigned)i);

@@ -24,10 +24,12 @@ static const char *folder; // of other modules
 // What walks read and write.
 static struct {
   tt_cuda_item items[5];
-  tt_cuda_wait wait;
+  tt_cuda_wait waits[2];
   tt_cuda_post post, sent[2];
   tt_cuda_operand operands[3][2];
-  uint64_t meet;
+  uint64_t first[2];            // tt_cuda_walk.first
+  uint64_t meet[2];             // of a group
+  uint32_t done;                // tt_cuda_item.over
   uint32_t come, over, went[2]; // words: the data has come; the walk is over; the messages that it has sent
   _Alignas(16) char data[4][WALK_BYTES + 17];
 } walk;
@@ -151,6 +153,13 @@ static void launch_any(const char *module, const char *kernel, unsigned ctas, co
   ptx_run_destroy(run);
 }
 
+// A walk of so many groups.
+static void launch_walk(const char *module, const char *kernel, unsigned groups, unsigned ctas)
+{
+  const tt_cuda_walk w = {.first = case_at(walk.first), .ctas = ctas};
+  launch_any(module, kernel, groups * ctas, &w, sizeof w);
+}
+
 static void launch(void *arg, const char *module, const char *kernel, unsigned ctas, const tt_cuda_step *s)
 {
   (void)arg;
@@ -159,11 +168,11 @@ static void launch(void *arg, const char *module, const char *kernel, unsigned c
     return;
   }
   char name[32];
-  const uint64_t first = case_at(walk.items);
   snprintf(name, sizeof name, "walk_%s", module);
-  walk.meet = 0;
-  walk.items[0] = (tt_cuda_item){.step = *s, .meet = ctas > 1 ? case_at(&walk.meet) : 0};
-  launch_any(name, kernel, TT_MIN(ctas, SMS), &first, sizeof first); // CTAs that meet are resident together
+  walk.meet[0] = 0;
+  walk.items[0] = (tt_cuda_item){.step = *s, .meet = ctas > 1 ? case_at(walk.meet) : 0};
+  walk.first[0] = case_at(walk.items);
+  launch_walk(name, kernel, 1, TT_MIN(ctas, SMS)); // CTAs that meet are resident together
 }
 
 static void begin(unsigned modes, unsigned threads)
@@ -512,10 +521,24 @@ static tt_cuda_item walk_copy(int i, bool all)
 {
   walk.operands[i][0] = (tt_cuda_operand){.at = case_at(walk.data[i])};
   walk.operands[i][1] = (tt_cuda_operand){.at = case_at(walk.data[i + 1])};
-  tt_cuda_item item = {.step = case_base(&rig), .copies = 1, .meet = all ? case_at(&walk.meet) : 0};
+  tt_cuda_item item = {.step = case_base(&rig), .copies = 1, .meet = all ? case_at(walk.meet) : 0};
   item.step.operands = case_at(walk.operands[i]);
   item.step.combine = (tt_cuda_combine){.count = WALK_BYTES, .nsrc = 1, .ndst = 1};
   return item;
+}
+
+// The item waits for a word, which is the i-th of all waits, and for those before if it waits for them already.
+static void walk_waits(tt_cuda_item *item, int i, const uint32_t *word, uint32_t value)
+{
+  walk.waits[i] = (tt_cuda_wait){.at = case_at(word), .value = value};
+  item->waits = item->nwaits++ > 0 ? item->waits : case_at(&walk.waits[i]);
+}
+
+// The item says that the walk is over.
+static void walk_posts(tt_cuda_item *item)
+{
+  walk.post = (tt_cuda_post){.at = case_at(&walk.over), .seq = 9, .word = 1};
+  item->step.post = (tt_cuda_posts){.posts = case_at(&walk.post), .nposts = 1};
 }
 
 // The data comes at some instruction; who sees the last word sees all copies.
@@ -540,12 +563,10 @@ static void walk_make(void)
     walk.items[k] = walk_copy(parts[k], parts[k] == 1);
     walk.items[k].next = case_at(&walk.items[k + 1]);
   }
-  walk.wait = (tt_cuda_wait){.at = case_at(&walk.come), .value = 5};
-  walk.items[1].waits = case_at(&walk.wait);
-  walk.items[1].nwaits = 1;
-  walk.post = (tt_cuda_post){.at = case_at(&walk.over), .seq = 9, .word = 1};
+  walk_waits(&walk.items[1], 0, &walk.come, 5);
   walk.items[4] = (tt_cuda_item){.step = case_base(&rig)};
-  walk.items[4].step.post = (tt_cuda_posts){.posts = case_at(&walk.post), .nposts = 1};
+  walk_posts(&walk.items[4]);
+  walk.first[0] = case_at(walk.items);
 }
 
 static void test_walk(void **state)
@@ -555,18 +576,110 @@ static void test_walk(void **state)
   (void)state;
   for (int i = 0; i < (folder != NULL ? 2800 : 60); i++) {
     const char *const *k = kernels[i % (int)TT_COUNT(kernels)];
-    const uint64_t first = case_at(walk.items);
     begin(all_modes, 3 * THREADS);
     walk_make();
     machine.watch = watch_walk;
     looks = i % 700 * 5;
-    launch_any(k[0], k[1], SMS, &first, sizeof first);
+    launch_walk(k[0], k[1], 1, SMS);
     assert_int_equal(walk.over, 9);
     assert_true(watch_walk());
   }
 }
 
-// A walk whose data does not come ends when its port stops, and does nothing more.
+// Two groups, each of one CTA: one copies when the data has come; the other one copies that.
+static void groups_make(bool turned)
+{
+  memset(&walk, 0, sizeof walk);
+  rig.fault = (tt_cuda_fault){.code = 0};
+  for (int k = 0; k < 2; k++) {
+    walk.items[k] = walk_copy(k, false);
+    walk.first[turned ? 1 - k : k] = case_at(&walk.items[k]);
+  }
+  walk_waits(&walk.items[0], 0, &walk.come, 5);
+  walk.items[0].over = case_at(&walk.done);
+  walk.items[0].number = 3;
+  walk_posts(&walk.items[1]);
+}
+
+// Who sees the second one's word sees its copy.
+static bool watch_groups(void)
+{
+  if (looks-- == 0) {
+    memset(walk.data[0], 7, WALK_BYTES);
+    __atomic_store_n(&walk.come, 5, __ATOMIC_RELEASE);
+  }
+  return __atomic_load_n(&walk.over, __ATOMIC_ACQUIRE) != 9 || memcmp(walk.data[0], walk.data[2], WALK_BYTES) == 0;
+}
+
+// A group waits for another one's item.
+static void test_groups(void **state)
+{
+  (void)state;
+  for (int i = 0; i < (folder != NULL ? 700 : 60); i++) {
+    begin(all_modes, 3 * THREADS);
+    groups_make(i % 2 != 0);
+    walk_waits(&walk.items[1], 1, &walk.done, 3);
+    machine.watch = watch_groups;
+    looks = i * 5;
+    launch_walk("walk_step", "copy", 2, 1);
+    assert_true(walk.over == 9 && watch_groups());
+  }
+}
+
+// The data comes when the other group is through.
+static bool watch_apart(void)
+{
+  if (__atomic_load_n(&walk.over, __ATOMIC_ACQUIRE) == 9) {
+    __atomic_store_n(&walk.come, 5, __ATOMIC_RELEASE);
+  }
+  return looks-- > 0;
+}
+
+// No group waits for another one if nothing says so.
+static void test_groups_apart(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    begin(all_modes, 3 * THREADS);
+    groups_make(i % 2 != 0);
+    machine.watch = watch_apart;
+    looks = 1000000;
+    launch_walk("walk_step", "copy", 2, 1);
+    assert_int_equal(walk.done, 3);
+  }
+}
+
+// Faults that two groups find at the same time: one is reported, as a whole.
+static bool watch_faults(void)
+{
+  const uint32_t code = __atomic_load_n(&rig.fault.code, __ATOMIC_ACQUIRE);
+  return code == TT_CUDA_FINE || (code == TT_CUDA_MISMATCH && rig.fault.own_count == rig.fault.own_sig - 1000);
+}
+
+static void test_groups_fault(void **state)
+{
+  int seconds = 0;
+  (void)state;
+  for (int i = 0; i < (folder != NULL ? 700 : 60); i++) {
+    begin(all_modes, THREADS);
+    memset(&walk, 0, sizeof walk);
+    step_make(&rig, &step);
+    rig.fault = (tt_cuda_fault){.code = 0};
+    for (uint64_t k = 0; k < 2; k++) { // both are in other calls than their peers
+      walk.items[k] = (tt_cuda_item){.step = case_base(&rig)};
+      walk.items[k].step.call = (tt_cuda_call){.sig = 1077 + k, .count = 77 + k};
+      walk.items[k].step.resolve = case_resolve(&step);
+      walk.first[k] = case_at(&walk.items[k]);
+    }
+    machine.watch = watch_faults;
+    launch_walk("walk_step", "copy", 2, 1);
+    assert_int_equal(rig.fault.code, TT_CUDA_MISMATCH);
+    seconds += rig.fault.own_count == 78;
+  }
+  assert_true(seconds > 0);
+}
+
+// A walk whose data does not come ends when its port stops, and does nothing more, whichever word it waits for.
 static bool watch_stop(void)
 {
   if (looks-- == 0) {
@@ -578,8 +691,7 @@ static bool watch_stop(void)
 static void test_walk_stops(void **state)
 {
   (void)state;
-  for (int i = 0; i < 20; i++) {
-    const uint64_t first = case_at(walk.items);
+  for (int i = 0; i < 100; i++) {
     begin(all_modes, THREADS);
     memset(&walk, 0, sizeof walk);
     memset(walk.data[0], 1, WALK_BYTES);
@@ -587,12 +699,13 @@ static void test_walk_stops(void **state)
     walk.items[0] = walk_copy(0, false);
     walk.items[0].next = case_at(&walk.items[1]);
     walk.items[1] = walk_copy(1, true);
-    walk.wait = (tt_cuda_wait){.at = case_at(&walk.come), .value = 5};
-    walk.items[0].waits = case_at(&walk.wait);
-    walk.items[0].nwaits = 1;
+    walk_waits(&walk.items[0], 0, i % 2 == 0 ? &walk.come : &walk.done, 5);
+    walk_waits(&walk.items[0], 1, &walk.come, 5);
+    walk.done = 5;
+    walk.first[0] = case_at(walk.items);
     machine.watch = watch_stop;
     looks = 10 * i;
-    launch_any("walk_step", "copy", SMS, &first, sizeof first);
+    launch_walk("walk_step", "copy", 1, SMS);
     assert_true(walk.data[1][0] == 0 && walk.data[2][0] == 0);
   }
 }
@@ -612,7 +725,6 @@ static void test_walk_puts_back(void **state)
 {
   (void)state;
   for (int i = 0; i < 200; i++) {
-    const uint64_t first = case_at(&walk.items[3]);
     begin(all_modes, THREADS);
     walk_make();
     walk.come = 5;
@@ -622,11 +734,11 @@ static void test_walk_puts_back(void **state)
     walk.sent[1].clear = case_at(&walk.come);
     walk.items[3] = (tt_cuda_item){.step = case_base(&rig), .next = case_at(&walk.items[4])};
     walk.items[3].step.post = (tt_cuda_posts){.posts = case_at(walk.sent), .nposts = 2};
-    walk.items[4].waits = case_at(&walk.wait);
-    walk.items[4].nwaits = 1;
+    walk_waits(&walk.items[4], 0, &walk.come, 5);
+    walk.first[0] = case_at(&walk.items[3]);
     machine.watch = watch_given;
     looks = i;
-    launch_any("walk_step", "copy", 1, &first, sizeof first);
+    launch_walk("walk_step", "copy", 1, 1);
     assert_int_equal(walk.over, 9);
   }
 }
@@ -655,7 +767,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_ended),
   };
   const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk_puts_back), cmocka_unit_test(test_walk),
-                                        cmocka_unit_test(test_walk_stops)};
+                                        cmocka_unit_test(test_walk_stops),     cmocka_unit_test(test_groups),
+                                        cmocka_unit_test(test_groups_apart),   cmocka_unit_test(test_groups_fault)};
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
   failed += strcmp(form, "walks") != 0 ? cmocka_run_group_tests(order, NULL, NULL) : 0;
   failed += folder == NULL ? cmocka_run_group_tests(walks, as_walks, NULL) : 0;

@@ -257,6 +257,25 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
   SIM_CALL("cuFuncSetAttribute", set_attribute(function, attribute, value));
 }
 
+// A multiprocessor holds one CTA here (sms=N).
+static CUresult get_blocks(int *blocks, CUfunction handle, int threads, size_t shared_bytes)
+{
+  const struct sim_function *function = sim_object(SIM_FUNCTION, handle);
+  if (function == NULL) {
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (blocks == NULL || threads < 1) {
+    return sim_misuse(CUDA_ERROR_INVALID_VALUE, "blocks of %d threads", threads);
+  }
+  *blocks = threads <= function->info.max_threads && function->info.shared_bytes + shared_bytes <= 227 << 10;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared_bytes)
+{
+  SIM_CALL("cuOccupancyMaxActiveBlocksPerMultiprocessor", get_blocks(blocks, function, threads, shared_bytes));
+}
+
 // ---- Launching ----
 
 static CUresult check_sizes(const struct sim_function *function, const unsigned grid[3], const unsigned block[3],

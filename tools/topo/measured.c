@@ -62,11 +62,23 @@ static bool read_costs(const char *option, const char *text, const cost_name *kn
 
 static bool read_link(const char *text, tt_preview_link *l, double *cores)
 {
-  const cost_name known[] = {
-      {"gbit", &l->gbit},   {"ms", &l->ms},       {"way", &l->way},     {"rouse", &l->rouse},
-      {"idle", &l->idle},   {"wake", &l->wake},   {"work", &l->work},   {"kib", &l->kib},
-      {"own", &l->own},     {"fetch", &l->fetch}, {"each", &l->each},   {"change", &l->change},
-      {"slice", &l->slice}, {"cores", cores},     {"carry", &l->carry}, {"carry_kib", &l->carry_kib}};
+  const cost_name known[] = {{"gbit", &l->gbit},
+                             {"ms", &l->ms},
+                             {"way", &l->way},
+                             {"rouse", &l->rouse},
+                             {"idle", &l->idle},
+                             {"wake", &l->wake},
+                             {"work", &l->work},
+                             {"kib", &l->kib},
+                             {"own", &l->own},
+                             {"fetch", &l->fetch},
+                             {"each", &l->each},
+                             {"change", &l->change},
+                             {"slice", &l->slice},
+                             {"sum", &l->sum},
+                             {"cores", cores},
+                             {"carry", &l->carry},
+                             {"carry_kib", &l->carry_kib}};
   return read_costs("--link", text, known, TT_COUNT(known));
 }
 

@@ -71,6 +71,9 @@ char *tt_rma_window_address(tt_rma_peer *p, uint64_t number, const tt_window_not
   if (p->link == NULL || p->link->access == TT_ACCESS_LOCAL) {
     return (char *)(uintptr_t)note->base;
   }
+  if (p->put.slots != NULL) { // of a GPU
+    return NULL;
+  }
   pthread_mutex_lock(&p->lock);
   char *base = window_place(p, number, note, 0, note->size);
   pthread_mutex_unlock(&p->lock);
@@ -101,18 +104,23 @@ static const char *stopped_text(const tt_rank_page *page)
                                   : "has failed";
 }
 
+// *n: less than it was where the peer's FIFO has no room.
 static ncclResult_t copy_piece(const tt_rma *rma, tt_rma_peer *p, const tt_rma_op *op, const tt_window_note *note,
-                               size_t n)
+                               size_t *n)
 {
   if (p->link == NULL || p->link->access == TT_ACCESS_LOCAL) {
-    memcpy((char *)(uintptr_t)note->base + op->offset, op->from, n);
+    memcpy((char *)(uintptr_t)note->base + op->offset, op->from, *n);
     return ncclSuccess;
   }
-  int e = put_far(p, op, note, n);
+  if (p->put.slots != NULL) { // no thread writes memory of GPUs
+    *n = tt_rma_box_put(p, op, *n);
+    return ncclSuccess;
+  }
+  int e = put_far(p, op, note, *n);
   return e == 0
              ? ncclSuccess
              : tt_fail(ncclRemoteError, "rank %d cannot write %zu bytes into window %llu of rank %d (process %d): %s",
-                       rma->port->rank, n, (unsigned long long)op->window, op->peer, p->link->proc.pid, strerror(e));
+                       rma->port->rank, *n, (unsigned long long)op->window, op->peer, p->link->proc.pid, strerror(e));
 }
 
 // Is the place that the put writes to inside the peer's window?
@@ -130,7 +138,7 @@ static ncclResult_t check_place(const tt_rma *rma, const tt_rma_op *op, int foun
              : ncclSuccess;
 }
 
-// One piece, under the writer's count. *n: its bytes; 0: the window is not open yet.
+// One piece, under the writer's count. *n: its bytes; 0: the window is not open yet, or there is no room.
 static ncclResult_t put_counted(const tt_rma *rma, tt_rma_op *op, tt_rma_peer *p, size_t *n)
 {
   tt_window_note note = {.size = 0};
@@ -144,7 +152,7 @@ static ncclResult_t put_counted(const tt_rma *rma, tt_rma_op *op, tt_rma_peer *p
     return ncclSuccess;
   }
   TT_TRY(check_place(rma, op, found, &note));
-  return copy_piece(rma, p, op, &note, *n);
+  return copy_piece(rma, p, op, &note, n);
 }
 
 static _Atomic uint64_t *turn_of(const tt_rma *rma, const tt_rma_op *op)
@@ -169,7 +177,7 @@ static void put_ends(tt_rma *rma, tt_rma_op *op)
 }
 
 // The end of writing is the fence before the bells, also of the count and the turn.
-static ncclResult_t put_piece(tt_rma *rma, tt_rma_op *op, size_t *budget)
+static inline ncclResult_t put_written(tt_rma *rma, tt_rma_op *op, size_t *budget, bool counts)
 {
   tt_rma_peer *p = &rma->peers[op->peer];
   size_t n = TT_MIN(op->bytes, (size_t)TT_PUT_BYTES);
@@ -181,7 +189,7 @@ static ncclResult_t put_piece(tt_rma *rma, tt_rma_op *op, size_t *budget)
     op->offset += n;
     op->bytes -= n;
     *budget -= TT_MIN(*budget, n);
-    if (op->bytes == 0) {
+    if (counts && op->bytes == 0) {
       put_ends(rma, op);
     }
   }
@@ -193,6 +201,17 @@ static ncclResult_t put_piece(tt_rma *rma, tt_rma_op *op, size_t *budget)
     tt_bell_ring(&p->page->bell);
   }
   return res;
+}
+
+static ncclResult_t put_piece(tt_rma *rma, tt_rma_op *op, size_t *budget)
+{
+  return put_written(rma, op, budget, true);
+}
+
+ncclResult_t tt_rma_write(tt_rma *rma, tt_rma_op *op)
+{
+  size_t budget = 0;
+  return put_written(rma, op, &budget, false);
 }
 
 // Over the network: is all of it with the peer, or on its way there?

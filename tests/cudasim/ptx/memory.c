@@ -113,9 +113,12 @@ static uint64_t extended(const struct ptx_mem *m, uint64_t value)
 bool ptx_poll(struct ptx_thread *t, const struct ptx_ins *i, uint64_t address, uint64_t value)
 {
   uint64_t key = (address ^ ((uint64_t)(uintptr_t)i << 20)) | 1, hash = (key * UINT64_C(0x9e3779b97f4a7c15)) >> 61;
-  if (t->poll[hash].key != key || t->poll[hash].value != value) {
-    t->poll[hash].key = key;
-    t->poll[hash].value = value;
+  // Keys have places in pairs, so that a loop that reads two words finds both again.
+  uint64_t first = hash & ~UINT64_C(1), at = first + (t->poll[first].key != key && t->poll[first + 1].key == key);
+  if (t->poll[at].key != key || t->poll[at].value != value) {
+    t->poll[first + 1] = t->poll[at].key != key ? t->poll[first] : t->poll[first + 1];
+    t->poll[at].key = key;
+    t->poll[at].value = value;
     ptx_progress(t);
     return true;
   }

@@ -493,32 +493,33 @@ static inline bool step_faults(case_rig *rig, case_step *s)
   step_make(rig, s);
   s->slots[1].sig = 76;
   s->slots[2].count++; // the first one is told
-  CASE_CHECK(
-      step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(
+      rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT, 1, 0}));
   // A port that has a fault does nothing any more, and keeps the fault.
   s->slots[1].sig = 77;
-  CASE_CHECK(
-      step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(
+      rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT, 1, 0}));
   step_make(rig, s);
   s->slots[2].count++;
-  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 3, 77, STEP_COUNT + 1, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 3, 77, STEP_COUNT + 1, 77, STEP_COUNT, 1, 0}));
   step_make(rig, s);
   s->slots[0].seq = 8;
-  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_NOT_THERE, 1, 77, STEP_COUNT, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_NOT_THERE, 1, 77, STEP_COUNT, 77, STEP_COUNT, 1, 0}));
   step_make(rig, s);
   s->lines[1].ended = 1;
-  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_ENDED, 2, 77, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
+  CASE_CHECK(
+      step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_ENDED, 2, 77, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT, 1, 0}));
   step_make(rig, s);
   s->lines[0].ended = 1; // because of the other one, perhaps
   s->slots[1].sig = 76;
-  CASE_CHECK(
-      step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(
+      rig, s, &(tt_cuda_fault){TT_CUDA_MISMATCH, 2, 76, STEP_COUNT | TT_CUDA_DECIDED, 77, STEP_COUNT, 1, 0}));
   step_make(rig, s);
   s->slots[2].in_mem = 9;
-  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 3, 9, s->slots[2].in, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 3, 9, s->slots[2].in, 77, STEP_COUNT, 1, 0}));
   step_make(rig, s);
   s->slots[1].out += CASE_ARENA; // its end is outside
-  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 2, 7, s->slots[1].out, 77, STEP_COUNT}));
+  CASE_CHECK(step_stands(rig, s, &(tt_cuda_fault){TT_CUDA_UNMAPPED, 2, 7, s->slots[1].out, 77, STEP_COUNT, 1, 0}));
   return true;
 }
 

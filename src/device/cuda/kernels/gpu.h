@@ -104,6 +104,13 @@ GPU_STORE(gpu_release8, uint64_t, "st.release.sys.global.u64", "l")
 // Adds to a word that threads of this device alone write; the second one after all that was written before.
 GPU_STORE(gpu_add8, uint64_t, "red.relaxed.sys.global.add.u64", "l")
 GPU_STORE(gpu_release_add8, uint64_t, "red.release.sys.global.add.u64", "l")
+// Sets a word to 1 that threads of this device alone write. Returns what it was.
+TT_INLINE uint32_t gpu_claim(uint64_t at)
+{
+  uint32_t was;
+  __asm__ __volatile__("atom.relaxed.sys.global.exch.b32 %0, [%1], 1;" : "=r"(was) : "l"(at) : "memory");
+  return was;
+}
 // Of the data of a step.
 GPU_LOAD(gpu_load1, uint32_t, "ld.global.u8", "r")
 GPU_LOAD(gpu_load2, uint32_t, "ld.global.u16", "r")

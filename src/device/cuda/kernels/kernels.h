@@ -9,7 +9,7 @@
 // one that posts. Each looks at the port's stop word first, and does nothing if it is set.
 //
 // A kernel waits for nothing: the stream has waited before (cuStreamWaitValue32). The exception is a walk, where a port
-// is resident (work/walk.h): one launch carries out a list of steps (tt_cuda_item), and waits itself.
+// is resident (work/walk.h): one launch carries out lists of steps (tt_cuda_item) side by side, and waits itself.
 //
 // Plain C, of the part that C and C++ have in common. Addresses are uint64_t: of device memory, or of host memory that
 // the driver has mapped for the device.
@@ -91,6 +91,7 @@ typedef struct tt_cuda_fault {
   int32_t peer;
   uint64_t sig, count;
   uint64_t own_sig, own_count; // of the call that the rank itself is in
+  uint32_t claimed, unused;    // 1: a CTA is about to report. Groups of a walk may find faults at the same time
 } tt_cuda_fault;
 
 // What all kernels of a port look at.
@@ -122,9 +123,9 @@ typedef struct tt_cuda_combine {
   uint64_t mul;   // multiplier of the final division (div_make); 0: there is none
   uint32_t shift; // and its shift
   uint32_t nsrc, ndst;
-  uint32_t kind;          // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
-  uint32_t alone, unused; // 1: the first CTA makes all of it. Walks set it, nobody else does
-  uint64_t mask, one;     // of logical operations: the bits that make an element true; the code of 1
+  uint32_t kind;      // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
+  uint32_t cta, ctas; // of so many CTAs that make the data, this is the cta-th. Walks set them; 0: all of the launch
+  uint64_t mask, one; // of logical operations: the bits that make an element true; the code of 1
 } tt_cuda_combine;
 
 // What arrive and post write.
@@ -173,19 +174,28 @@ typedef struct tt_cuda_wait {
   uint32_t value, unused;
 } tt_cuda_wait;
 
-// What a walk does one after the other. The first CTA carries out the step; or, of a part of `combine` alone, all CTAs
-// do.
+// What a group of a walk's CTAs does one after the other. The first CTA carries out the step; or, of a part of
+// `combine` alone, all CTAs of the group do.
 typedef struct tt_cuda_item {
   tt_cuda_step step;
   uint64_t next;  // address of the next item; 0: it is the last one
   uint64_t waits; // address of the tt_cuda_wait
   uint32_t nwaits;
   uint32_t copies; // the data is copied; else the kernel makes it
-  uint64_t meet;   // address of a count, in device memory, of how many CTAs have come, 0 before the launch: by it they
-                   // meet before and behind a step of all of them
+  uint64_t meet;   // address of a count, in device memory, of how many of the group's CTAs have come, 0 before the
+                   // launch: by it they meet before and behind a step of all of them; 0: the step is the first CTA's
+  uint64_t over;   // address of a word of device memory, 0 before the launch, that is `number` when the item is over,
+                   // for another group that waits for that; 0: none does
   uint64_t place;  // address of a word of the host that is `stands` while the walk waits, else 0; 0: there is none
-  uint32_t stands, unused;
+  uint32_t number, stands;
 } tt_cuda_item;
+
+// The argument of a walk.
+typedef struct tt_cuda_walk {
+  uint64_t first; // address of the addresses of each group's first item; 0: the group has none
+  uint32_t ctas;  // of a group, one behind the other
+  uint32_t unused;
+} tt_cuda_walk;
 
 // put: data for a peer's window (device/one_sided.h). `operands`: the source, then the place in the window, which the
 // host has found by then. Each CTA counts itself in `writing` while it may write.

@@ -66,6 +66,13 @@ GPU_STORE(gpu_store2, uint32_t, uint16_t)
 GPU_STORE(gpu_store4, uint32_t, uint32_t)
 GPU_STORE(gpu_store8, uint64_t, uint64_t)
 
+TT_INLINE uint32_t gpu_claim(uint64_t at)
+{
+  const uint32_t was = gpu_load4(at);
+  gpu_store4(at, 1);
+  return was;
+}
+
 TT_INLINE void gpu_fence(void) {}
 
 // Each look finds another time.

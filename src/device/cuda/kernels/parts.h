@@ -116,6 +116,9 @@ TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
 // another one, which may be why it has.
 TT_INLINE void fault_report(tt_cuda_step r)
 {
+  if (gpu_claim(AT(r.port.fault, tt_cuda_fault, 0, claimed)) != 0) {
+    return;
+  }
   uint32_t first = 0, code = TT_CUDA_FINE;
   for (uint32_t i = 0; i < r.resolve.nrefs && (code == TT_CUDA_FINE || code == TT_CUDA_ENDED); i++) {
     const uint32_t its = gpu_load4(AT(r.operands, tt_cuda_operand, i, fault));
@@ -149,10 +152,11 @@ TT_INLINE bool step_halted(tt_cuda_step s)
   return resolved ? gpu_look(s.port.go) == 0 : gpu_look(s.port.fault) != 0;
 }
 
-// The first part. May the step go on? All threads of the CTA ask, and get the same answer.
-TT_INLINE bool step_begin(tt_cuda_step s)
+// The first part. May the step go on? All threads of the CTA ask, and get the same answer. `stopped`: this thread has
+// found that it must not.
+TT_INLINE bool step_begin(tt_cuda_step s, bool stopped)
 {
-  bool wrong = gpu_any(gpu_thread() == 0 && step_halted(s));
+  bool wrong = gpu_any(stopped || (gpu_thread() == 0 && step_halted(s)));
   if (s.resolve.nrefs == 0) {
     return !wrong;
   }
@@ -246,75 +250,104 @@ TT_INLINE void walk_show(uint64_t item, uint32_t stands)
   }
 }
 
-// Until all words are as far, or the port stops: then every step of the walk does nothing. The barrier behind it is
-// that of step_begin. That before it: another thread may have put a word back in the step before (post_one).
-TT_INLINE void walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
+// Waits until all words are as far, or the port stops: then every step of the walk does nothing. Returns whether this
+// thread waits no longer because of a stop. The barrier behind it is that of step_begin. That before it: another thread
+// may have put a word back in the step before (post_one).
+TT_INLINE bool walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
 {
+  bool stopped = false;
   if (n > 0) {
     gpu_any(false);
   }
   for (uint32_t i = gpu_thread(); i < n; i += gpu_threads()) {
     const uint64_t at = gpu_load8(AT(waits, tt_cuda_wait, i, at));
     const uint32_t value = gpu_load4(AT(waits, tt_cuda_wait, i, value));
-    while ((int32_t)(gpu_acquire(at) - value) < 0 && gpu_look(stop) == 0) {
+    while (!stopped && (int32_t)(gpu_acquire(at) - value) < 0) {
+      stopped = gpu_look(stop) != 0;
     }
   }
+  return stopped;
 }
 
-// All CTAs have come, for the `number`th time, and see what all have written, from the next barrier on, which each step
-// begins with.
+// So many CTAs have come, and see what all have written, from the next barrier on, which each step begins with.
 TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
 {
   gpu_any(false);
   if (gpu_thread() == 0) {
     gpu_release_add8(meet, 1);
-    while (gpu_acquire8(meet) < number * gpu_ctas()) {
+    while (gpu_acquire8(meet) < number) {
     }
   }
 }
 
-// A kernel whose argument is the address of its first item. Of the data it makes what MAKE does, or a copy.
-#define TT_STEP(NAME, MAKE)                                                                                            \
-  TT_KERNEL NAME(const uint64_t first)                                                                                 \
-  {                                                                                                                    \
-    uint64_t meetings = 0;                                                                                             \
-    for (uint64_t at = first; at != 0; at = gpu_load8(AT(at, tt_cuda_item, 0, next))) {                                \
-      const uint64_t meet = gpu_load8(AT(at, tt_cuda_item, 0, meet));                                                  \
-      if (meet != 0) {                                                                                                 \
-        walk_meet(meet, ++meetings);                                                                                   \
-      }                                                                                                                \
-      if (meet != 0 || gpu_cta() == 0) {                                                                               \
-        tt_cuda_step s = *(const tt_cuda_step *)at;                                                                    \
-        s.combine.alone = meet == 0;                                                                                   \
-        walk_show(at, gpu_load4(AT(at, tt_cuda_item, 0, stands)));                                                     \
-        walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)), gpu_load4(AT(at, tt_cuda_item, 0, nwaits))); \
-        const bool goes_on = step_begin(s);                                                                            \
-        walk_show(at, 0);                                                                                              \
-        step_time(goes_on ? s.start : 0);                                                                              \
-        if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) {                       \
-          span_copy(span_of(s));                                                                                       \
-        } else if (goes_on && s.combine.count > 0) {                                                                   \
-          MAKE(s);                                                                                                     \
-        }                                                                                                              \
-        step_end(s, goes_on);                                                                                          \
-        step_time(goes_on ? s.stop : 0);                                                                               \
-      }                                                                                                                \
-      if (meet != 0) {                                                                                                 \
-        walk_meet(meet, ++meetings);                                                                                   \
-      }                                                                                                                \
-    }                                                                                                                  \
+// Tells a group that waits for the item that it is over. The first CTA of the group does, whose threads see what the
+// others have written.
+TT_INLINE void walk_over(uint64_t item)
+{
+  const uint64_t over = gpu_load8(AT(item, tt_cuda_item, 0, over));
+  if (over == 0) {
+    return;
+  }
+  gpu_any(false);
+  if (gpu_thread() == 0) {
+    gpu_release(over, gpu_load4(AT(item, tt_cuda_item, 0, number)));
+  }
+}
+
+// The first item of the CTA's group.
+TT_INLINE uint64_t walk_first(tt_cuda_walk w)
+{
+  return gpu_load8(w.first + gpu_cta() / w.ctas * sizeof(uint64_t));
+}
+
+// A kernel whose argument is lists of items. Of the data it makes what MAKE does, or a copy.
+#define TT_STEP(NAME, MAKE)                                                                      \
+  TT_KERNEL NAME(const tt_cuda_walk w)                                                           \
+  {                                                                                              \
+    const uint32_t cta = gpu_cta() % w.ctas;                                                     \
+    uint64_t meetings = 0;                                                                       \
+    for (uint64_t at = walk_first(w); at != 0; at = gpu_load8(AT(at, tt_cuda_item, 0, next))) {  \
+      const uint64_t meet = gpu_load8(AT(at, tt_cuda_item, 0, meet));                            \
+      if (meet != 0) {                                                                           \
+        walk_meet(meet, ++meetings *w.ctas);                                                     \
+      }                                                                                          \
+      if (meet != 0 || cta == 0) {                                                               \
+        tt_cuda_step s = *(const tt_cuda_step *)at;                                              \
+        s.combine.cta = cta;                                                                     \
+        s.combine.ctas = meet != 0 ? w.ctas : 1;                                                 \
+        walk_show(at, gpu_load4(AT(at, tt_cuda_item, 0, stands)));                               \
+        const bool stopped = walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)),   \
+                                       gpu_load4(AT(at, tt_cuda_item, 0, nwaits)));              \
+        const bool goes_on = step_begin(s, stopped);                                             \
+        walk_show(at, 0);                                                                        \
+        step_time(goes_on ? s.start : 0);                                                        \
+        if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) { \
+          span_copy(span_of(s));                                                                 \
+        } else if (goes_on && s.combine.count > 0) {                                             \
+          MAKE(s);                                                                               \
+        }                                                                                        \
+        step_end(s, goes_on);                                                                    \
+        step_time(goes_on ? s.stop : 0);                                                         \
+      }                                                                                          \
+      if (meet != 0) {                                                                           \
+        walk_meet(meet, ++meetings *w.ctas);                                                     \
+      }                                                                                          \
+      if (cta == 0) {                                                                            \
+        walk_over(at);                                                                           \
+      }                                                                                          \
+    }                                                                                            \
   }
 #else
 // A kernel of which only MAKE, what makes the data, differs from others.
-#define TT_STEP(NAME, MAKE)               \
-  TT_KERNEL NAME(const tt_cuda_step s)    \
-  {                                       \
-    const bool goes_on = step_begin(s);   \
-    step_time(goes_on ? s.start : 0);     \
-    if (goes_on && s.combine.count > 0) { \
-      MAKE(s);                            \
-    }                                     \
-    step_end(s, goes_on);                 \
-    step_time(goes_on ? s.stop : 0);      \
+#define TT_STEP(NAME, MAKE)                    \
+  TT_KERNEL NAME(const tt_cuda_step s)         \
+  {                                            \
+    const bool goes_on = step_begin(s, false); \
+    step_time(goes_on ? s.start : 0);          \
+    if (goes_on && s.combine.count > 0) {      \
+      MAKE(s);                                 \
+    }                                          \
+    step_end(s, goes_on);                      \
+    step_time(goes_on ? s.stop : 0);           \
   }
 #endif

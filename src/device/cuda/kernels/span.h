@@ -10,7 +10,8 @@
 // What a thread of such a kernel knows of its launch.
 typedef struct tt_span {
   uint64_t operands, first, count;
-  uint32_t nsrc, ndst, kind, alone;
+  uint32_t nsrc, ndst, kind;
+  uint32_t cta, ctas; // of those that make the data; 0: all of the launch
 } tt_span;
 
 TT_INLINE tt_span span_of(tt_cuda_step c)
@@ -22,7 +23,8 @@ TT_INLINE tt_span span_of(tt_cuda_step c)
   s.nsrc = c.combine.nsrc;
   s.ndst = c.combine.ndst;
   s.kind = c.combine.kind;
-  s.alone = c.combine.alone;
+  s.cta = c.combine.cta;
+  s.ctas = c.combine.ctas;
   return s;
 }
 
@@ -45,12 +47,12 @@ TT_INLINE uint64_t span_scalar(tt_span s, uint32_t k)
 // The number of this thread among those that make the data, and how many there are.
 TT_INLINE uint64_t span_index(tt_span s)
 {
-  return s.alone != 0 ? gpu_thread() : (uint64_t)gpu_cta() * gpu_threads() + gpu_thread();
+  return (uint64_t)(s.ctas != 0 ? s.cta : gpu_cta()) * gpu_threads() + gpu_thread();
 }
 
 TT_INLINE uint64_t span_threads(tt_span s)
 {
-  return s.alone != 0 ? gpu_threads() : (uint64_t)gpu_ctas() * gpu_threads();
+  return (uint64_t)(s.ctas != 0 ? s.ctas : gpu_ctas()) * gpu_threads();
 }
 
 // The packs of a launch, of `each` elements. Pack p holds elements from p * each - lead on, of which some may be

@@ -258,7 +258,7 @@ static bool is_in_graph(const tt_gpu_port *p, const gpu_capture *c)
 static void recording_close(tt_gpu_port *p)
 {
   gpu_recording *rec = p->recording;
-  tt_gpu_walk_drop(p); // of one that has failed
+  tt_gpu_walk_end(p); // of one that has failed
   p->recording = NULL;
   p->room = &p->own;
   if (rec == NULL) {

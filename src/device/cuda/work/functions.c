@@ -1,12 +1,14 @@
 // functions.c: see functions.h.
 #include "device/cuda/work/functions.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/param.h"
 #include "base/util.h"
+#include "device/cuda/kernels/kernels.h"
 #include "device/cuda/kernels/modules.h"
 #include "os/proc.h"
 
@@ -24,6 +26,7 @@ enum { PLAIN, WALKS, FORMS };
 static struct {
   pthread_mutex_t lock;
   uint32_t loaded[TT_GPUS]; // in this epoch; 0: not yet
+  int walk_ctas[TT_GPUS];   // tt_gpu_walk_ctas
   CUfunction of[FORMS][TT_GPUS][TT_COUNT(gpu_kernels)];
 } functions = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -61,6 +64,26 @@ static ncclResult_t functions_of_form(int form, int device)
   return res;
 }
 
+// How many CTAs of each walk are resident together.
+static ncclResult_t functions_count_ctas(int device)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  int least = INT_MAX, sms = 1;
+  for (size_t i = 0; i < TT_COUNT(gpu_kernels); i++) {
+    CUfunction f = functions.of[WALKS][device][i];
+    int ctas = least;
+    if (f != NULL) {
+      TT_CUDA(cu, cu->OccupancyMaxActiveBlocksPerMultiprocessor(&ctas, f, TT_CUDA_THREADS, 0),
+              "GPU %d: cannot ask how many CTAs of a kernel it holds", device);
+    }
+    least = TT_MIN(least, ctas);
+  }
+  TT_CUDA(cu, cu->DeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, (CUdevice)device),
+          "GPU %d: cannot ask for its size", device);
+  functions.walk_ctas[device] = least * sms;
+  return ncclSuccess;
+}
+
 ncclResult_t tt_gpu_functions_load(int device)
 {
   ncclResult_t res = ncclSuccess;
@@ -69,6 +92,7 @@ ncclResult_t tt_gpu_functions_load(int device)
     res = functions_of_form(PLAIN, device);
     if (res == ncclSuccess && tt_params_get()->cuda_resident) {
       res = functions_of_form(WALKS, device);
+      res = res == ncclSuccess ? functions_count_ctas(device) : res;
     }
     functions.loaded[device] = res == ncclSuccess ? tt_gpu_epoch(device) : 0;
   }
@@ -93,6 +117,11 @@ CUfunction tt_gpu_function(int device, const char *module, const char *name)
 CUfunction tt_gpu_walk_function(int device, const char *module, const char *name)
 {
   return function_of(WALKS, device, module, name);
+}
+
+int tt_gpu_walk_ctas(int device)
+{
+  return functions.walk_ctas[device];
 }
 
 // A child of a fork cannot use its parent's GPUs, and another thread may have been here.

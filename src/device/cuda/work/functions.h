@@ -11,3 +11,5 @@ ncclResult_t tt_gpu_functions_load(int device);
 CUfunction tt_gpu_function(int device, const char *module, const char *name);
 // The same kernel as a walk (walk.h).
 CUfunction tt_gpu_walk_function(int device, const char *module, const char *name);
+// How many CTAs of any walk the device holds at once. They are loaded there. Any thread.
+int tt_gpu_walk_ctas(int device);

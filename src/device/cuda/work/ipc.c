@@ -12,7 +12,6 @@
 #include "device/lane.h"
 #include "os/clock.h"
 #include "os/proc.h"
-#include "os/random.h"
 #include "os/shm.h"
 #include "os/thread.h"
 
@@ -21,8 +20,7 @@ enum {
   TRIAL_BYTES = 4096, // of the memory that is opened as a trial
   REQUEST_LEAST_NS = 10 * 1000,
   REQUEST_MOST_NS = 1000 * 1000,
-  SLEEP_NS = 1000 * 1000 * 1000,
-  PUSHED_MS = 2000 // what was pushed lies in the mailbox already
+  SLEEP_NS = 1000 * 1000 * 1000
 };
 #define NO_HANDLE UINT32_MAX // of a place in a list that is free again
 
@@ -30,15 +28,8 @@ typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO } mail_what;
 enum { MAIL_SERVES = 1, MAIL_LEFT };
 enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS, MAIL_MORE }; // answers; MAIL_MORE: a piece is wanted
 
-// A piece of an allocation. Its descriptor goes to the mailbox that the answer to MAIL_OPEN names, under the key.
-typedef struct ipc_piece {
-  tt_fdkey key;
-  uint64_t bytes;
-} ipc_piece;
-
-// A captured operation's FIFO. What is new goes to the mailbox, under the key.
+// A captured operation's FIFO. What is new goes to the mailbox, which is for this request alone.
 typedef struct ipc_fifo {
-  tt_fdkey key;
   char mailbox[TT_FDBOX_NAME];
   tt_fifo_shape shape;
   uint32_t kind, number;
@@ -51,7 +42,7 @@ typedef struct ipc_request {
   uint32_t handle, what; // mail_what
   union {
     tt_gpu_share share;
-    ipc_piece piece;
+    uint64_t piece; // bytes of a piece. Its descriptor goes to the mailbox that the answer to MAIL_OPEN names
     ipc_fifo fifo;
   };
 } ipc_request;
@@ -73,11 +64,17 @@ typedef struct ipc_shared {
   uint8_t *state;
 } ipc_shared;
 
+// An allocation that lacks pieces, and the mailbox for them.
+typedef struct ipc_half {
+  tt_cuda_map map; // number 0: there is none
+  int mailbox;
+} ipc_half;
+
 typedef struct tt_gpu_ipc {
   tt_thread thread;
   _Atomic bool closing;
-  tt_cuda_map *maps;   // MAPS for each rank; written by the thread
-  tt_cuda_map *halves; // of each rank: what lacks pieces; the thread's. Number 0: nothing
+  tt_cuda_map *maps; // MAPS for each rank; written by the thread
+  ipc_half *halves;  // of each rank: the thread's
   ipc_shared *shared;
   int nshared, room;
   void *trial; // memory
@@ -195,23 +192,51 @@ static void map_write(const tt_gpu_port *p, int peer, const tt_cuda_map *from)
           (unsigned long long)from->bytes);
 }
 
+static void half_end(ipc_half *half)
+{
+  if (half->map.handle != 0) {
+    tt_fdbox_unlisten(half->mailbox);
+    half->map.handle = 0;
+  }
+}
+
 // What has got some of its pieces gets no more.
 static void half_drop(const tt_gpu_port *p, int peer)
 {
-  tt_cuda_map *half = &p->ipc->halves[peer];
-  ipc_stale *s = half->handle != 0 ? stale_new(p) : NULL;
+  ipc_half *half = &p->ipc->halves[peer];
+  ipc_stale *s = half->map.handle != 0 ? stale_new(p) : NULL;
   if (s != NULL) {
-    s->base = (void *)(uintptr_t)half->here;
+    s->base = (void *)(uintptr_t)half->map.here;
     stale_add(s);
   }
-  *half = (tt_cuda_map){0};
+  half_end(half);
+}
+
+// Opens it, or the addresses for its pieces.
+static ncclResult_t map_open(tt_gpu_port *p, int peer, const ipc_request *r, tt_cuda_map *out, uint32_t *reply)
+{
+  const bool pieces = r->share.pieces > 0;
+  ipc_half *half = &p->ipc->halves[peer];
+  char mailbox[TT_FDBOX_NAME] = "";
+  void *base = NULL;
+  if (pieces) {
+    TT_TRY(tt_fdbox_listen(mailbox, &half->mailbox));
+  }
+  const ncclResult_t res = tt_gpu_open(p->device, &r->share, &base);
+  *out = (tt_cuda_map){.remote = r->base, .bytes = r->share.bytes, .here = gpu_address(base), .handle = r->handle};
+  if (pieces && res == ncclSuccess) {
+    half->map = *out;
+    memcpy(reply, mailbox, sizeof mailbox);
+  } else if (pieces) {
+    tt_fdbox_unlisten(half->mailbox);
+  }
+  return res;
 }
 
 static uint32_t mail_open(tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *reply)
 {
   const tt_cuda_map *m = map_entry(maps_of(p, peer), r->handle);
-  void *base = NULL;
-  char mailbox[TT_FDBOX_NAME] = "";
+  tt_cuda_map opened;
   half_drop(p, peer);
   if (m == NULL || r->handle == 0 || r->handle == NO_HANDLE) {
     tt_info(TT_P2P, "rank %d has %d allocations of rank %d open, and opens no more", p->port->rank, MAPS - 1, peer);
@@ -220,16 +245,11 @@ static uint32_t mail_open(tt_gpu_port *p, int peer, const ipc_request *r, uint32
   if (m->handle == r->handle) {
     return MAIL_YES;
   }
-  if ((r->share.pieces > 0 && tt_fdbox_open(mailbox) != ncclSuccess) ||
-      tt_gpu_open(p->device, &r->share, &base) != ncclSuccess) {
+  if (map_open(p, peer, r, &opened, reply) != ncclSuccess) {
     tt_info(TT_P2P, "rank %d does not reach an allocation of rank %d: %s", p->port->rank, peer, tt_last_error());
     return MAIL_NO;
   }
-  const tt_cuda_map opened = {
-      .remote = r->base, .bytes = r->share.bytes, .here = gpu_address(base), .handle = r->handle};
   if (r->share.pieces > 0) {
-    p->ipc->halves[peer] = opened;
-    memcpy(reply, mailbox, sizeof mailbox);
     return MAIL_MORE;
   }
   map_write(p, peer, &opened);
@@ -238,13 +258,13 @@ static uint32_t mail_open(tt_gpu_port *p, int peer, const ipc_request *r, uint32
 
 static uint32_t mail_piece(tt_gpu_port *p, int peer, const ipc_request *r)
 {
-  tt_cuda_map *half = &p->ipc->halves[peer];
+  ipc_half *half = &p->ipc->halves[peer];
   bool whole = false;
   int fd = -1;
-  ncclResult_t res = half->handle == r->handle ? tt_fdbox_take(&r->piece.key, PUSHED_MS, NULL, &fd)
-                                               : tt_fail(ncclInternalError, "a piece of another allocation");
+  ncclResult_t res = half->map.handle == r->handle ? tt_fdbox_accept(half->mailbox, &fd)
+                                                   : tt_fail(ncclInternalError, "a piece of another allocation");
   if (res == ncclSuccess) {
-    res = tt_gpu_open_piece(p->device, (void *)(uintptr_t)half->here, r->piece.bytes, fd, &whole);
+    res = tt_gpu_open_piece(p->device, (void *)(uintptr_t)half->map.here, r->piece, fd, &whole);
     tt_fd_close(fd);
   }
   if (res != ncclSuccess) {
@@ -255,14 +275,19 @@ static uint32_t mail_piece(tt_gpu_port *p, int peer, const ipc_request *r)
   if (!whole) {
     return MAIL_MORE;
   }
-  map_write(p, peer, half);
-  *half = (tt_cuda_map){0};
+  map_write(p, peer, &half->map);
+  half_end(half);
   return MAIL_YES;
 }
 
-// No kernel looks for it any more: the owner's tokens with this number have been given back.
+// No kernel looks for it any more: the owner's tokens with this number have been given back. Or the owner cannot give
+// all pieces.
 static void mail_forget(tt_gpu_port *p, int peer, uint32_t handle)
 {
+  if (p->ipc->halves[peer].map.handle == handle) {
+    half_drop(p, peer);
+    return;
+  }
   tt_cuda_map *m = map_entry(maps_of(p, peer), handle);
   ipc_stale *s = m != NULL && m->handle == handle ? stale_new(p) : NULL;
   if (s == NULL) {
@@ -291,7 +316,7 @@ static uint32_t mail_fifo(const tt_gpu_port *p, int peer, const ipc_fifo *r, uin
   if (res == ncclSuccess) {
     place.chunk = offer.part.chunk->number;
     place.offset = offer.part.offset;
-    res = tt_gpu_shared_push(offer.part.chunk, r->mailbox, &r->key);
+    res = tt_gpu_shared_push(offer.part.chunk, r->mailbox);
   }
   memcpy(reply, &place, sizeof place);
   return res == ncclSuccess ? MAIL_YES : res == ncclInvalidUsage ? MAIL_DIFFERS : MAIL_NO;
@@ -455,34 +480,43 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
          answer == MAIL_YES;
 }
 
-static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends, ipc_request *out)
+static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends, ipc_request *out,
+                                 int *mailbox)
 {
   *out = (ipc_request){.what = MAIL_FIFO};
   out->fifo = (ipc_fifo){.shape = *shape, .kind = (uint32_t)key->kind, .number = key->number, .sends = (uint32_t)sends};
-  tt_random(&out->fifo.key, sizeof out->fifo.key);
-  return tt_fdbox_open(out->fifo.mailbox);
+  return tt_fdbox_listen(out->fifo.mailbox, mailbox);
 }
 
-ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const tt_fifo_shape *shape,
-                               bool sends, gpu_fifo_offer *out)
+// Asks for the FIFO, and finds what is offered.
+static ncclResult_t fifo_require(const tt_gpu_port *p, int peer, const ipc_request *r, int mailbox, gpu_fifo_offer *out)
 {
-  ipc_request r;
   ipc_place place;
   uint32_t answer = MAIL_NO;
-  TT_TRY(fifo_request(key, shape, sends, &r));
-  TT_TRY(mail_require(p, peer, &r, &answer));
+  TT_TRY(mail_require(p, peer, r, &answer));
   memcpy(&place, ipc_peer(p, peer)->to->reply, sizeof place);
   *out = (gpu_fifo_offer){.shape = place.shape, .part.offset = place.offset};
   if (answer == MAIL_DIFFERS) {
     return ncclInvalidUsage;
   }
   const ncclResult_t res = answer == MAIL_YES
-                               ? tt_gpu_shared_find(&p->shared[peer], place.chunk, &r.fifo.key, &out->part.chunk)
+                               ? tt_gpu_shared_find(&p->shared[peer], place.chunk, mailbox, &out->part.chunk)
                                : ncclSystemError;
   return res == ncclSuccess
              ? ncclSuccess
              : tt_fail(ncclSystemError, "rank %d: rank %d has no memory for an operation that both capture",
                        p->port->rank, peer);
+}
+
+ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_key *key, const tt_fifo_shape *shape,
+                               bool sends, gpu_fifo_offer *out)
+{
+  ipc_request r;
+  int mailbox;
+  TT_TRY(fifo_request(key, shape, sends, &r, &mailbox));
+  const ncclResult_t res = fifo_require(p, peer, &r, mailbox, out);
+  tt_fdbox_unlisten(mailbox);
+  return res;
 }
 
 bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
@@ -546,17 +580,16 @@ static ncclResult_t shared_find(const tt_gpu_port *p, uint32_t handle, ipc_share
   return ncclSuccess;
 }
 
-static ncclResult_t piece_push(const char *mailbox, uint32_t handle, uint64_t number, ipc_piece *out)
+static ncclResult_t piece_push(const char *mailbox, uint32_t handle, uint64_t number, uint64_t *bytes)
 {
   int fd = -1;
-  TT_TRY(tt_gpu_export_piece(handle, number, &out->bytes, &fd));
-  tt_random(&out->key, sizeof out->key);
-  const ncclResult_t res = tt_fdbox_push(mailbox, &out->key, fd);
+  TT_TRY(tt_gpu_export_piece(handle, number, bytes, &fd));
+  const ncclResult_t res = tt_fdbox_push(mailbox, NULL, fd);
   tt_fd_close(fd);
   return res;
 }
 
-// Gives the peer the pieces of an allocation, as long as it wants more.
+// Gives the peer the pieces of an allocation, as long as it wants more. Without one of them it is to close the others.
 static ncclResult_t pieces_push(const tt_gpu_port *p, int peer, const ipc_request *opening, uint32_t *answer)
 {
   char mailbox[TT_FDBOX_NAME];
@@ -566,6 +599,7 @@ static ncclResult_t pieces_push(const tt_gpu_port *p, int peer, const ipc_reques
     if (piece_push(mailbox, r.handle, i, &r.piece) != ncclSuccess) {
       tt_info(TT_P2P, "%s", tt_last_error());
       *answer = MAIL_NO;
+      TT_TRY(shared_close(p, peer, r.handle));
     } else {
       TT_TRY(mail_require(p, peer, &r, answer));
     }

@@ -90,7 +90,7 @@ void tt_gpu_lists_give(gpu_block *first)
 size_t tt_gpu_room_bytes(const tt_gpu_port *p)
 {
   return TT_ROUND_UP((size_t)p->nranks * sizeof(tt_cuda_slot) + gpu_port_refs(p) * sizeof(tt_cuda_operand) +
-                         sizeof(uint64_t) + sizeof(uint32_t),
+                         sizeof(gpu_counts) + sizeof(uint32_t),
                      (size_t)TT_CACHE_LINE);
 }
 
@@ -99,7 +99,7 @@ void tt_gpu_room_set(const tt_gpu_port *p, const void *memory, uint32_t *token_s
   out->tokens = gpu_address(memory);
   out->operands = out->tokens + (size_t)p->nranks * sizeof(tt_cuda_slot);
   out->meet = out->operands + gpu_port_refs(p) * sizeof(tt_cuda_operand);
-  out->go = out->meet + sizeof(uint64_t);
+  out->go = out->meet + sizeof(gpu_counts);
   out->token_seq = token_seq;
 }
 
@@ -175,7 +175,7 @@ static void port_close_own(tt_gpu_port *p)
 {
   tt_gpu_lists_give(p->blocks);
   tt_gpu_waits_free(p);
-  tt_free(p->walk);
+  tt_gpu_walk_close(p);
   tt_free(p->refs);
   tt_free(p->captured);
   tt_free((void *)p->submits);

@@ -19,11 +19,17 @@ typedef struct gpu_block {
   size_t used, bytes;
 } gpu_block;
 
+// Words of a group of a walk's CTAs in memory of the device; 0 before each launch.
+typedef struct gpu_counts {
+  uint64_t meet;         // tt_cuda_item.meet
+  uint32_t over, unused; // tt_cuda_item.over
+} gpu_counts;
+
 // Memory of the device for steps that run one after the other.
 typedef struct gpu_room {
   CUdeviceptr operands; // of the step that runs
   CUdeviceptr tokens;   // by peer the last token, a tt_cuda_slot, where later steps use it
-  CUdeviceptr meet;     // tt_cuda_item.meet
+  CUdeviceptr meet;     // a gpu_counts
   CUdeviceptr go;
   uint32_t *token_seq; // by peer: its number
 } gpu_room;
@@ -42,7 +48,7 @@ struct tt_gpu_port {
   gpu_flags *flags;
   void *memory;                    // of the device: of `own`
   gpu_room own;                    // of plans that are not captured
-  const gpu_room *room;            // of the step that is submitted
+  const gpu_room *room;            // of the step that is submitted; in a walk that of its group
   tt_program_ref *refs;            // of that step: room for any
   gpu_block *blocks;               // the one in use first
   tt_gpu_stream *last;             // used last; NULL: none has been
@@ -61,9 +67,12 @@ struct tt_gpu_port {
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
   struct gpu_batch *batches;       // one-sided operations in flight (rma.h),
   bool taking;                     // a wait of theirs places payloads (rma_far.c)
-  struct gpu_waits *waits;         // of plans that are not captured (waits.h)
-  uint64_t used_ns;                // when the stopped port has first found that a peer uses its memory. By __atomic_…
-  _Atomic bool unused;             // it waits for that no longer (owner.h)
+  bool unshared;                   // it has shown a window that processes which reach its memory cannot map: so their
+                                   // puts bring payloads, too. The launching thread's
+  tt_rma *takes;           // whose windows payloads of this machine come for; NULL: none do. Under rank.c's lock
+  struct gpu_waits *waits; // of plans that are not captured (waits.h)
+  uint64_t used_ns;        // when the stopped port has first found that a peer uses its memory. By __atomic_…
+  _Atomic bool unused;     // it waits for that no longer (owner.h)
 };
 
 // The most references of a step, and so the most operands.

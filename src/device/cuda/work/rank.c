@@ -55,7 +55,8 @@ static bool sleeps;   // it waits for something to do
 static int in_flight; // plans, and batches of one-sided operations
 static bool closes;   // a thread closes memory of peers: no plan may be submitted
 static pthread_cond_t closed = PTHREAD_COND_INITIALIZER;
-static int in_graphs; // ranks that have plans in graphs
+static int in_graphs;  // ranks that have plans in graphs
+static int in_windows; // ranks that take payloads of others
 
 static tt_plan *plan_of(tt_work *w)
 {
@@ -373,8 +374,8 @@ static bool ranks_look(ranks_found *found)
   const uint64_t now = tt_now_ns();
   bool any = false;
   *found = (ranks_found){.end = &found->over};
-  for (tt_gpu_rank *r = ranks; r != NULL && in_flight + in_graphs > 0; r = r->next) {
-    const int batches = tt_gpu_rma_look(r->gpu, now, &r->broken);
+  for (tt_gpu_rank *r = ranks; r != NULL && in_flight + in_graphs + in_windows > 0; r = r->next) {
+    const int batches = tt_gpu_rma_look(r->gpu, now, &r->broken, &any);
     in_flight -= batches;
     any |= rank_look(r, now, found) || batches > 0;
   }
@@ -489,7 +490,7 @@ static void *ranks_run(void *arg)
   pthread_mutex_lock(&lock);
   while (ranks != NULL || deferred != NULL) {
     ranks_found found;
-    if (in_flight + in_graphs == 0 && deferred == NULL) {
+    if (in_flight + in_graphs + in_windows == 0 && deferred == NULL) {
       sleeps = true;
       pthread_cond_wait(&something, &lock);
       sleeps = false;
@@ -625,21 +626,6 @@ void tt_gpu_rank_close(tt_port *port)
   }
 }
 
-bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer)
-{
-  tt_device_id id;
-  if (peer->here) {
-    return tt_gpu_join(port->device, peer->device) && tt_gpu_join(peer->device, port->device);
-  }
-  for (int d = 0; d < tt_gpu_count(); d++) {
-    tt_gpu_identify(d, &id);
-    if (memcmp(id.uuid, peer->id->uuid, sizeof id.uuid) == 0) {
-      return tt_gpu_reaches(port->device, d) && tt_gpu_ipc_try(port->gpu->gpu, peer->rank);
-    }
-  }
-  return false; // this process does not see the device
-}
-
 void tt_gpu_rank_unlink(const tt_port *port)
 {
   if (port->gpu != NULL) {
@@ -683,6 +669,16 @@ void tt_gpu_ranks_fly(void)
     pthread_cond_wait(&closed, &lock);
   }
   in_flight++;
+  ranks_wake();
+  pthread_mutex_unlock(&lock);
+}
+
+void tt_gpu_rank_takes(const tt_port *port, tt_rma *rma)
+{
+  tt_gpu_port *p = port->gpu->gpu;
+  pthread_mutex_lock(&lock);
+  in_windows += (rma != NULL) - (p->takes != NULL);
+  p->takes = rma;
   ranks_wake();
   pthread_mutex_unlock(&lock);
 }
@@ -782,7 +778,7 @@ static void ranks_in_child(void)
   ranks = NULL;
   deferred = NULL;
   runs = sleeps = closes = false;
-  in_flight = in_graphs = 0;
+  in_flight = in_graphs = in_windows = 0;
   pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&something, NULL);
   pthread_cond_init(&closed, NULL);

@@ -30,6 +30,8 @@ ncclResult_t tt_gpu_ranks_submit(tt_gpu_work *works, int n);
 
 // A batch of one-sided operations (rma.h) is in flight from now on, until a look finds that it is over.
 void tt_gpu_ranks_fly(void);
+// From now on the rank takes what ranks of its machine put into FIFOs for these windows; NULL: it does so no longer.
+void tt_gpu_rank_takes(const tt_port *port, tt_rma *rma);
 // Does the calling thread's group hold back what is submitted?
 bool tt_gpu_holds(void);
 
@@ -38,7 +40,6 @@ bool tt_gpu_holds(void);
 void tt_gpu_ranks_close_stale(void);
 
 // The row's members of these names (device.h).
-bool tt_gpu_rank_reaches(tt_port *port, const tt_reach *peer);
 ncclResult_t tt_gpu_submit_plan(tt_plan *plan, tt_gpu_stream *stream);
 ncclResult_t tt_gpu_order(tt_gpu_stream *earlier, tt_gpu_stream *later);
 void tt_gpu_hold(void);

@@ -5,6 +5,7 @@
 
 #include "device/cuda/kernels/choose.h"
 #include "device/cuda/work/functions.h"
+#include "device/cuda/work/ipc.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
 #include "device/cuda/work/rma_priv.h"
@@ -123,20 +124,42 @@ static ncclResult_t queue_signal(const gpu_batch *g, const tt_rma_op *op)
   return ncclSuccess;
 }
 
+// Finds the window. *hands: the payload goes by way of the host, or may do so, which a late put will know.
+static ncclResult_t queue_window(const gpu_batch *g, int i, bool *hands)
+{
+  gpu_target *t = &g->pinned->targets[i];
+  const tt_rma_peer *peer = gpu_peer_of(g->batch, &g->batch->ops[i]);
+  TT_TRY(tt_gpu_rma_aim(g, i));
+  *hands = g->far[i].staging != NULL;
+  if (atomic_load_explicit(&t->ready, memory_order_relaxed) == 0) {
+    *hands = gpu_peer_is_apart(peer) || tt_gpu_ipc_has(g->port, peer->rank);
+    atomic_store_explicit(&t->late, 1, memory_order_release);
+    TT_TRY(tt_gpu_queue_wait(g, &t->ready, 1));
+  }
+  return ncclSuccess;
+}
+
 static ncclResult_t queue_put(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
   gpu_target *t = &g->pinned->targets[i];
-  if (op->bytes > 0) {
-    TT_TRY(tt_gpu_rma_aim(g, i));
-    if (atomic_load_explicit(&t->ready, memory_order_relaxed) == 0) {
-      atomic_store_explicit(&t->late, 1, memory_order_release);
-      TT_TRY(tt_gpu_queue_wait(g, &t->ready, 1));
-    }
-  }
+  bool hands = false;
+  TT_TRY(op->bytes > 0 ? queue_window(g, i, &hands) : ncclSuccess);
   TT_TRY(queue_turn(g, op));
   TT_TRY(queue_payload(g, i));
+  TT_TRY(hands ? tt_gpu_queue_word(g, &t->staged) : ncclSuccess);
+  TT_TRY(hands ? tt_gpu_queue_wait(g, &t->sent, 1) : ncclSuccess);
   return queue_signal(g, op);
+}
+
+// What a peer puts by way of the host is there before its signal, and the stream places it.
+static ncclResult_t queue_wait_op(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
+  TT_TRY(tt_gpu_queue_wait(g, gpu_count_in(g->batch, op), (uint32_t)op->number));
+  return gpu_peer_is_apart(peer) || (g->port->unshared && tt_gpu_ipc_has(g->port, peer->rank)) ? tt_gpu_far_wait(g, i)
+                                                                                               : ncclSuccess;
 }
 
 // In the context of the batch's device. Nothing more of a port that has stopped.
@@ -149,7 +172,7 @@ static void queue_op(const gpu_batch *g, int i)
   if (res == ncclSuccess && gpu_peer_of(g->batch, op)->networked) {
     res = tt_gpu_far_queue(g, i);
   } else if (res == ncclSuccess && op->waits) {
-    res = tt_gpu_queue_wait(g, gpu_count_in(g->batch, op), (uint32_t)op->number);
+    res = queue_wait_op(g, i);
   } else if (res == ncclSuccess) {
     res = queue_put(g, i);
   }
@@ -267,9 +290,11 @@ static ncclResult_t batch_make(tt_rma_batch *b, tt_gpu_stream *stream, gpu_batch
 {
   const tt_port *port = b->rma->port;
   const size_t bytes = sizeof(gpu_batch_pinned) + (size_t)b->n * sizeof(gpu_target);
-  gpu_batch *g;
+  gpu_batch *g = tt_calloc(1, sizeof *g + (size_t)b->n * sizeof *g->far);
   void *pinned = NULL;
-  TT_TRY(TT_NEW(g, 1, "rank %d: no memory for one-sided operations", port->rank));
+  if (g == NULL) {
+    return tt_fail(ncclSystemError, "rank %d: no memory for %d one-sided operations", port->rank, b->n);
+  }
   ncclResult_t res = tt_gpu_enter(port->device); // some context, for pinned memory
   if (res == ncclSuccess) {
     res = tt_gpu_pool_take(TT_GPU_PINNED, bytes, &pinned);
@@ -280,16 +305,11 @@ static ncclResult_t batch_make(tt_rma_batch *b, tt_gpu_stream *stream, gpu_batch
     return res;
   }
   memset(pinned, 0, bytes);
-  gpu_far *far = NULL;
-  if (b->moves) {
-    const ncclResult_t made = TT_NEW(far, b->n, "rank %d: no memory for one-sided operations", port->rank);
-    if (made != ncclSuccess) {
-      tt_gpu_pool_give(TT_GPU_PINNED, pinned);
-      tt_free(g);
-      return made;
-    }
-  }
-  *g = (gpu_batch){.batch = b, .port = tt_gpu_rank_port(port), .stream = stream, .pinned = pinned, .far = far};
+  *g = (gpu_batch){.batch = b,
+                   .port = tt_gpu_rank_port(port),
+                   .stream = stream,
+                   .pinned = pinned,
+                   .far = (gpu_far *)(void *)(g + 1)};
   *out = g;
   return ncclSuccess;
 }
@@ -302,7 +322,6 @@ void tt_gpu_rma_submit(tt_rma_batch *b, tt_gpu_stream *stream)
   if (res == ncclSuccess && tt_gpu_holds() &&
       !tt_grow(&rma_held.of, rma_held.n, 1, &rma_held.room, sizeof *rma_held.of)) {
     tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
-    tt_free(g->far);
     tt_free(g);
     res = tt_fail(ncclSystemError, "rank %d: no memory for a group of operations", b->rma->port->rank);
   }

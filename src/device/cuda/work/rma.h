@@ -7,6 +7,11 @@
 // With a peer over the network (rma_far.c):
 //   put     a copy to pinned memory, and a word: then the thread of rank.c sends it
 //   wait    a word, a wait for that thread, which has seen the signals come, and kernel take, which places the payloads
+// With a peer of this machine whose memory the GPU does not reach, or into memory that no other process can map (also
+// rma_far.c):
+//   put     as above, but kernel put writes pinned memory: behind it a word, and a wait for the thread of rank.c, which
+//           has given the payload to the peer: a rank on the host has it in its window then, one on a GPU in its FIFO
+//   wait    as above, and behind it what a wait over the network is
 // Puts and signals of a peer and context that use several streams wait for their turn. Boards and counters are those of
 // the host device, pinned. No kernel waits.
 #pragma once
@@ -26,9 +31,9 @@ void tt_gpu_rma_unhold(void);
 // Has the port batches in flight? Any thread.
 bool tt_gpu_rma_flies(const tt_gpu_port *p);
 // Looks at them: what has begun, what is over, what a kernel has found wrong, windows that puts wait for, peers that
-// have stopped. *broken: work of the device has failed, before or just now: what has been queued is over. Returns how
-// many batches are over; tt_gpu_rma_end takes them back.
-int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken);
+// have stopped, payloads. *broken: work of the device has failed, before or just now: what has been queued is over.
+// *moved is set if payloads have moved. Returns how many batches are over; tt_gpu_rma_end takes them back.
+int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken, bool *moved);
 // Gives batches that are over back to their owners. No lock is held.
 void tt_gpu_rma_end(void);
 // The port is stopped: its streams wait no longer for what batches wait for. Any thread.
@@ -43,7 +48,7 @@ ncclResult_t tt_gpu_rma_shut(const tt_port *port, const tt_cuda_fault *f, tt_cul
 // ---- The row's members of these names (device.h) ----
 
 // show_window.
-ncclResult_t tt_gpu_window_show(tt_port *port, tt_window_note *note);
+ncclResult_t tt_gpu_window_show(tt_rma *rma, tt_window_note *note);
 // place_put.
 void tt_gpu_place_put(tt_rma_peer *peer, uint64_t window, uint64_t offset, const char *payload, size_t bytes);
 // window_address.

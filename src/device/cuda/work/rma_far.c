@@ -1,9 +1,10 @@
-// rma_far.c: one-sided operations of a rank on a GPU with peers over the network: see rma.h.
+// rma_far.c: one-sided operations of a rank on a GPU with peers over the network, or whose payloads go by way of the
+// host: see rma.h.
 //
 // The host's thread sends what streams have staged, and takes what comes (device/rma_link.h). It cannot write into
-// windows: work of its own could stand in a hardware queue behind the very wait that it would end. So payloads stay in
-// pinned memory until a wait of this rank has its signals, and the wait's own stream places them. What no wait takes is
-// dropped at the end. One wait of a port places at a time, which needs nothing but its stream to go on.
+// windows of GPUs: work of its own could stand in a hardware queue behind the very wait that it would end. So payloads
+// stay in pinned memory until a wait of this rank has its signals, and the wait's own stream places them. What no wait
+// takes is dropped at the end. One wait of a port places at a time, which needs nothing but its stream to go on.
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma_priv.h"
 #include "device/owner.h"
@@ -11,27 +12,36 @@
 
 // ---- The launching thread ----
 
-static ncclResult_t far_stage(const gpu_batch *g, int i)
+ncclResult_t tt_gpu_far_stage(const gpu_batch *g, int i)
 {
-  const tt_cuda *cu = tt_cuda_get(NULL);
   gpu_far *f = &g->far[i];
   void *staging = NULL;
-  if (f->op.bytes == 0) {
-    return ncclSuccess;
-  }
-  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, f->op.bytes, &staging));
-  f->staging = staging;
-  TT_CUDA(cu,
-          cu->MemcpyAsync(gpu_address(staging), gpu_address(f->op.from), f->op.bytes, tt_gpu_stream_handle(g->stream)),
-          "cannot copy a put of %zu bytes", f->op.bytes);
-  f->op.from = staging;
+  f->op = g->batch->ops[i];
+  TT_TRY(tt_gpu_enter(g->port->device)); // some context, for pinned memory: the thread of rank.c has none
+  const ncclResult_t res = tt_gpu_pool_take(TT_GPU_PINNED, f->op.bytes, &staging);
+  tt_gpu_leave();
+  TT_TRY(res);
+  f->op.from = f->staging = staging;
   return ncclSuccess;
 }
 
-static ncclResult_t far_wait(const gpu_batch *g, int i)
+static ncclResult_t far_copy(const gpu_batch *g, int i)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const tt_rma_op *op = &g->batch->ops[i];
+  TT_TRY(tt_gpu_far_stage(g, i));
+  TT_CUDA(cu,
+          cu->MemcpyAsync(gpu_address(g->far[i].staging), gpu_address(op->from), op->bytes,
+                          tt_gpu_stream_handle(g->stream)),
+          "cannot copy a put of %zu bytes", op->bytes);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_far_wait(const gpu_batch *g, int i)
 {
   gpu_target *t = &g->pinned->targets[i];
   tt_cuda_take a = {.port = tt_gpu_rma_port(g), .list = gpu_address(&t->list)};
+  g->far[i].takes = true;
   TT_TRY(tt_gpu_queue_word(g, &t->ready));
   TT_TRY(tt_gpu_queue_wait(g, &t->late, 1));
   TT_TRY(tt_gpu_queue_kernel(g, "take", 1, &a));
@@ -44,11 +54,11 @@ ncclResult_t tt_gpu_far_queue(const gpu_batch *g, int i)
   tt_gpu_rma_peer *peer = gpu_peer_of(g->batch, op)->gpu;
   const int signal = op->ctx * g->batch->rma->signals + op->sig;
   if (op->waits) {
-    return far_wait(g, i);
+    return tt_gpu_far_wait(g, i);
   }
   g->far[i].op = *op;
+  TT_TRY(op->bytes > 0 ? far_copy(g, i) : ncclSuccess);
   g->far[i].op.passed = false;
-  TT_TRY(far_stage(g, i));
   TT_TRY(tt_gpu_queue_word(g, &g->pinned->targets[i].ready));
   atomic_fetch_add_explicit(&peer->queued[signal], 1, memory_order_relaxed);
   peer->turn[op->ctx] = op->number + 1;
@@ -98,7 +108,37 @@ static ncclResult_t far_send(const gpu_batch *g, gpu_far *f, tt_rma_peer *peer)
   return ncclSuccess;
 }
 
+bool tt_gpu_far_holds(const gpu_batch *g, int i)
+{
+  return atomic_load_explicit(&g->pinned->targets[i].staged, memory_order_acquire) != 0 && g->far[i].staging != NULL;
+}
+
+// To a rank of this machine. One that has stopped is seen to elsewhere.
+static ncclResult_t far_hand(const gpu_batch *g, int i)
+{
+  gpu_far *f = &g->far[i];
+  if (tt_page_stopped(gpu_peer_of(g->batch, &f->op)->page)) {
+    return ncclSuccess;
+  }
+  TT_TRY(tt_rma_write(g->batch->rma, &f->op));
+  if (f->op.bytes == 0) {
+    tt_gpu_pool_give(TT_GPU_PINNED, f->staging);
+    f->staging = NULL;
+    atomic_store_explicit(&g->pinned->targets[i].sent, 1, memory_order_release);
+  }
+  return ncclSuccess;
+}
+
 // ---- Payloads that come ----
+
+bool tt_gpu_far_take(tt_rma *rma)
+{
+  bool any = false;
+  for (int i = 0; i < rma->port->nranks; i++) {
+    any |= rma->peers[i].comes.slots != NULL && tt_rma_box_take(rma, &rma->peers[i]);
+  }
+  return any;
+}
 
 static void message_free(tt_rma_message *m)
 {
@@ -175,16 +215,19 @@ static ncclResult_t far_list(const gpu_batch *g, gpu_far *f, gpu_target *t, size
 }
 
 // The wait's stream stands there, and its signals have come: it goes on, and places what has come before. Until that is
-// done the peer counts as one that writes, for whoever closes a window (one_sided.h).
+// done that counts as writing, for whoever closes a window (one_sided.h).
 static ncclResult_t far_let_go(const gpu_batch *g, int i)
 {
   gpu_far *f = &g->far[i];
   gpu_target *t = &g->pinned->targets[i];
   tt_rma_peer *peer = gpu_peer_of(g->batch, &g->batch->ops[i]);
   size_t n = 0;
-  atomic_fetch_add(&peer->in->writing, 1);
+  atomic_fetch_add(&g->batch->rma->placing, 1);
   tt_bell_fence_after_rmw();
   g->port->taking = f->places = true;
+  if (peer->comes.slots != NULL) {
+    tt_rma_box_take(g->batch->rma, peer);
+  }
   f->messages = far_take_all(peer);
   for (const tt_rma_message *m = f->messages; m != NULL; m = m->next) {
     n++;
@@ -206,7 +249,7 @@ static void far_taken(const gpu_batch *g, int i)
   f->list = NULL;
   f->over = true;
   g->port->taking = f->places = false;
-  atomic_fetch_sub(&gpu_peer_of(g->batch, &g->batch->ops[i])->in->writing, 1);
+  atomic_fetch_sub(&g->batch->rma->placing, 1);
 }
 
 static ncclResult_t far_receive(const gpu_batch *g, int i)
@@ -225,41 +268,68 @@ static ncclResult_t far_receive(const gpu_batch *g, int i)
 
 // ---- A batch ----
 
-void tt_gpu_far_move(const gpu_batch *g)
+// Has its stream come to where the thread has something to do? Before that far[i] may be the launching thread's.
+static bool far_is_due(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  return !op->waits && !gpu_peer_of(g->batch, op)->networked
+             ? tt_gpu_far_holds(g, i)
+             : far_is_ready(g, i) && !g->far[i].over && (!op->waits || g->far[i].takes);
+}
+
+static ncclResult_t far_step(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  tt_rma_peer *peer = gpu_peer_of(g->batch, op);
+  return op->waits ? far_receive(g, i) : peer->networked ? far_send(g, &g->far[i], peer) : far_hand(g, i);
+}
+
+// How far it is: puts have sent so much less, waits are so far.
+static size_t far_left(const gpu_far *f)
+{
+  return f->op.bytes + f->places + 2 * f->over;
+}
+
+bool tt_gpu_far_move(const gpu_batch *g)
 {
   const tt_rma_batch *b = g->batch;
   tt_port *port = g->port->port;
   ncclResult_t res = ncclSuccess;
-  for (int i = 0; g->far != NULL && i < b->n && res == ncclSuccess && tt_port_status(port) == ncclSuccess; i++) {
-    tt_rma_peer *peer = gpu_peer_of(b, &b->ops[i]);
-    if (peer->networked && !g->far[i].over && far_is_ready(g, i)) {
-      res = b->ops[i].waits ? far_receive(g, i) : far_send(g, &g->far[i], peer);
-    }
+  bool moved = false;
+  for (int i = 0; i < b->n && res == ncclSuccess && tt_port_status(port) == ncclSuccess; i++) {
+    const size_t left = far_is_due(g, i) ? far_left(&g->far[i]) : SIZE_MAX;
+    res = left != SIZE_MAX ? far_step(g, i) : ncclSuccess;
+    moved |= left != SIZE_MAX && far_left(&g->far[i]) != left;
   }
   if (res != ncclSuccess) {
     tt_port_stop(port, res);
   }
+  return moved;
+}
+
+// A put to a rank of this machine is over when its stream is.
+static bool far_op_is_over(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  return g->far[i].over || (op->waits ? !g->far[i].takes : !gpu_peer_of(g->batch, op)->networked);
 }
 
 bool tt_gpu_far_over(const gpu_batch *g)
 {
   int i = 0;
-  if (g->far == NULL || tt_port_status(g->port->port) != ncclSuccess) {
-    return true;
-  }
-  while (i < g->batch->n && (g->far[i].over || !gpu_peer_of(g->batch, &g->batch->ops[i])->networked)) {
+  while (i < g->batch->n && far_op_is_over(g, i)) {
     i++;
   }
-  return i == g->batch->n;
+  return i == g->batch->n || tt_port_status(g->port->port) != ncclSuccess;
 }
 
 void tt_gpu_far_drop(const gpu_batch *g)
 {
   const tt_port *port = g->port->port;
-  if (g->far == NULL || g->lost) { // else work of the stream may be left
+  if (g->lost) { // work of the stream may be left
     return;
   }
-  if (tt_port_status(port) != ncclSuccess) {
+  if (g->batch->moves && tt_port_status(port) != ncclSuccess) {
     port->mover->settle(port->mover_self); // nothing reads what is staged afterwards
   }
   for (int i = 0; i < g->batch->n; i++) {

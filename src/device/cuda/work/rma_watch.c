@@ -1,6 +1,7 @@
 // rma_watch.c: batches of one-sided operations that are in flight: see rma.h.
 #include <pthread.h>
 
+#include "device/cuda/work/ipc.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
 #include "device/cuda/work/rma_priv.h"
@@ -24,6 +25,27 @@ void tt_gpu_rma_fly(gpu_batch *g)
   }
   *at = g;
   pthread_mutex_unlock(&batches_lock);
+}
+
+// It has not had its signals, and its stream will place no payloads.
+static bool op_awaits_process(const gpu_batch *g, int i)
+{
+  const tt_rma_op *op = &g->batch->ops[i];
+  return op->waits && !g->far[i].takes && tt_gpu_ipc_has(g->port, op->peer) &&
+         atomic_load_explicit(gpu_count_in(g->batch, op), memory_order_relaxed) < op->number;
+}
+
+bool tt_gpu_rma_awaits(const tt_gpu_port *p)
+{
+  bool awaits = false;
+  pthread_mutex_lock(&batches_lock);
+  for (const gpu_batch *g = p->batches; g != NULL; g = g->next) {
+    for (int i = 0; i < g->batch->n; i++) {
+      awaits |= op_awaits_process(g, i);
+    }
+  }
+  pthread_mutex_unlock(&batches_lock);
+  return awaits;
 }
 
 bool tt_gpu_rma_flies(const tt_gpu_port *p)
@@ -102,12 +124,14 @@ static ncclResult_t gpu_batch_peers(const gpu_batch *g, tt_culprit *culprit)
   return ncclSuccess;
 }
 
-// Is it a put over the network that has not been sent, though its stream has come to it?
+// Is it a put by way of the host that has not been sent, though its stream has come to it?
 static bool op_is_unsent(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
-  return !op->waits && gpu_peer_of(g->batch, op)->networked &&
-         atomic_load_explicit(&g->pinned->targets[i].ready, memory_order_acquire) != 0 && !g->far[i].op.passed;
+  if (op->waits || !gpu_peer_of(g->batch, op)->networked) {
+    return !op->waits && tt_gpu_far_holds(g, i);
+  }
+  return atomic_load_explicit(&g->pinned->targets[i].ready, memory_order_acquire) != 0 && !g->far[i].op.passed;
 }
 
 static bool op_has_window(const gpu_batch *g, const tt_rma_op *op)
@@ -203,14 +227,16 @@ static bool batch_is_over(gpu_batch *g, bool broken)
           (atomic_load_explicit(&g->pinned->done, memory_order_acquire) != 0 && tt_gpu_far_over(g)));
 }
 
-// Notes where the batches stand, and finds windows.
-static void batches_move(const tt_gpu_port *p)
+// Notes where the batches stand, and finds windows. True: payloads have moved.
+static bool batches_move(const tt_gpu_port *p)
 {
+  bool moved = p->takes != NULL && tt_gpu_far_take(p->takes);
   for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
     batch_begins(g);
     batch_aim(g);
-    tt_gpu_far_move(g);
+    moved |= tt_gpu_far_move(g);
   }
+  return moved;
 }
 
 static void batches_check(const tt_gpu_port *p, uint64_t now, bool *broken)
@@ -239,7 +265,7 @@ static int batches_reap(tt_gpu_port *p)
     }
     batch_begins(g);
     tt_gpu_far_drop(g);
-    if (g->far != NULL) { // nobody comes back for what it has still to send
+    if (g->batch->moves) { // nobody comes back for what it has still to send
       rma_port_of(g)->mover->kick(rma_port_of(g)->mover_self, false);
     }
     tt_stall_over(rma_port_of(g), &g->batch->stall, port_runs(g));
@@ -253,15 +279,28 @@ static int batches_reap(tt_gpu_port *p)
   return n;
 }
 
+// Ranks on the host sleep when they wait, and kernels wake nobody.
+static void batch_rings(const gpu_batch *g)
+{
+  tt_bell_fence();
+  for (int i = 0; i < g->batch->n; i++) {
+    const tt_rma_peer *peer = gpu_peer_of(g->batch, &g->batch->ops[i]);
+    if (gpu_peer_is_apart(peer) && peer->put.slots == NULL) {
+      tt_bell_ring(&peer->page->bell);
+    }
+  }
+}
+
 // Notes which of them are over.
 static void batches_end(const tt_gpu_port *p, bool broken)
 {
   for (gpu_batch *g = p->batches; g != NULL; g = g->next) {
     g->over = batch_is_over(g, broken);
+    batch_rings(g);
   }
 }
 
-int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
+int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken, bool *moved)
 {
   const tt_mover *mover = tt_gpu_rma_flies(p) ? p->port->mover : NULL;
   if (mover != NULL) {
@@ -269,7 +308,7 @@ int tt_gpu_rma_look(tt_gpu_port *p, uint64_t now, bool *broken)
   }
   pthread_mutex_lock(&batches_lock);
   const bool flies = p->batches != NULL;
-  batches_move(p);
+  *moved |= batches_move(p);
   batches_end(p, *broken);
   pthread_mutex_unlock(&batches_lock);
   if (!flies) {
@@ -310,7 +349,6 @@ static void rma_give_back(gpu_batch *g)
   if (!g->lost) { // else kernels may still look there
     tt_gpu_pool_give(TT_GPU_PINNED, g->pinned);
   }
-  tt_free(g->far);
   tt_free(g);
   b->recycle(b);
 }
@@ -348,8 +386,10 @@ static void op_release(const gpu_batch *g, int i)
   }
   if (op->waits) {
     raise_count(gpu_count_in(g->batch, op), op->number);
+    atomic_store_explicit(&g->pinned->targets[i].late, 1, memory_order_release);
     return;
   }
+  atomic_store_explicit(&g->pinned->targets[i].sent, 1, memory_order_release);
   atomic_store_explicit(&g->pinned->targets[i].ready, 1, memory_order_release);
   if (peer->gpu != NULL) {
     _Atomic uint32_t *over = &peer->gpu->over[op->ctx];

@@ -1,4 +1,6 @@
 // row.c: the CUDA device's row of the table of devices (device.h).
+#include <string.h>
+
 #include "base/log.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/work/ipc.h"
@@ -36,6 +38,21 @@ static bool gpu_row_fifos_only(const tt_port *port)
 static bool gpu_row_joins(int device, int other)
 {
   return tt_gpu_join(device, other) && tt_gpu_join(other, device);
+}
+
+static bool gpu_row_reaches(tt_port *port, const tt_reach *peer)
+{
+  tt_device_id id;
+  if (peer->here) {
+    return gpu_row_joins(port->device, peer->device);
+  }
+  for (int d = 0; d < tt_gpu_count(); d++) {
+    tt_gpu_identify(d, &id);
+    if (memcmp(id.uuid, peer->id->uuid, sizeof id.uuid) == 0) {
+      return tt_gpu_reaches(port->device, d) && tt_gpu_ipc_try(tt_gpu_rank_port(port), peer->rank);
+    }
+  }
+  return false; // this process does not see the device
 }
 
 // ---- Memory ----
@@ -235,7 +252,7 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .current = tt_gpu_current,
                                       .identify = tt_gpu_identify,
                                       .probe = gpu_row_probe,
-                                      .reaches = tt_gpu_rank_reaches,
+                                      .reaches = gpu_row_reaches,
                                       .fifos_only = gpu_row_fifos_only,
                                       .joins = gpu_row_joins,
                                       .alloc = tt_gpu_alloc,

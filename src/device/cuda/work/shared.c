@@ -5,8 +5,8 @@
 #include "os/shm.h"
 
 // The first chunk's bytes; each next one has twice as many, up to the most, or what is wanted. Parts are whole cache
-// lines. What was pushed lies in the mailbox already.
-enum { CHUNK_LEAST = 256 << 10, CHUNK_DOUBLED = 6, PAGE_BYTES = 4096, PUSHED_MS = 2000 };
+// lines.
+enum { CHUNK_LEAST = 256 << 10, CHUNK_DOUBLED = 6, PAGE_BYTES = 4096 };
 
 struct gpu_area {
   gpu_area *next;
@@ -52,17 +52,17 @@ static ncclResult_t chunk_make(gpu_shared *s, size_t least)
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_shared_push(gpu_chunk *c, const char *mailbox, const tt_fdkey *key)
+ncclResult_t tt_gpu_shared_push(gpu_chunk *c, const char *mailbox)
 {
   if (c->fd >= 0) {
-    TT_TRY(tt_fdbox_push(mailbox, key, c->fd));
+    TT_TRY(tt_fdbox_push(mailbox, NULL, c->fd));
     tt_fd_close(c->fd);
     c->fd = -1;
   }
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_shared_find(gpu_shared *s, uint32_t number, const tt_fdkey *key, gpu_chunk **out)
+ncclResult_t tt_gpu_shared_find(gpu_shared *s, uint32_t number, int mailbox, gpu_chunk **out)
 {
   gpu_chunk *c = s->chunks;
   int fd = -1;
@@ -70,7 +70,7 @@ ncclResult_t tt_gpu_shared_find(gpu_shared *s, uint32_t number, const tt_fdkey *
     c = c->next;
   }
   if (c == NULL) {
-    TT_TRY(tt_fdbox_take(key, PUSHED_MS, NULL, &fd));
+    TT_TRY(tt_fdbox_accept(mailbox, &fd));
     const ncclResult_t res = chunk_add(s, fd, tt_shm_size(fd), &c);
     tt_fd_close(fd);
     TT_TRY(res);

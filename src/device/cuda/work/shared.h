@@ -2,7 +2,7 @@
 // operations.
 //
 // The lower rank of the two makes it, in chunks, and says which part of which chunk is whose. Both map a chunk and pin
-// it. A chunk has no name: its descriptor goes to the other process by its mailbox (os/fdbox.h). Chunks stay as long as
+// it. A chunk has no name: its descriptor goes to the other process by a mailbox (os/fdbox.h). Chunks stay as long as
 // the port, and as graphs of it.
 #pragma once
 #include <stdbool.h>
@@ -43,9 +43,9 @@ ncclResult_t tt_gpu_shared_take(gpu_shared *s, size_t bytes, gpu_part *out);
 void tt_gpu_shared_give(const gpu_part *part);
 
 // The maker: gives the other process the chunk, unless it has it. One thread. Errors: those of tt_fdbox_push.
-ncclResult_t tt_gpu_shared_push(gpu_chunk *c, const char *mailbox, const tt_fdkey *key);
-// The other one: the chunk of that number; one that is new has been pushed under that key. Errors: ncclSystemError.
-ncclResult_t tt_gpu_shared_find(gpu_shared *s, uint32_t number, const tt_fdkey *key, gpu_chunk **out);
+ncclResult_t tt_gpu_shared_push(gpu_chunk *c, const char *mailbox);
+// The other one: the chunk of that number; one that is new has been pushed to the mailbox. Errors: ncclSystemError.
+ncclResult_t tt_gpu_shared_find(gpu_shared *s, uint32_t number, int mailbox, gpu_chunk **out);
 
 // Pins the chunk in this process, unless it is. A context is current. One thread. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_shared_pin(gpu_chunk *c);

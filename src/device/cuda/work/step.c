@@ -467,6 +467,9 @@ static ncclResult_t step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
   // All peers that are reached at all are reached as memory: who puts a result puts it everywhere.
   step_work k = {
       .port = p, .stream = stream, .lane = l, .step = s, .data = s->bytes > 0 && !(s->flags & TT_STEP_UNLESS_PUT)};
+  if (gpu_walks(p)) {
+    TT_TRY(tt_gpu_walk_lane(p, stream, l));
+  }
   TT_TRY(step_list(&k));
   k.data = k.lists.nsrc > 0 && k.lists.ndst > 0;
   TT_TRY(step_wait(&k));

@@ -1,6 +1,8 @@
 // submit.c: see submit.h.
 #include "device/cuda/work/submit.h"
 
+#include <stdio.h>
+
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/walk.h"
 
@@ -8,6 +10,7 @@
 typedef struct submit_batch {
   const tt_gpu_work *works;
   int n;
+  int at; // the one in hand: after an error, whose it is
 } submit_batch;
 
 // Where a lane's next step stands in the order that all ranks keep (coll/level.h). Without it, ranks whose streams wait
@@ -155,6 +158,7 @@ static ncclResult_t work_begin(const tt_gpu_work *w)
   TT_TRY(tt_gpu_plan_suits(w->plan));
   p->keeps = tt_gpu_plan_keeps_tokens(w->plan);
   p->timed = w->plan->watch != NULL && w->plan->times != NULL;
+  tt_gpu_walk_groups(p, w->plan);
   if (p->last != NULL && p->last != w->stream) {
     TT_TRY(tt_gpu_stream_order(p->last, w->stream));
   }
@@ -189,10 +193,11 @@ static ncclResult_t work_end(const tt_gpu_work *w)
 }
 
 // Does something for each work in the context of its device.
-static ncclResult_t for_each(const submit_batch *b, ncclResult_t (*what)(const tt_gpu_work *w))
+static ncclResult_t for_each(submit_batch *b, ncclResult_t (*what)(const tt_gpu_work *w))
 {
   ncclResult_t res = ncclSuccess;
   for (int i = 0; i < b->n && res == ncclSuccess; i++) {
+    b->at = i;
     TT_TRY(tt_gpu_reenter(b->works[i].port->device, b->works[i].port->epoch));
     res = what(&b->works[i]);
     tt_gpu_leave();
@@ -211,7 +216,7 @@ static bool batch_first(const submit_batch *b, step_place *first)
   return any;
 }
 
-static ncclResult_t gpu_batch_steps(const submit_batch *b)
+static ncclResult_t gpu_batch_steps(submit_batch *b)
 {
   step_place at, its;
   while (batch_first(b, &at)) {
@@ -220,6 +225,7 @@ static ncclResult_t gpu_batch_steps(const submit_batch *b)
       if (!plan_first(b->works[i].plan, &its) || place_is_before(at, its)) {
         continue;
       }
+      b->at = i;
       TT_TRY(tt_gpu_reenter(b->works[i].port->device, b->works[i].port->epoch));
       ncclResult_t res = plan_submit(&b->works[i], at);
       tt_gpu_leave();
@@ -231,7 +237,7 @@ static ncclResult_t gpu_batch_steps(const submit_batch *b)
 
 ncclResult_t tt_gpu_batch_steps(const tt_gpu_work *works, int n)
 {
-  return gpu_batch_steps(&(submit_batch){works, n});
+  return gpu_batch_steps(&(submit_batch){works, n, 0});
 }
 
 static ncclResult_t work_walk(const tt_gpu_work *w)
@@ -239,7 +245,7 @@ static ncclResult_t work_walk(const tt_gpu_work *w)
   return tt_gpu_walk_launch(w->port);
 }
 
-static ncclResult_t gpu_batch_submit(const submit_batch *b)
+static ncclResult_t gpu_batch_submit(submit_batch *b)
 {
   TT_TRY(for_each(b, work_begin));
   TT_TRY(gpu_batch_steps(b));
@@ -254,20 +260,43 @@ void tt_gpu_works_stop(const tt_gpu_work *works, int n, ncclResult_t code)
   }
 }
 
+// The work in hand has failed. Ranks on other devices stop because of its rank, as they would if their work were
+// submitted by another thread.
+static void batch_fail(const submit_batch *b, ncclResult_t code)
+{
+  const tt_gpu_port *bad = b->works[b->at].port;
+  char why[sizeof bad->port->error];
+  snprintf(why, sizeof why, "%s", tt_last_error());
+  tt_port_stop(bad->port, code);
+  const uint32_t state = atomic_load_explicit(&bad->port->page->state, memory_order_acquire);
+  for (int i = 0; i < b->n; i++) {
+    tt_port *port = b->works[i].port->port;
+    if (b->works[i].port->device != bad->device) {
+      tt_culprit culprit;
+      const ncclResult_t res = tt_port_accuse(port, bad->port->rank, bad->port->page, state, &culprit);
+      tt_port_stop_for(port, res, culprit);
+    }
+  }
+  tt_last_error_set(why);
+  tt_gpu_works_stop(b->works, b->n, code);
+}
+
 // After a failure the ports stop, and the end of each work is queued all the same: else settling would wait for it for
 // ever.
 ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n)
 {
-  ncclResult_t res = gpu_batch_submit(&(submit_batch){works, n});
+  submit_batch all = {works, n, 0};
+  ncclResult_t res = gpu_batch_submit(&all);
   if (res != ncclSuccess) {
-    tt_gpu_works_stop(works, n, res);
+    batch_fail(&all, res);
   }
   for (int i = 0; i < n; i++) {
-    tt_gpu_walk_drop(works[i].port); // of a submission that has failed
-    const ncclResult_t end = for_each(&(submit_batch){&works[i], 1}, work_end);
+    tt_gpu_walk_end(works[i].port);
+    const ncclResult_t end = for_each(&(submit_batch){&works[i], 1, 0}, work_end);
     if (end != ncclSuccess && res == ncclSuccess) {
       res = end;
-      tt_gpu_works_stop(works, n, res);
+      all.at = i;
+      batch_fail(&all, res);
     }
   }
   return res;

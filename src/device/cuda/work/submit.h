@@ -32,7 +32,8 @@ typedef struct tt_gpu_work {
 // circle.
 //
 // One thread. Errors: ncclUnhandledCudaError; ncclInvalidUsage (the operation is a function of the program's). Then all
-// n ports are stopped, and can be settled.
+// n ports are stopped, and can be settled: those on the device of the rank whose work has failed with this error, the
+// others because of that rank.
 ncclResult_t tt_gpu_submit(const tt_gpu_work *works, int n);
 
 // Stops their ports: first for those who ask for the error, then for the streams.

@@ -85,6 +85,10 @@ ncclResult_t tt_gpu_rma_reach(tt_gpu_port *p, const tt_rma *rma, tt_rma_peer *pe
 void tt_gpu_window_forget(tt_rma_peer *peer)
 {
   tt_gpu_rma_peer **at = &rma_peers;
+  if (peer->port != NULL) {
+    tt_gpu_rank_takes(peer->port, NULL);
+  }
+  tt_rma_forget_maps(peer); // of a rank on the host
   tt_gpu_far_forget(peer);
   if (peer->gpu == NULL) {
     return;
@@ -146,11 +150,35 @@ static bool window_reached(const tt_port *port, uint64_t at)
   return reached;
 }
 
-ncclResult_t tt_gpu_window_show(tt_port *port, tt_window_note *note)
+// Has the peers of other processes open the allocation that do so. *all: there is none that cannot.
+static ncclResult_t window_share(tt_gpu_port *p, const tt_rma *rma, const tt_mappable *m, bool *all)
 {
+  *all = true;
+  for (int i = 0; i < rma->port->nranks && *all; i++) {
+    if (tt_gpu_ipc_has(p, i) && !gpu_peer_is_apart(&rma->peers[i])) {
+      *all = m->handle != 0;
+      TT_TRY(*all ? tt_gpu_ipc_share(p, i, m, all) : ncclSuccess);
+    }
+  }
+  return ncclSuccess;
+}
+
+// Do payloads come for windows of the rank, from some peer?
+static bool window_is_sent_to(const tt_gpu_port *p, const tt_rma *rma)
+{
+  int i = 0;
+  while (i < rma->port->nranks && !gpu_peer_is_apart(&rma->peers[i])) {
+    i++;
+  }
+  return i < rma->port->nranks || p->unshared;
+}
+
+ncclResult_t tt_gpu_window_show(tt_rma *rma, tt_window_note *note)
+{
+  const tt_port *port = rma->port;
   tt_gpu_port *p = tt_gpu_rank_port(port);
   const tt_mappable m = tt_gpu_find((const void *)(uintptr_t)note->base, note->size);
-  bool shared = m.handle != 0;
+  bool shared;
   TT_TRY(tt_gpu_rank_look(port));
   if (!window_reached(port, note->base) || !window_reached(port, note->base + note->size - 1)) {
     return tt_fail(ncclInvalidArgument,
@@ -158,12 +186,13 @@ ncclResult_t tt_gpu_window_show(tt_port *port, tt_window_note *note)
                    "of ncclMemAlloc or cudaMalloc, or pinned memory of the host",
                    port->rank, port->device, (unsigned long long)note->size, (unsigned long long)note->base);
   }
-  for (int i = 0; i < port->nranks && shared; i++) {
-    if (tt_gpu_ipc_has(p, i)) {
-      TT_TRY(tt_gpu_ipc_share(p, i, &m, &shared));
-    }
+  TT_TRY(window_share(p, rma, &m, &shared));
+  const bool waits = !shared && tt_gpu_rma_awaits(p); // waits that have been queued place no payloads
+  p->unshared |= !shared && !waits;
+  note->mem = shared ? m.handle : waits ? TT_MEM_NONE : 0;
+  if (window_is_sent_to(p, rma)) {
+    tt_gpu_rank_takes(port, rma);
   }
-  note->mem = shared ? m.handle : 0;
   return ncclSuccess;
 }
 
@@ -171,10 +200,15 @@ char *tt_gpu_window_address(tt_rma_peer *peer, uint64_t number, const tt_window_
 {
   const tt_gpu_port *p = tt_gpu_rank_port(peer->port);
   (void)number;
+  if (gpu_peer_is_apart(peer)) {
+    return NULL;
+  }
   if (!tt_gpu_ipc_has(p, peer->rank)) {
     return (char *)(uintptr_t)note->base;
   }
-  return note->mem == 0 ? NULL : tt_gpu_ipc_address(p, peer->rank, (uint32_t)note->mem, note->base, note->size);
+  return note->mem == 0 || note->mem == TT_MEM_NONE
+             ? NULL
+             : tt_gpu_ipc_address(p, peer->rank, (uint32_t)note->mem, note->base, note->size);
 }
 
 ncclResult_t tt_gpu_rma_misses(const tt_rma_batch *b, const tt_rma_op *op, int found, const tt_window_note *note)
@@ -192,8 +226,8 @@ ncclResult_t tt_gpu_rma_misses(const tt_rma_batch *b, const tt_rma_op *op, int f
   }
   return tt_fail(
       ncclInvalidUsage,
-      "rank %d: ncclPutSignal into window %llu of rank %d, whose memory other processes cannot map: register "
-      "memory of ncclMemAlloc or cudaMalloc there",
+      "rank %d: ncclPutSignal into window %llu of rank %d, whose memory other processes cannot map, and which was "
+      "registered while a wait for them was in a stream: register it before, or memory of ncclMemAlloc or cudaMalloc",
       rank, window, op->peer);
 }
 
@@ -208,12 +242,15 @@ ncclResult_t tt_gpu_rma_aim(const gpu_batch *g, int i)
     return ncclSuccess;
   }
   const bool fits = found > 0 && op->offset <= note.size && op->bytes <= note.size - op->offset;
-  char *base = fits ? tt_gpu_window_address(peer, op->window, &note) : NULL;
-  if (base == NULL) {
+  const char *base = fits ? tt_gpu_window_address(peer, op->window, &note) : NULL;
+  if (!fits || (base == NULL && !gpu_peer_is_apart(peer) && note.mem != 0)) {
     return tt_gpu_rma_misses(g->batch, op, found, &note);
   }
+  TT_TRY(base == NULL ? tt_gpu_far_stage(g, i) : ncclSuccess);
   t->operands[0] = (tt_cuda_operand){.at = gpu_address(op->from)};
-  t->operands[1] = (tt_cuda_operand){.at = gpu_address(base) + op->offset};
+  t->operands[1] =
+      (tt_cuda_operand){.at = base == NULL ? gpu_address(g->far[i].staging) : gpu_address(base) + op->offset};
+  atomic_store_explicit(&t->sent, base != NULL, memory_order_relaxed);
   atomic_store_explicit(&t->ready, 1, memory_order_release);
   return ncclSuccess;
 }
