@@ -773,7 +773,6 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_graph_mismatch),
   };
   (void)number;
-  setenv("NCCL_CUDA_RESIDENT", strstr(modes, "devices=8") != NULL ? "1" : "0", 1); // no two ranks share one
   set_modes(modes, "comm-test");
   few_queues = strstr(modes, "queues=") != NULL || strstr(modes, "order=random") != NULL; // by lot
   blocking = strstr(modes, "blocking") != NULL;
@@ -789,7 +788,8 @@ int main(int argc, char **argv)
                                       "devices=3,order=random,seed=6,slices",
                                       "queues=1,blocking",
                                       "devices=3,peers=none,slices",
-                                      "devices=8,order=random,stores,stale,seed=4"};
+                                      "resident,devices=8,order=random,stores,stale,seed=4",
+                                      "resident,devices=3,waits,stores,stale,seed=9"};
   use_driver();
   if (argc > 1) {
     cmocka_set_test_filter(argv[1]);

@@ -69,12 +69,13 @@ for kernel in "step copy" "Float32 combine"; do # one source for all kernels: on
   needed $kernel "$release" "$relaxed"
 done
 needed step copy 'fence.sc.sys' 'fence.acq_rel.sys' # one source for all kernels
-# What walks add: CTAs meet before a step of all of them (1, before step_begin) and behind it (the last). A group says that an item is over: barrier 2
-# and the first release, where the compiler puts them.
+# What walks add: CTAs meet before a step of all of them (1, before step_begin) and behind it (the last). A walk waits behind a barrier (2). A group says
+# that an item is over: barrier 3 and the first release, where the compiler puts them.
 needed walk_step copy 'red.release.sys' 'red.relaxed.sys'
 needed walk_step copy 'ld.acquire.sys.global.u64' 'ld.relaxed.sys.global.u64'
-without walk_step copy "$(count walk_step copy "$barrier")" "$barrier" "$apart"
-without walk_step copy 2 "$barrier" "$apart"
+for place in 2 3 "$(count walk_step copy "$barrier")"; do
+  without walk_step copy "$place" "$barrier" "$apart"
+done
 without walk_step copy 1 "$release" "$relaxed"
 for kernel in put take; do
   needed one_sided $kernel "$barrier" "$apart"

@@ -313,7 +313,8 @@ static void abort_in_one(const char *algorithm, long call)
 static void for_calls(at_call *what, bool here)
 {
   static long shift; // other calls each time
-  for (size_t a = 0; a < TT_COUNT(algorithms); a += ALGORITHM_STEP) {
+  const bool fifos_only = !here && strcmp(getenv("NCCL_CUDA_RESIDENT"), "1") == 0;
+  for (size_t a = fifos_only ? 1 : 0; a < TT_COUNT(algorithms); a += ALGORITHM_STEP) {
     const long calls = calls_of(algorithms[a], here), step = TT_MAX(calls / places, 1);
     print_message("%s: %ld calls\n", algorithms[a], calls);
     for (long k = 1 + shift++ % step; k <= calls; k += step) {
@@ -454,7 +455,8 @@ static int in_mode(const char *modes, unsigned number)
 
 int main(int argc, char **argv)
 {
-  static const char *const modes[] = {"queues=1", "devices=2,order=random,slices,seed=4", "queues=1,blocking=100"};
+  static const char *const modes[] = {"queues=1", "devices=2,order=random,slices,seed=4", "queues=1,blocking=100",
+                                      "resident,devices=3,waits,order=random,seed=5"};
   use_driver();
   setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
   if (argc > 1) {

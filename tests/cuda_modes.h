@@ -1,5 +1,7 @@
 // cuda_modes.h: tests on the driver for tests, in several of its modes (tests/cudasim), each in a process of its own.
 //
+// The word "resident" is no mode of the driver: ranks that share no GPU are resident (NCCL_CUDA_RESIDENT).
+//
 // CUDA_TEST_DRIVER=libcuda.so.1 runs them on a real driver. Of the modes it has those that variables of CUDA's set;
 // the others are left out, and so is what a test needs of the driver for tests alone.
 #pragma once
@@ -78,6 +80,10 @@ static inline void set_modes(const char *modes, const char *name)
 {
   char all[256];
   const char *limit = getenv("CUDA_DEADLOCK_MS"); // less where a deadlock is expected
+  static const char resident[] = "resident,";
+  const bool is_resident = strncmp(modes, resident, strlen(resident)) == 0;
+  setenv("NCCL_CUDA_RESIDENT", is_resident ? "1" : "0", 1);
+  modes += is_resident ? strlen(resident) : 0;
   if (real_driver()) {
     real_modes(modes, true);
   }

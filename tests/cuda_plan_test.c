@@ -279,8 +279,7 @@ static int in_mode(const char *modes, unsigned number)
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;
   phase = number;
-  resident = strstr(modes, "devices=8") != NULL;
-  setenv("NCCL_CUDA_RESIDENT", resident ? "1" : "0", 1);
+  resident = strstr(modes, "resident") != NULL;
   if (!open_mode(modes, "plan-test")) {
     return 1;
   }
@@ -298,9 +297,9 @@ int main(int argc, char **argv)
                                       "order=random,stores,stale,step=500,seed=5",
                                       "queues=1,order=random,stores,stale,seed=8",
                                       "devices=3,order=random,seed=6",
-                                      "devices=8",
-                                      "devices=8,order=random,stores,stale,step=500,seed=9",
-                                      "devices=8,sms=2,queues=1,order=random,stores,seed=4"};
+                                      "resident,devices=8",
+                                      "resident,devices=8,order=random,stores,stale,step=500,seed=9",
+                                      "resident,devices=8,sms=2,queues=1,order=random,stores,seed=4"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
   if (argc > 1) {

@@ -23,18 +23,20 @@
 
 // What a rank reports to all others.
 typedef struct report {
-  uint16_t can_copy; // it can read its neighbour's memory
-  uint16_t writes;   // tt_comm_machine.can_write
-  uint32_t eager;    // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
-  uint64_t tuner;    // its tuner plugin; 0: none
-  uint64_t collnet;  // it wants the network to reduce
+  uint16_t can_copy;   // it can read its neighbour's memory
+  uint16_t writes;     // tt_comm_machine.can_write
+  uint16_t eager;      // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
+  uint16_t fifos_only; // it uses no memory of peers (tt_device_ops.fifos_only)
+  uint64_t tuner;      // its tuner plugin; 0: none
+  uint64_t collnet;    // it wants the network to reduce
 } report;
 
 typedef struct init {
   struct ncclComm *comm;
   const tt_init_args *args;
-  bool eager;   // some rank connects now
-  bool collnet; // all ranks want the network to reduce
+  bool eager;      // some rank connects now
+  bool fifos_only; // some rank uses no memory of peers
+  bool collnet;    // all ranks want the network to reduce
 } init;
 
 typedef struct init_step {
@@ -584,9 +586,11 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = c->machine.can_write = true;
     return ncclSuccess;
   }
+  const bool fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port);
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .writes = c->machine.gpus && tt_ranks_write(c->peers, c->layout, &c->port),
                        .eager = !tt_params_get()->runtime_connect,
+                       .fifos_only = fifos_only,
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
   report *all;
@@ -596,12 +600,13 @@ static ncclResult_t report_step(init *in)
   for (int i = 0; i < c->nranks; i++) {
     can_copy &= all[i].can_copy != 0;
     c->machine.can_write &= all[i].writes != 0;
-    in->eager |= all[i].eager != 0;
+    in->eager |= all[i].eager != 0 || all[i].fifos_only != 0;
+    in->fifos_only |= all[i].fifos_only != 0;
     in->collnet &= all[i].collnet != 0;
   }
   tt_free(all);
   c->wiring.can_copy = can_copy;
-  c->machine.can_read = !c->network.needed && (can_copy || c->machine.all_local);
+  c->machine.can_read = !c->network.needed && !in->fifos_only && (can_copy || c->machine.all_local);
   tt_tuning_keep_order(c);
   return tt_tuning_agree(c, same);
 }
@@ -616,13 +621,16 @@ static ncclResult_t collnet_step(init *in)
   return in->collnet ? tt_comm_collnet_create(in->comm) : ncclSuccess;
 }
 
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. How a pair is connected depends on
-// what was reported.
+// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. Where a rank uses no memory of peers,
+// those of this machine. How a pair is connected depends on what was reported.
 static ncclResult_t init_connect(init *in)
 {
   struct ncclComm *c = in->comm;
-  for (int k = 1; k < c->nranks && !tt_params_get()->runtime_connect; k++) {
-    TT_TRY(tt_transport_connect(&c->wiring, (c->rank + k) % c->nranks));
+  for (int k = 1; k < c->nranks; k++) {
+    const int peer = (c->rank + k) % c->nranks;
+    if (!tt_params_get()->runtime_connect || (in->fifos_only && c->port.neighbors[peer].page != NULL)) {
+      TT_TRY(tt_transport_connect(&c->wiring, peer));
+    }
   }
   return c->network.proxy == NULL ? ncclSuccess
                                   : tt_proxy_await_links(c->network.proxy, tt_net_patience() * TT_NS_PER_S);

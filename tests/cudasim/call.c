@@ -115,6 +115,19 @@ bool sim_is_forked(void)
   return pid != 0 && pid != getpid();
 }
 
+// In mode `waits`: what may be, as far as documents tell. Those that free or close wait for all work in any mode.
+static bool waits_for_kernels(const char *name)
+{
+  static const char *const names[] = {"cuMemAlloc",         "cuMemHostAlloc", "cuMemHostRegister",
+                                      "cuIpcOpenMemHandle", "cuMemCreate",    "cuMemMap",
+                                      "cuMemSetAccess",     "cuMemUnmap",     "cuModuleLoadDataEx"};
+  bool waits = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names && sim.modes.waits; i++) {
+    waits |= strcmp(names[i], name) == 0;
+  }
+  return waits;
+}
+
 CUresult sim_begin(const char *name)
 {
   if (sim_is_forked()) {
@@ -123,6 +136,10 @@ CUresult sim_begin(const char *name)
   }
   pthread_mutex_lock(&sim.lock);
   CUresult error = refuse_call(name);
+  struct sim_device *device = error == CUDA_SUCCESS && waits_for_kernels(name) ? sim_device_current() : NULL;
+  if (device != NULL) {
+    sim_kernel_await(device);
+  }
   if (error != CUDA_SUCCESS) {
     pthread_mutex_unlock(&sim.lock);
   }

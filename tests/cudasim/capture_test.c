@@ -410,12 +410,48 @@ static void test_stuck(void **state)
   rig_says("deadlock=500", 1, stuck, "now 0 (in a graph)");
 }
 
+// A graph of two devices: the kernel of the one waits for that of the other.
+static void devices(void)
+{
+  CUgraph graph;
+  CUgraphExec exec;
+  CUevent fork_event, join_event;
+  _Atomic uint32_t *words = (rig_context(1), rig_words(4));
+  CUfunction put = rig_kernel("put");
+  CUstream b = rig_stream();
+  OK(cu.EventCreate(&join_event, CU_EVENT_DISABLE_TIMING));
+  CUcontext other = rig_context(1), first = rig_context(0);
+  CUfunction spin = rig_kernel("spin");
+  CUstream a = rig_stream();
+  OK(cu.EventCreate(&fork_event, CU_EVENT_DISABLE_TIMING));
+  OK(cu.StreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  OK(cu.EventRecord(fork_event, a));
+  OK(rig_launch(spin, 1, 1, at(words), 1, a));
+  OK(cu.CtxSetCurrent(other));
+  OK(cu.StreamWaitEvent(b, fork_event, 0));
+  OK(cu.StreamWaitValue32(b, at(words + 1), 1, CU_STREAM_WAIT_VALUE_EQ)); // the kernel runs
+  OK(rig_launch(put, 1, 1, at(words), 1, b));
+  OK(cu.EventRecord(join_event, b));
+  OK(cu.CtxSetCurrent(first));
+  OK(cu.StreamWaitEvent(a, join_event, 0));
+  OK(cu.StreamEndCapture(a, &graph));
+  OK(cu.GraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cu.GraphLaunch(exec, a));
+  OK(cu.StreamSynchronize(a));
+}
+
+static void test_devices(void **state)
+{
+  (void)state;
+  rig_quiet("devices=2,deadlock=5000", 1, devices);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_replay), cmocka_unit_test(test_in_order), cmocka_unit_test(test_rules),
       cmocka_unit_test(test_built),  cmocka_unit_test(test_inserted), cmocka_unit_test(test_kept),
-      cmocka_unit_test(test_stuck),
+      cmocka_unit_test(test_stuck),  cmocka_unit_test(test_devices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

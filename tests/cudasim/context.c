@@ -30,6 +30,13 @@ struct sim_context *sim_current(CUresult *error)
   return *error == CUDA_SUCCESS ? context : NULL;
 }
 
+struct sim_device *sim_device_current(void)
+{
+  void *handle = stack.depth > 0 ? stack.context[stack.depth - 1] : NULL;
+  const struct sim_context *context = handle != NULL ? sim_object(SIM_CONTEXT, handle) : NULL;
+  return context != NULL ? context->device : NULL;
+}
+
 // ---- Devices ----
 
 CUresult cuDeviceGetCount(int *count)

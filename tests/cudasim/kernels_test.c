@@ -25,12 +25,12 @@ static const char *folder; // of other modules
 static struct {
   tt_cuda_item items[5];
   tt_cuda_wait waits[2];
-  tt_cuda_post post;
+  tt_cuda_post post, sent[2];
   tt_cuda_operand operands[3][2];
-  uint64_t first[2];   // tt_cuda_walk.first
-  uint64_t meet[2];    // of a group
-  uint32_t done;       // tt_cuda_item.over
-  uint32_t come, over; // words: the data has come; the walk is over
+  uint64_t first[2];            // tt_cuda_walk.first
+  uint64_t meet[2];             // of a group
+  uint32_t done;                // tt_cuda_item.over
+  uint32_t come, over, went[2]; // words: the data has come; the walk is over; the messages that it has sent
   _Alignas(16) char data[4][WALK_BYTES + 17];
 } walk;
 
@@ -710,6 +710,39 @@ static void test_walk_stops(void **state)
   }
 }
 
+// A peer gives a message back some time after it has come.
+static bool watch_given(void)
+{
+  if (__atomic_load_n(&walk.went[1], __ATOMIC_ACQUIRE) == 1 && looks-- == 0) {
+    __atomic_store_n(&walk.come, 5, __ATOMIC_RELEASE);
+  }
+  return __atomic_load_n(&walk.over, __ATOMIC_ACQUIRE) != 9 || looks < 0;
+}
+
+// In a replay: the second thread puts back what the peer has counted in the replay before; the first one, in the next
+// step, waits for the peer to count so far again.
+static void test_walk_puts_back(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 200; i++) {
+    begin(all_modes, THREADS);
+    walk_make();
+    walk.come = 5;
+    for (int k = 0; k < 2; k++) {
+      walk.sent[k] = (tt_cuda_post){.at = case_at(&walk.went[k]), .seq = 1, .word = 1};
+    }
+    walk.sent[1].clear = case_at(&walk.come);
+    walk.items[3] = (tt_cuda_item){.step = case_base(&rig), .next = case_at(&walk.items[4])};
+    walk.items[3].step.post = (tt_cuda_posts){.posts = case_at(walk.sent), .nposts = 2};
+    walk_waits(&walk.items[4], 0, &walk.come, 5);
+    walk.first[0] = case_at(&walk.items[3]);
+    machine.watch = watch_given;
+    looks = i;
+    launch_walk("walk_step", "copy", 1, 1);
+    assert_int_equal(walk.over, 9);
+  }
+}
+
 static int as_walks(void **state)
 {
   (void)state;
@@ -733,9 +766,9 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_fault), cmocka_unit_test(test_whole), cmocka_unit_test(test_whole_fault),
       cmocka_unit_test(test_ended),
   };
-  const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk), cmocka_unit_test(test_walk_stops),
-                                        cmocka_unit_test(test_groups), cmocka_unit_test(test_groups_apart),
-                                        cmocka_unit_test(test_groups_fault)};
+  const struct CMUnitTest meetings[] = {cmocka_unit_test(test_walk_puts_back), cmocka_unit_test(test_walk),
+                                        cmocka_unit_test(test_walk_stops),     cmocka_unit_test(test_groups),
+                                        cmocka_unit_test(test_groups_apart),   cmocka_unit_test(test_groups_fault)};
   int failed = folder == NULL ? cmocka_run_group_tests(arithmetic, NULL, NULL) : 0;
   failed += strcmp(form, "walks") != 0 ? cmocka_run_group_tests(order, NULL, NULL) : 0;
   failed += folder == NULL ? cmocka_run_group_tests(walks, as_walks, NULL) : 0;

@@ -189,6 +189,52 @@ static void free_waits(void)
   OK(cu.StreamSynchronize(stream));
 }
 
+// Mode `waits`: new memory of a device waits for the kernel that runs there, and not for a stream that waits.
+static void *allocate_it(void *arg)
+{
+  CUdeviceptr ptr;
+  (void)arg;
+  OK(cu.CtxSetCurrent(rig_context(0)));
+  OK(cu.MemAlloc(&ptr, 4));
+  atomic_store(&freed, 1);
+  return NULL;
+}
+
+static void kernel_waits(void)
+{
+  pthread_t thread;
+  rig_context(1);
+  CUcontext context = rig_context(0);
+  _Atomic uint32_t *words = rig_words(4);
+  CUfunction spin = rig_kernel("spin");
+  CUstream streams[] = {rig_stream(), rig_stream()};
+  OK(cu.StreamWaitValue32(streams[1], at(words + 2), 1, CU_STREAM_WAIT_VALUE_EQ));
+  rig_memory(4);
+  OK(rig_launch(spin, 1, 1, at(words), 1, streams[0]));
+  while (atomic_load(words + 1) == 0) {
+    rig_sleep_ms(1);
+  }
+  rig_context(1);
+  rig_memory(4);
+  CHECK(pthread_create(&thread, NULL, allocate_it, NULL) == 0);
+  rig_sleep_ms(50);
+  CHECK(atomic_load(&freed) == 0);
+  atomic_store(words, 1);
+  CHECK(pthread_join(thread, NULL) == 0);
+  atomic_store(words + 2, 1);
+  OK(cu.CtxSetCurrent(context));
+  OK(cu.StreamSynchronize(streams[1]));
+}
+
+static void test_kernel_waits(void **state)
+{
+  (void)state;
+  if (real_driver()) {
+    skip();
+  }
+  rig_quiet("waits,devices=2", 1, kernel_waits);
+}
+
 static void test_free_waits(void **state)
 {
   (void)state;
@@ -342,10 +388,10 @@ static void test_apart(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_allocations), cmocka_unit_test(test_copies),    cmocka_unit_test(test_beyond),
-      cmocka_unit_test(test_host),        cmocka_unit_test(test_read_only), cmocka_unit_test(test_attributes),
-      cmocka_unit_test(test_free_waits),  cmocka_unit_test(test_halves),    cmocka_unit_test(test_behind),
-      cmocka_unit_test(test_apart),
+      cmocka_unit_test(test_allocations), cmocka_unit_test(test_copies),       cmocka_unit_test(test_beyond),
+      cmocka_unit_test(test_host),        cmocka_unit_test(test_read_only),    cmocka_unit_test(test_attributes),
+      cmocka_unit_test(test_free_waits),  cmocka_unit_test(test_halves),       cmocka_unit_test(test_behind),
+      cmocka_unit_test(test_apart),       cmocka_unit_test(test_kernel_waits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,9 +90,9 @@ static void drop_work(struct sim_context *context)
       if (in_host_function(op)) {
         break; // it stays until the program's function has returned
       }
-      ptx_run_destroy(op->item.run);
+      sim_item_end(&op->item);
       for (size_t j = 0; j < op->nitems; j++) {
-        ptx_run_destroy(op->items[j].run);
+        sim_item_end(&op->items[j]);
       }
       remove_first(queue);
     }
@@ -135,18 +135,19 @@ static bool is_turn(const struct sim_op *op)
 }
 
 // Of a graph that is launched, a node that can have a step: all before it are done.
-static enum sim_step step_graph(struct sim_device *device, struct sim_op *op)
+static enum sim_step step_graph(struct sim_op *op)
 {
   if (op->launch != op->work.exec->done) {
     return SIM_STEP_NONE; // its launch before this one
   }
-  size_t first = sim.modes.random && op->nitems > 0 ? sim_random() % op->nitems : 0;
+  const uint64_t turn = sim.modes.random ? sim_random() : sim.progress;
+  const size_t first = op->nitems > 0 ? turn % op->nitems : 0;
   for (size_t i = 0; i < op->nitems; i++) {
     struct sim_item *item = &op->items[(first + i) % op->nitems];
     if (item->done || item->left > 0) {
       continue;
     }
-    enum sim_step step = sim_item_step(device, item);
+    enum sim_step step = sim_item_step(item);
     if (step == SIM_STEP_NONE) {
       continue;
     }
@@ -166,7 +167,7 @@ static bool step_queue(struct sim_device *device, struct sim_queue *queue)
   if (op == NULL || op->stream->context->failed != CUDA_SUCCESS || !is_turn(op)) {
     return false;
   }
-  enum sim_step step = op->work.kind == SIM_LAUNCH ? step_graph(device, op) : sim_item_step(device, &op->item);
+  enum sim_step step = op->work.kind == SIM_LAUNCH ? step_graph(op) : sim_item_step(&op->item);
   if (step == SIM_STEP_DONE) {
     remove_first(queue);
   }
@@ -196,7 +197,7 @@ static void give_device(struct sim_device *device)
   }
 }
 
-static bool is_op_ready(const struct sim_device *device, const struct sim_op *op)
+static bool is_op_ready(const struct sim_op *op)
 {
   if (op == NULL || op->stream->context->failed != CUDA_SUCCESS || !is_turn(op)) {
     return false;
@@ -206,11 +207,11 @@ static bool is_op_ready(const struct sim_device *device, const struct sim_op *op
   }
   for (size_t i = 0; i < op->nitems; i++) {
     const struct sim_item *item = &op->items[i];
-    if (!item->done && item->left == 0 && sim_item_ready(device, item)) {
+    if (!item->done && item->left == 0 && sim_item_ready(item)) {
       return true;
     }
   }
-  return op->nitems == 0 && sim_item_ready(device, &op->item);
+  return op->nitems == 0 && sim_item_ready(&op->item);
 }
 
 // Has this process the device? It asks for it where it could do something: a stream that waits for a word needs none.
@@ -218,7 +219,7 @@ static bool have_device(struct sim_device *device)
 {
   bool ready = false;
   for (int i = 0; i < sim.modes.queues && sim.modes.slice > 0 && !ready; i++) {
-    ready = is_op_ready(device, device->queue[i].first);
+    ready = is_op_ready(device->queue[i].first);
   }
   if (!ready) {
     give_device(device);

@@ -67,6 +67,7 @@ struct sim_modes {
   bool peers;       // devices reach each other
   uint64_t memory;  // bytes of a device
   int sms;
+  bool waits;    // calls that make, map or pin memory, or load code, wait for the device's kernel
   uint64_t step; // instructions of a kernel at a time
   char box[64];  // processes of one box share devices
 };
@@ -259,6 +260,7 @@ struct sim_device {
   int next_queue;          // of the next stream
   int turn;                // of the queue that is looked at first
   struct sim_item *kernel; // the one that runs
+  uint64_t kernels;        // that have ended
   bool ours, asked;        // of the processes that share it, this one has it now, or wants it (slices)
   uint64_t used_slice;     // instructions since it got it
 };
@@ -372,6 +374,8 @@ const char *sim_error_name(CUresult error);
 
 // Waits (the lock is given up meanwhile) until done(arg) or, false, until a deadlock was reported.
 bool sim_await(bool (*done)(void *arg), void *arg, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+// Waits until the kernel that runs on the device, if one does, has ended.
+void sim_kernel_await(struct sim_device *device);
 // Waits until no kernel is being stepped, so that memory may go.
 void sim_quiesce(void);
 // The next number of the generator.
@@ -396,6 +400,8 @@ void sim_handle_renew(const void *handle, void *object);
 
 // The calling thread's context, or NULL with CUDA_ERROR_INVALID_CONTEXT in *error, or with the fault that ended it.
 struct sim_context *sim_current(CUresult *error);
+// Its device; NULL: there is none.
+struct sim_device *sim_device_current(void);
 // The device of this number, or NULL.
 struct sim_device *sim_device_of(CUdevice device);
 // The number here of a device of the machine; -1: this process does not see it.
@@ -467,10 +473,12 @@ uint64_t sim_work_word(const struct sim_item *item, uint64_t *offset);
 
 enum sim_step { SIM_STEP_NONE, SIM_STEP_SOME, SIM_STEP_DONE, SIM_STEP_FAILED };
 // Does a little of a piece of work. NONE: it cannot go on now.
-enum sim_step sim_item_step(struct sim_device *device, struct sim_item *item);
+enum sim_step sim_item_step(struct sim_item *item);
+// Ends its kernel, if one runs.
+void sim_item_end(struct sim_item *item);
 
 // Could it have a step now?
-bool sim_item_ready(const struct sim_device *device, const struct sim_item *item);
+bool sim_item_ready(const struct sim_item *item);
 
 // Starts the scheduler's thread, and that of host functions.
 bool sim_sched_start(void);

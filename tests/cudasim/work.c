@@ -294,18 +294,47 @@ static bool start_kernel(struct sim_item *item)
   return item->run != NULL;
 }
 
-static void end_kernel(struct sim_device *device, struct sim_item *item)
+// The device that a kernel runs on: in a graph not always the one that it is launched on.
+static struct sim_device *device_of(const struct sim_item *item)
 {
+  return item->work->context->device;
+}
+
+void sim_item_end(struct sim_item *item)
+{
+  if (item->run == NULL) {
+    return;
+  }
   ptx_run_destroy(item->run);
   item->run = NULL;
-  if (device->kernel == item) {
-    device->kernel = NULL;
+  if (device_of(item)->kernel == item) {
+    device_of(item)->kernel = NULL;
+    device_of(item)->kernels++;
+    pthread_cond_broadcast(&sim.changed);
   }
 }
 
-// One kernel runs on a device at a time, to its end: no other kernel of this process comes between.
-static enum sim_step step_kernel(struct sim_device *device, struct sim_item *item)
+struct its_end {
+  const struct sim_device *device;
+  uint64_t kernels;
+};
+
+static bool kernel_is_over(void *arg)
 {
+  const struct its_end *end = arg;
+  return end->device->kernel == NULL || end->device->kernels != end->kernels;
+}
+
+void sim_kernel_await(struct sim_device *device)
+{
+  sim_await(kernel_is_over, &(struct its_end){device, device->kernels}, "the kernel that runs on device %d",
+            device->ordinal);
+}
+
+// One kernel runs on a device at a time, to its end: no other kernel of this process comes between.
+static enum sim_step step_kernel(struct sim_item *item)
+{
+  struct sim_device *device = device_of(item);
   if (device->kernel != NULL && device->kernel != item) {
     return SIM_STEP_NONE;
   }
@@ -335,7 +364,7 @@ static enum sim_step step_kernel(struct sim_device *device, struct sim_item *ite
   if (state == PTX_FAULT) {
     sim_context_fail(item->work->context, CUDA_ERROR_ILLEGAL_ADDRESS, "%s", ptx_run_report(item->run));
   }
-  end_kernel(device, item);
+  sim_item_end(item);
   return state == PTX_DONE ? SIM_STEP_DONE : SIM_STEP_FAILED;
 }
 
@@ -366,10 +395,10 @@ static enum sim_step step_host(struct sim_item *item)
   return item->host == SIM_HOST_DONE ? SIM_STEP_DONE : SIM_STEP_NONE;
 }
 
-enum sim_step sim_item_step(struct sim_device *device, struct sim_item *item)
+enum sim_step sim_item_step(struct sim_item *item)
 {
   switch (item->work->kind) {
-  case SIM_KERNEL: return step_kernel(device, item);
+  case SIM_KERNEL: return step_kernel(item);
   case SIM_WORDS: return step_words(item);
   case SIM_COPY: return step_copy(item);
   case SIM_SET: return step_set(item);
@@ -390,10 +419,10 @@ static bool is_word_ready(const struct sim_item *item)
          is_met(&op->waitValue, word_bytes(op));
 }
 
-bool sim_item_ready(const struct sim_device *device, const struct sim_item *item)
+bool sim_item_ready(const struct sim_item *item)
 {
   switch (item->work->kind) {
-  case SIM_KERNEL: return device->kernel == NULL || device->kernel == item;
+  case SIM_KERNEL: return device_of(item)->kernel == NULL || device_of(item)->kernel == item;
   case SIM_WORDS: return is_word_ready(item);
   case SIM_WAIT: return sim_event_is_done(item->work->event.event->words, item->number);
   case SIM_HOST: return item->host != SIM_HOST_QUEUED;

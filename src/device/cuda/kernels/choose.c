@@ -44,7 +44,7 @@ SAME(sizeof(tt_cuda_arrive), 64);
 SAME(sizeof(tt_cuda_resolve), 16);
 SAME(sizeof(tt_cuda_step), 224);
 SAME(sizeof(tt_cuda_wait), 16);
-SAME(sizeof(tt_cuda_item), 272);
+SAME(sizeof(tt_cuda_item), 280);
 SAME(sizeof(tt_cuda_walk), 16);
 
 // What a type's codes mean to logical operations; and its name, that of its module.

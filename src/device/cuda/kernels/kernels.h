@@ -184,9 +184,10 @@ typedef struct tt_cuda_item {
   uint32_t copies; // the data is copied; else the kernel makes it
   uint64_t meet;   // address of a count, in device memory, of how many of the group's CTAs have come, 0 before the
                    // launch: by it they meet before and behind a step of all of them; 0: the step is the first CTA's
-  uint64_t over; // address of a word of device memory, 0 before the launch, that is `number` when the item is over, for
-                 // another group that waits for that; 0: none does
-  uint32_t number, unused;
+  uint64_t over;   // address of a word of device memory, 0 before the launch, that is `number` when the item is over,
+                   // for another group that waits for that; 0: none does
+  uint64_t place;  // address of a word of the host that is `stands` while the walk waits, else 0; 0: there is none
+  uint32_t number, stands;
 } tt_cuda_item;
 
 // The argument of a walk.

@@ -241,11 +241,24 @@ TT_INLINE void step_time(uint64_t at)
 #ifdef TT_WALK
 // ---- Walks ----
 
+// Shows the host where the walk stands: at the item's waits, or (0) at none.
+TT_INLINE void walk_show(uint64_t item, uint32_t stands)
+{
+  const uint64_t place = gpu_load8(AT(item, tt_cuda_item, 0, place));
+  if (place != 0 && gpu_thread() == 0) {
+    gpu_mark(place, stands);
+  }
+}
+
 // Waits until all words are as far, or the port stops: then every step of the walk does nothing. Returns whether this
-// thread waits no longer because of a stop. The barrier behind it is that of step_begin.
+// thread waits no longer because of a stop. The barrier behind it is that of step_begin. That before it: another thread
+// may have put a word back in the step before (post_one).
 TT_INLINE bool walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
 {
   bool stopped = false;
+  if (n > 0) {
+    gpu_any(false);
+  }
   for (uint32_t i = gpu_thread(); i < n; i += gpu_threads()) {
     const uint64_t at = gpu_load8(AT(waits, tt_cuda_wait, i, at));
     const uint32_t value = gpu_load4(AT(waits, tt_cuda_wait, i, value));
@@ -302,9 +315,11 @@ TT_INLINE uint64_t walk_first(tt_cuda_walk w)
         tt_cuda_step s = *(const tt_cuda_step *)at;                                              \
         s.combine.cta = cta;                                                                     \
         s.combine.ctas = meet != 0 ? w.ctas : 1;                                                 \
+        walk_show(at, gpu_load4(AT(at, tt_cuda_item, 0, stands)));                               \
         const bool stopped = walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)),   \
                                        gpu_load4(AT(at, tt_cuda_item, 0, nwaits)));              \
         const bool goes_on = step_begin(s, stopped);                                             \
+        walk_show(at, 0);                                                                        \
         step_time(goes_on ? s.start : 0);                                                        \
         if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) { \
           span_copy(span_of(s));                                                                 \

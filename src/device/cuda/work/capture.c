@@ -5,8 +5,9 @@
 
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/pool.h"
+#include "device/cuda/work/walk.h"
 
-enum { TRAFFIC_ROOM = 64, LIST_UNIT = 16 };
+enum { TRAFFIC_ROOM = 64 };
 
 // ---- What a plan will send and receive ----
 
@@ -93,7 +94,6 @@ static ncclResult_t survey_step(gpu_recording *rec, const tt_port *port, const t
       t->bytes = TT_MAX(t->bytes, r->kind == TT_TOKEN ? 0 : (uint32_t)s->bytes);
     }
   }
-  rec->list_bytes += TT_ROUND_UP(tt_gpu_step_list_bytes((size_t)s->nsrc + s->ndst), (size_t)LIST_UNIT);
   return ncclSuccess;
 }
 
@@ -154,19 +154,19 @@ static ncclResult_t attach_all(const tt_gpu_port *p, const gpu_recording *rec)
   return ncclSuccess;
 }
 
-static ncclResult_t capture_memory(const tt_gpu_port *p, gpu_recording *rec)
+static ncclResult_t capture_memory(tt_gpu_port *p, gpu_recording *rec)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   gpu_capture *c = rec->capture;
+  void *place = NULL;
   uint32_t *token_seq = NULL;
   TT_TRY(TT_NEW(token_seq, p->nranks, "no memory for a captured plan"));
   rec->steps.token_seq = token_seq;
   TT_TRY(tt_gpu_pool_take(p->device, tt_gpu_room_bytes(p), &c->memory));
   tt_gpu_room_set(p, c->memory, token_seq, &rec->steps);
-  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, TT_CACHE_LINE + rec->list_bytes, &c->lists));
-  c->place = c->lists;
+  TT_TRY(tt_gpu_list(p, sizeof *c->place, &place));
+  c->place = place;
   atomic_store(c->place, 0);
-  rec->list_used = TT_CACHE_LINE;
   if (rec->scratch_bytes > 0) {
     TT_TRY(tt_gpu_pool_take(p->device, rec->scratch_bytes, &c->scratch));
   }
@@ -227,7 +227,7 @@ void tt_gpu_capture_free(gpu_capture *c, bool never)
   if (c->over != NULL && c->epoch == tt_gpu_epoch(c->device)) {
     cu->EventDestroy(c->over);
   }
-  tt_gpu_pool_give(TT_GPU_PINNED, c->lists);
+  tt_gpu_lists_give(c->blocks);
   tt_gpu_pool_give(c->device, c->memory);
   tt_gpu_pool_give(c->device, c->scratch);
   tt_gpu_pool_give(c->device, c->stage);
@@ -258,6 +258,7 @@ static bool is_in_graph(const tt_gpu_port *p, const gpu_capture *c)
 static void recording_close(tt_gpu_port *p)
 {
   gpu_recording *rec = p->recording;
+  tt_gpu_walk_end(p); // of one that has failed
   p->recording = NULL;
   p->room = &p->own;
   if (rec == NULL) {

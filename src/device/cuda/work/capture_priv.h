@@ -40,7 +40,7 @@ typedef struct gpu_capture {
   gpu_replay_wait *waits;  // of a replay, in their order; NULL: they are still being recorded
   uint32_t nwaits;
   uint32_t moved;                 // looks that found the stream in other waits, or once more in the same ones
-  void *lists;                    // pinned
+  gpu_block *blocks;              // of its lists
   void *memory, *scratch, *stage; // of the device; `stage`: in place of the program's buffers, or NULL
 } gpu_capture;
 
@@ -49,10 +49,9 @@ typedef struct gpu_recording {
   gpu_capture *capture;
   const tt_plan *plan;
   CUstream stream;
-  int32_t *index; // hash table of the traffic, by call and FIFO
-  uint32_t slots; // of it, a power of two
-  uint32_t room;  // of the traffic
-  size_t list_bytes, list_used;
+  int32_t *index;    // hash table of the traffic, by call and FIFO
+  uint32_t slots;    // of it, a power of two
+  uint32_t room;     // of the traffic
   uintptr_t scratch; // the plan's,
   size_t scratch_bytes;
   gpu_room steps; // what they use of the device

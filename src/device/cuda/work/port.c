@@ -17,16 +17,25 @@
 #define TT_GPU_LIST_BLOCK (256u << 10)
 #endif
 
-enum { LIST_ALIGN = 16, CTAS_PER_SM = 2 };
+enum { LIST_ALIGN = 16, LIST_BLOCK_LEAST = 4096, CTAS_PER_SM = 2 };
 
 // ---- Lists ----
+
+// A block of so many bytes.
+static ncclResult_t list_block_new(size_t bytes, gpu_block **out)
+{
+  void *memory = NULL;
+  TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, bytes, &memory));
+  *out = memory;
+  **out = (gpu_block){.bytes = bytes - sizeof **out};
+  return ncclSuccess;
+}
 
 // A block with so much room, which becomes the first. A block is used again when the work that reads it is done.
 static ncclResult_t list_block(tt_gpu_port *p, size_t bytes)
 {
   const uint32_t done = atomic_load_explicit(&p->flags->done, memory_order_acquire);
   gpu_block **at = &p->blocks, *b = NULL;
-  void *memory = NULL;
   while (*at != NULL && ((int32_t)(done - (*at)->ticket) < 0 || (*at)->bytes < bytes)) {
     at = &(*at)->next;
   }
@@ -34,10 +43,7 @@ static ncclResult_t list_block(tt_gpu_port *p, size_t bytes)
     b = *at;
     *at = b->next;
   } else {
-    const size_t size = TT_MAX(bytes + sizeof *b, (size_t)TT_GPU_LIST_BLOCK);
-    TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, size, &memory));
-    b = memory;
-    b->bytes = size - sizeof *b;
+    TT_TRY(list_block_new(TT_MAX(bytes + sizeof *b, (size_t)TT_GPU_LIST_BLOCK), &b));
   }
   b->used = 0;
   b->next = p->blocks;
@@ -45,29 +51,38 @@ static ncclResult_t list_block(tt_gpu_port *p, size_t bytes)
   return ncclSuccess;
 }
 
-// A captured plan's lists stay as long as its graph. They have been reckoned before.
-static void *list_captured(gpu_recording *rec, size_t bytes)
+// The same of a captured plan, whose lists stay as long as its graph: the first one is small.
+static ncclResult_t list_block_captured(gpu_capture *c, size_t bytes)
 {
-  char *at = (char *)rec->capture->lists + rec->list_used;
-  rec->list_used += bytes;
-  return at;
+  const size_t twice = c->blocks != NULL ? 2 * (c->blocks->bytes + sizeof *c->blocks) : LIST_BLOCK_LEAST;
+  gpu_block *b = NULL;
+  TT_TRY(list_block_new(TT_MAX(bytes + sizeof *b, TT_MIN(twice, (size_t)TT_GPU_LIST_BLOCK)), &b));
+  b->next = c->blocks;
+  c->blocks = b;
+  return ncclSuccess;
 }
 
 ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out)
 {
+  gpu_capture *c = p->recording != NULL ? p->recording->capture : NULL;
+  gpu_block *const *first = c != NULL ? &c->blocks : &p->blocks, *b = *first;
   bytes = TT_ROUND_UP(bytes, (size_t)LIST_ALIGN);
-  if (p->recording != NULL) {
-    *out = list_captured(p->recording, bytes);
-    return ncclSuccess;
+  if (b == NULL || b->bytes - b->used < bytes) {
+    TT_TRY(c != NULL ? list_block_captured(c, bytes) : list_block(p, bytes));
   }
-  if (p->blocks == NULL || p->blocks->bytes - p->blocks->used < bytes) {
-    TT_TRY(list_block(p, bytes));
-  }
-  gpu_block *b = p->blocks;
+  b = *first;
   *out = (char *)(b + 1) + b->used;
   b->used += bytes;
   b->ticket = p->submitted;
   return ncclSuccess;
+}
+
+void tt_gpu_lists_give(gpu_block *first)
+{
+  for (gpu_block *b = first, *next; b != NULL; b = next) {
+    next = b->next;
+    tt_gpu_pool_give(TT_GPU_PINNED, b);
+  }
 }
 
 // ---- Open and close ----
@@ -75,7 +90,7 @@ ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out)
 size_t tt_gpu_room_bytes(const tt_gpu_port *p)
 {
   return TT_ROUND_UP((size_t)p->nranks * sizeof(tt_cuda_slot) + gpu_port_refs(p) * sizeof(tt_cuda_operand) +
-                         sizeof(uint64_t) + sizeof(uint32_t),
+                         sizeof(gpu_counts) + sizeof(uint32_t),
                      (size_t)TT_CACHE_LINE);
 }
 
@@ -84,7 +99,7 @@ void tt_gpu_room_set(const tt_gpu_port *p, const void *memory, uint32_t *token_s
   out->tokens = gpu_address(memory);
   out->operands = out->tokens + (size_t)p->nranks * sizeof(tt_cuda_slot);
   out->meet = out->operands + gpu_port_refs(p) * sizeof(tt_cuda_operand);
-  out->go = out->meet + sizeof(uint64_t);
+  out->go = out->meet + sizeof(gpu_counts);
   out->token_seq = token_seq;
 }
 
@@ -158,10 +173,7 @@ void tt_gpu_port_free(tt_gpu_port *p)
 // What no graph needs.
 static void port_close_own(tt_gpu_port *p)
 {
-  for (gpu_block *b = p->blocks, *next; b != NULL; b = next) {
-    next = b->next;
-    tt_gpu_pool_give(TT_GPU_PINNED, b);
-  }
+  tt_gpu_lists_give(p->blocks);
   tt_gpu_waits_free(p);
   tt_gpu_walk_close(p);
   tt_free(p->refs);

@@ -12,18 +12,24 @@ typedef struct gpu_flags {
   tt_cuda_fault fault;
 } gpu_flags;
 
-// Pinned memory for lists. Those of a plan are free again when the plan is done.
+// Pinned memory for lists. Those of a plan are free again when the plan is done; a captured plan's go with its graph.
 typedef struct gpu_block {
   struct gpu_block *next;
   uint32_t ticket; // of the last plan that has a list here
   size_t used, bytes;
 } gpu_block;
 
+// Words of a group of a walk's CTAs in memory of the device; 0 before each launch.
+typedef struct gpu_counts {
+  uint64_t meet;         // tt_cuda_item.meet
+  uint32_t over, unused; // tt_cuda_item.over
+} gpu_counts;
+
 // Memory of the device for steps that run one after the other.
 typedef struct gpu_room {
   CUdeviceptr operands; // of the step that runs
   CUdeviceptr tokens;   // by peer the last token, a tt_cuda_slot, where later steps use it
-  CUdeviceptr meet;     // tt_cuda_item.meet
+  CUdeviceptr meet;     // a gpu_counts
   CUdeviceptr go;
   uint32_t *token_seq; // by peer: its number
 } gpu_room;
@@ -89,9 +95,8 @@ static inline CUdeviceptr gpu_address(const volatile void *ptr)
 // current.
 // Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_list(tt_gpu_port *p, size_t bytes, void **out);
-
-// Bytes of the lists of a step with so many references.
-size_t tt_gpu_step_list_bytes(size_t refs);
+// Gives blocks back that nothing reads any more.
+void tt_gpu_lists_give(gpu_block *first);
 
 // Submits the step, whose references are resolved, to the stream, and moves the FIFOs on. The device's context is
 // current. Errors: ncclUnhandledCudaError.

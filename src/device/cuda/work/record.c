@@ -1,5 +1,6 @@
 // record.c: the steps of a plan as nodes of a graph (capture_priv.h).
 #include "device/cuda/work/capture_priv.h"
+#include "device/cuda/work/walk.h"
 
 // ---- FIFOs ----
 
@@ -118,6 +119,7 @@ ncclResult_t tt_gpu_record_begin(const tt_gpu_work *w)
 ncclResult_t tt_gpu_record_end(const tt_gpu_work *w)
 {
   gpu_recording *rec = w->port->recording;
+  TT_TRY(tt_gpu_walk_launch(w->port));
   TT_TRY(tt_gpu_work_copy(w, true));
   TT_TRY(record_event(rec, false));
   tt_gpu_capture_show(rec->capture, rec->waits, (uint32_t)rec->nwaits);

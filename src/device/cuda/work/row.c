@@ -8,6 +8,7 @@
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
 #include "device/cuda/work/rma.h"
+#include "device/cuda/work/walk.h"
 #include "device/stall.h"
 
 // In the child of a fork whose parent has used GPUs, ranks would be on GPUs: what they ask for fails, with that text.
@@ -27,6 +28,11 @@ bool tt_device_cuda_opens(void)
 static uint64_t gpu_row_probe(void)
 {
   return 0;
+}
+
+static bool gpu_row_fifos_only(const tt_port *port)
+{
+  return tt_gpu_walk_fifos_only(tt_gpu_rank_port(port));
 }
 
 static bool gpu_row_joins(int device, int other)
@@ -247,6 +253,7 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .identify = tt_gpu_identify,
                                       .probe = gpu_row_probe,
                                       .reaches = gpu_row_reaches,
+                                      .fifos_only = gpu_row_fifos_only,
                                       .joins = gpu_row_joins,
                                       .alloc = tt_gpu_alloc,
                                       .free = gpu_row_free,

@@ -65,9 +65,12 @@ static CUstreamBatchMemOpParams place_write(const gpu_recording *rec, uint32_t v
 static ncclResult_t waits_flush(step_waits *w)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
-  if (w->n > 0 && w->port->recording != NULL) {
-    tt_gpu_record_waits_end(w->port->recording);
-    w->of[w->n++] = place_write(w->port->recording, 0);
+  gpu_recording *rec = w->port->recording;
+  if (w->n > 0 && rec != NULL) {
+    tt_gpu_record_waits_end(rec);
+  }
+  if (w->n > 0 && rec != NULL && !gpu_walks(w->port)) {
+    w->of[w->n++] = place_write(rec, 0);
   }
   if (w->n > 0 && gpu_walks(w->port)) {
     TT_TRY(tt_gpu_walk_wait(w->port, w->stream, w->of, w->n));
@@ -91,7 +94,7 @@ static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile vo
   if (rec == NULL) {
     tt_gpu_waits_add(w->port, &w->wait);
   } else {
-    if (w->n == 0) {
+    if (w->n == 0 && !gpu_walks(w->port)) {
       w->of[w->n++] = place_write(rec, 1 + (uint32_t)rec->nwaits);
     }
     TT_TRY(tt_gpu_record_wait(rec, &w->wait, f));
@@ -305,17 +308,12 @@ static void list_posts(step_work *k)
   }
 }
 
-size_t tt_gpu_step_list_bytes(size_t refs)
-{
-  return refs * (sizeof(tt_cuda_ref) + 2 * sizeof(tt_cuda_post)) + sizeof(uint64_t);
-}
-
 static ncclResult_t step_list(step_work *k)
 {
   const size_t n = (size_t)k->step->nsrc + k->step->ndst;
   const tt_call *c = k->lane->call;
   void *memory = NULL;
-  TT_TRY(tt_gpu_list(k->port, tt_gpu_step_list_bytes(n), &memory));
+  TT_TRY(tt_gpu_list(k->port, n * (sizeof(tt_cuda_ref) + 2 * sizeof(tt_cuda_post)) + sizeof(uint64_t), &memory));
   k->lists.refs = memory;
   k->lists.posts = (tt_cuda_post *)(k->lists.refs + n);
   k->lists.tokens = k->lists.posts + n;

@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "base/param.h"
+#include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
-
 #include "device/cuda/work/pool.h"
 
 enum {
@@ -16,19 +16,15 @@ enum {
   WALK_GROUPS = 64   // of a launch, at most
 };
 
-// Words of a group in memory of the device, at gpu_room.meet; 0 before each launch.
-typedef struct walk_counts {
-  uint64_t meet;
-  uint32_t over, unused; // tt_cuda_item.over
-} walk_counts;
-
 // What has been added for a group of CTAs since the last launch.
 typedef struct walk_group {
   tt_cuda_item *first, *last;
   uint32_t n;     // of them
   uint64_t waits; // of the next one
   uint32_t nwaits;
-  gpu_room room; // of its steps
+  uint32_t stands; // as in tt_cuda_item,
+  uint64_t place;  // likewise
+  gpu_room room;   // of its steps, of plans that are not captured
 } walk_group;
 
 // What has been added since the last launch, for one stream.
@@ -44,16 +40,24 @@ typedef struct gpu_walk {
   void *memory;     // of the device: the words of all groups, then their rooms
 } gpu_walk;
 
-// A rank of the communicator that is on the same GPU, or in another process of this machine; -1: there is none. Memory
-// of the latter is opened when it is first used, and a driver may let that wait for the kernel that waits for it.
+// A rank of the communicator that is on the same GPU; -1: there is none.
 static int walk_obstacle(const tt_gpu_port *p)
 {
   for (int i = 0; p->port->neighbors != NULL && i < p->nranks; i++) {
-    if (p->port->neighbors[i].beside || tt_gpu_ipc_has(p, i)) {
+    if (p->port->neighbors[i].beside) {
       return i;
     }
   }
   return -1;
+}
+
+bool tt_gpu_walk_fifos_only(const tt_gpu_port *p)
+{
+  bool apart = false;
+  for (int i = 0; i < p->nranks && p->walk != NULL; i++) {
+    apart |= tt_gpu_ipc_has(p, i);
+  }
+  return apart;
 }
 
 // Each group has what steps that run one after the other use. Tokens that are kept belong to the lane that has taken
@@ -64,12 +68,12 @@ static ncclResult_t walk_open_groups(tt_gpu_port *p)
   const size_t operands =
       TT_ROUND_UP(gpu_port_refs(p) * sizeof(tt_cuda_operand) + sizeof(uint32_t), (size_t)TT_CACHE_LINE);
   w->most = TT_MIN(tt_gpu_walk_ctas(p->device), (int)WALK_GROUPS);
-  TT_TRY(tt_gpu_pool_take(p->device, (size_t)w->most * (sizeof(walk_counts) + operands), &w->memory));
+  TT_TRY(tt_gpu_pool_take(p->device, (size_t)w->most * (sizeof(gpu_counts) + operands), &w->memory));
   for (int i = 0; i < w->most; i++) {
     gpu_room *r = &w->groups[i].room;
     *r = p->own;
-    r->meet = gpu_address((walk_counts *)w->memory + i);
-    r->operands = gpu_address((walk_counts *)w->memory + w->most) + (size_t)i * operands;
+    r->meet = gpu_address((gpu_counts *)w->memory + i);
+    r->operands = gpu_address((gpu_counts *)w->memory + w->most) + (size_t)i * operands;
     r->go = r->operands + operands - sizeof(uint32_t);
   }
   return ncclSuccess;
@@ -82,8 +86,7 @@ ncclResult_t tt_gpu_walk_open(tt_gpu_port *p)
   }
   const int rank = walk_obstacle(p);
   if (rank >= 0) {
-    tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT has no effect: rank %d is %s", p->port->rank, rank,
-            p->port->neighbors[rank].beside ? "on the same GPU" : "in another process of this machine");
+    tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT has no effect: rank %d is on the same GPU", p->port->rank, rank);
     return ncclSuccess;
   }
   tt_info(TT_INIT, "rank %d: NCCL_CUDA_RESIDENT: an operation is one kernel, which waits itself", p->port->rank);
@@ -121,8 +124,8 @@ static ncclResult_t walk_append(tt_gpu_port *p, walk_group *g, CUstream stream, 
   void *memory;
   TT_TRY(tt_gpu_list(p, sizeof(tt_cuda_item), &memory));
   tt_cuda_item *item = memory;
-  *item = (tt_cuda_item){.waits = g->waits, .nwaits = g->nwaits};
-  g->waits = g->nwaits = 0;
+  *item = (tt_cuda_item){.waits = g->waits, .nwaits = g->nwaits, .place = g->place, .stands = g->stands};
+  g->waits = g->place = g->nwaits = 0;
   if (g->last != NULL) {
     g->last->next = gpu_address(item);
   } else {
@@ -190,10 +193,11 @@ static ncclResult_t walk_launch_groups(const tt_gpu_port *p, const tt_cuda_walk 
   const gpu_walk *w = p->walk;
   const tt_kernel copies = {.module = "step", .name = "copy"},
                   *kernel = w->kernel.module != NULL ? &w->kernel : &copies;
+  const CUdeviceptr counts = p->recording != NULL ? p->room->meet : w->groups[0].room.meet;
   void *params[] = {(void *)(uintptr_t)args};
   if (w->used > 1 || w->ctas > 1) { // a group waits for another one, or its CTAs meet
-    TT_CUDA(cu, cu->MemsetD8Async(w->groups[0].room.meet, 0, (size_t)w->used * sizeof(walk_counts), w->stream),
-            "cannot clear %d counts", w->used);
+    TT_CUDA(cu, cu->MemsetD8Async(counts, 0, (size_t)w->used * sizeof(gpu_counts), w->stream), "cannot clear %d counts",
+            w->used);
   }
   TT_CUDA(cu,
           cu->LaunchKernel(tt_gpu_walk_function(p->device, kernel->module, kernel->name), ctas, 1, 1, TT_CUDA_THREADS,
@@ -252,7 +256,7 @@ static ncclResult_t walk_behind(tt_gpu_port *p, walk_group *g, CUstream stream)
   for (int i = 0; i < w->used; i++) {
     const walk_group *other = &w->groups[i];
     if (other != g && other->last != NULL) {
-      other->last->over = other->room.meet + offsetof(walk_counts, over);
+      other->last->over = other->room.meet + offsetof(gpu_counts, over);
       other->last->number = other->n;
       *list++ = (tt_cuda_wait){.at = other->last->over, .value = other->n};
     }
@@ -263,6 +267,10 @@ static ncclResult_t walk_behind(tt_gpu_port *p, walk_group *g, CUstream stream)
 ncclResult_t tt_gpu_walk_lane(tt_gpu_port *p, CUstream stream, const tt_lane *l)
 {
   gpu_walk *w = p->walk;
+  if (p->recording != NULL) {
+    w->now = &w->groups[0];
+    return ncclSuccess;
+  }
   w->now = &w->groups[l->group];
   p->room = &w->now->room;
   if (l->after < 0 || l->nafter == 0 || l->pos != l->begin || l->pc != 0) {
@@ -274,11 +282,17 @@ ncclResult_t tt_gpu_walk_lane(tt_gpu_port *p, CUstream stream, const tt_lane *l)
 
 ncclResult_t tt_gpu_walk_wait(tt_gpu_port *p, CUstream stream, const CUstreamBatchMemOpParams *words, unsigned n)
 {
+  const gpu_recording *rec = p->recording;
+  walk_group *g = p->walk->now;
   tt_cuda_wait *list;
   TT_TRY(walk_room(p, stream, NULL));
-  TT_TRY(walk_waits(p, p->walk->now, stream, n, &list));
+  TT_TRY(walk_waits(p, g, stream, n, &list));
   for (unsigned i = 0; i < n; i++) {
     list[i] = (tt_cuda_wait){.at = words[i].waitValue.address, .value = words[i].waitValue.value};
+  }
+  if (rec != NULL) {
+    g->place = gpu_address(rec->capture->place);
+    g->stands = 1 + (uint32_t)rec->nwaits - n; // the first of these
   }
   return ncclSuccess;
 }

@@ -1,8 +1,8 @@
 // walk.h: the steps of a plan as one launch that waits for peers itself: a walk.
 //
 // Elsewhere a stream waits, and no kernel ever does, so that ranks may share a GPU. A walk holds multiprocessors while
-// it waits. So it is only for a port whose peers are in its process, each on a GPU of its own, or on other machines,
-// and on demand (NCCL_CUDA_RESIDENT). What peers see is the same: each rank decides for itself. It saves a launch and a
+// it waits. So it is only for a port that shares its GPU with none of its peers, and on demand (NCCL_CUDA_RESIDENT).
+// What peers see is the same: each rank decides for itself, but for tt_gpu_walk_fifos_only. It saves a launch and a
 // call of the driver for each step, and the time in which a stream notices a word.
 //
 // Lanes run side by side, as on the host: each has a group of CTAs, which takes the lane's steps in their order, waits
@@ -10,7 +10,10 @@
 // one. A lane that comes after those of another channel waits for their groups. All CTAs of a launch are resident
 // together: there are no more groups than the device holds CTAs. If there are more lanes, several share a group, which
 // takes their steps in the order in which they are submitted. Why no circle of waits can come about:
-// docs/cuda-design.md. Captured plans are no walks.
+// docs/cuda-design.md.
+//
+// The walk of a captured plan is a kernel of its graph. It has one group, since its memory is the graph's, and takes
+// the steps in the order in which they are submitted.
 #pragma once
 #include "device/cuda/kernels/choose.h"
 #include "device/cuda/work/port_priv.h"
@@ -21,10 +24,15 @@ ncclResult_t tt_gpu_walk_open(tt_gpu_port *p);
 // Makes it one that is not, when nothing of it is under way.
 void tt_gpu_walk_close(tt_gpu_port *p);
 
-// Does what is submitted become a walk?
+// Is the port resident, with ranks in other processes of its machine? Then a walk may wait when one of them has a new
+// buffer, and a driver may let whoever opens that wait for the kernel. So the communicator's plans use FIFOs alone,
+// whose memory is pinned when the communicator is made.
+bool tt_gpu_walk_fifos_only(const tt_gpu_port *p);
+
+// Does what is submitted or captured become a walk?
 static inline bool gpu_walks(const tt_gpu_port *p)
 {
-  return p->walk != NULL && p->recording == NULL;
+  return p->walk != NULL;
 }
 
 // Gives each lane of a plan its group (tt_lane.group), before its first step.
