@@ -295,8 +295,7 @@ static const char *const window_modes[] = {"",
                                            "queues=1,blocking",
                                            "queues=1,launches=6,seed=7",
                                            "devices=3,peers=none,slices",
-                                           "devices=2,peers=none,queues=1",
-                                           "devices=3,peers=none,order=random,stores,stale,step=500,seed=8"};
+                                           "devices=2,peers=none,queues=1"};
 
 HARNESS int run_mode(const char *modes, const char *name, const struct CMUnitTest *tests, size_t n)
 {
