@@ -253,7 +253,7 @@ ncclResult_t tt_cost_estimate(tt_cost *c, tt_func func, int algo, tt_proto proto
 
 // ---- runs, walked to their end ----
 
-// What `further` passes or operations add, with the pace of the second half of those that were walked: ends[0..walked).
+// What `further` passes or operations add, with the pace of the second half of those that were walked; ends: of passes.
 // The busiest rank, core or network needs no less for each, also where connections were still filling.
 static double cost_go_on(const tt_walk_passes *p, const double *ends, double busiest, double further)
 {

@@ -1,6 +1,6 @@
 // cost_walk.c: runs schedules on a clock. Steps are taken in the order of the times at which they could start; a step
-// that waits for a message or for room is looked at again when that comes. The same happens every time: equal times go
-// by the number of the strand.
+// that waits for a message or for room is looked at again when that comes. The same happens every time: of equal times
+// that of the rank goes first which left its core first, then the strand of the lower number.
 #include "coll/cost_priv.h"
 
 #include <math.h>
@@ -15,9 +15,10 @@
 
 enum { NOBODY = -1 }; // has used a core yet
 
-// A place in the heap. Of those that have one turn, the rank goes on first that has been without a core for longest.
+// A place in the heap.
 typedef struct place {
-  double turn, left; // the core
+  double turn; // when it is looked at
+  double left; // when its rank had a core last
 } place;
 
 // One direction of a connection, for messages or for tokens.
