@@ -67,8 +67,6 @@ static ncclResult_t gpu_pool_grow(int device, int on, size_t bytes, pool_block *
     tt_free(b);
     return res;
   }
-  b->next = pool_blocks;
-  pool_blocks = b;
   *out = b;
   return ncclSuccess;
 }
@@ -105,21 +103,24 @@ ncclResult_t tt_gpu_pool_take(int device, size_t bytes, void **out)
   // Pinned memory needs a context, whichever: that of the thread's device.
   const int on = device == TT_GPU_PINNED ? tt_gpu_current() : device;
   size_t size = POOL_LEAST;
-  ncclResult_t res = ncclSuccess;
   while (size < bytes) {
     size *= 2;
   }
   pthread_mutex_lock(&lock);
   pool_block *b = gpu_pool_find(device, on, size);
-  if (b == NULL) {
-    res = gpu_pool_grow(device, on, size, &b);
-  }
-  if (res == ncclSuccess) {
+  if (b != NULL) {
     b->taken = true;
-    *out = b->memory;
   }
   pthread_mutex_unlock(&lock);
-  return res;
+  if (b == NULL) { // without the lock: the driver may wait for a walk, and that for a thread which wants the lock
+    TT_TRY(gpu_pool_grow(device, on, size, &b));
+    pthread_mutex_lock(&lock);
+    b->next = pool_blocks;
+    pool_blocks = b;
+    pthread_mutex_unlock(&lock);
+  }
+  *out = b->memory;
+  return ncclSuccess;
 }
 
 void tt_gpu_pool_give(int device, void *memory)

@@ -216,6 +216,22 @@ static bool batch_first(const submit_batch *b, step_place *first)
   return any;
 }
 
+static ncclResult_t work_walk(const tt_gpu_work *w)
+{
+  return tt_gpu_walk_launch(w->port);
+}
+
+static bool batch_is_full(const submit_batch *b)
+{
+  bool full = false;
+  for (int i = 0; i < b->n; i++) {
+    full |= tt_gpu_walk_is_full(b->works[i].port);
+  }
+  return full;
+}
+
+// Walks are launched together: what one of them waits for has a lower place, and is launched beside it. Alone, it could
+// wait for what has not been launched, while the driver has this thread wait for it.
 static ncclResult_t gpu_batch_steps(submit_batch *b)
 {
   step_place at, its;
@@ -231,6 +247,7 @@ static ncclResult_t gpu_batch_steps(submit_batch *b)
       tt_gpu_leave();
       TT_TRY(res);
     }
+    TT_TRY(batch_is_full(b) ? for_each(b, work_walk) : ncclSuccess);
   }
   return ncclSuccess;
 }
@@ -238,11 +255,6 @@ static ncclResult_t gpu_batch_steps(submit_batch *b)
 ncclResult_t tt_gpu_batch_steps(const tt_gpu_work *works, int n)
 {
   return gpu_batch_steps(&(submit_batch){works, n, 0});
-}
-
-static ncclResult_t work_walk(const tt_gpu_work *w)
-{
-  return tt_gpu_walk_launch(w->port);
 }
 
 static ncclResult_t gpu_batch_submit(submit_batch *b)

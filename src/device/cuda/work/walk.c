@@ -12,7 +12,7 @@
 #include "device/cuda/work/pool.h"
 
 enum {
-  WALK_ITEMS = 1024, // of one launch: the first begins while the others are made
+  WALK_ITEMS = 1024, // of one launch, about: the first begins while the others are made
   WALK_GROUPS = 64   // of a launch, at most
 };
 
@@ -234,7 +234,12 @@ static ncclResult_t walk_room(tt_gpu_port *p, CUstream stream, const tt_kernel *
   const gpu_walk *w = p->walk;
   const bool other = kernel != NULL && w->kernel.module != NULL &&
                      (strcmp(kernel->module, w->kernel.module) != 0 || strcmp(kernel->name, w->kernel.name) != 0);
-  return other || w->n >= WALK_ITEMS || w->stream != stream ? tt_gpu_walk_launch(p) : ncclSuccess;
+  return other || w->stream != stream ? tt_gpu_walk_launch(p) : ncclSuccess;
+}
+
+bool tt_gpu_walk_is_full(const tt_gpu_port *p)
+{
+  return p->walk != NULL && p->walk->n >= WALK_ITEMS;
 }
 
 // ---- Steps ----

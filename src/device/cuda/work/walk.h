@@ -7,9 +7,9 @@
 //
 // Lanes run side by side, as on the host: each has a group of CTAs, which takes the lane's steps in their order, waits
 // for its words, and makes its data. Its first CTA carries out the steps, and all of the group make the data of a large
-// one. A lane that comes after those of another channel waits for their groups. All CTAs of a launch are resident
-// together: there are no more groups than the device holds CTAs. If there are more lanes, several share a group, which
-// takes their steps in the order in which they are submitted. Why no circle of waits can come about:
+// one. A lane that comes after those of another channel waits for all that has been submitted. All CTAs of a launch are
+// resident together: there are no more groups than the device holds CTAs. If there are more lanes, several share a
+// group, which takes their steps in the order in which they are submitted. Why no circle of waits can come about:
 // docs/cuda-design.md.
 //
 // The walk of a captured plan is a kernel of its graph. It has one group, since its memory is the graph's, and takes
@@ -48,6 +48,8 @@ ncclResult_t tt_gpu_walk_wait(tt_gpu_port *p, CUstream stream, const CUstreamBat
 ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *kernel, unsigned ctas,
                              const tt_cuda_step *step);
 
+// Is it time to launch what has been added?
+bool tt_gpu_walk_is_full(const tt_gpu_port *p);
 // Launches what has been added; nothing is fine. Likewise.
 ncclResult_t tt_gpu_walk_launch(tt_gpu_port *p);
 // The plan is submitted, or has failed: what has not been launched is forgotten.
