@@ -437,11 +437,32 @@ static void test_stall(void **state)
   }
 }
 
+// A rank on a GPU whose process may not write the memory of one on the host.
+static void unwritable_body(int rank, void *arg)
+{
+  ncclWindow_t window;
+  (void)arg;
+  on_host = rank == 1;
+  open_process(rank, 2);
+  OK(ncclCommWindowRegister(sides[rank].comm, sides[rank].memory, 4096, &window, 0));
+  REFUSED(ncclSignal(1 - rank, 0, 0, 0, sides[rank].comm, stream_of(rank)), ncclInvalidArgument, "process_vm_writev");
+  OK(ncclCommWindowDeregister(sides[rank].comm, window));
+  close_comms();
+}
+
+static void test_unwritable(void **state)
+{
+  (void)state;
+  const run job = {.n = 2, .seconds = 60, .fn = unwritable_body, .env = ENV("NCCL_CMA_ENABLE=0")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
 static int in_mode(const char *modes, unsigned number)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pinned_apart), cmocka_unit_test(test_death),       cmocka_unit_test(test_stall),
-      cmocka_unit_test(test_pinned_late),  cmocka_unit_test(test_closing), // up to here the driver is not open
+      cmocka_unit_test(test_pinned_late),  cmocka_unit_test(test_unwritable),
+      cmocka_unit_test(test_closing), // up to here the driver is not open
       cmocka_unit_test(test_early),        cmocka_unit_test(test_wrong_place), cmocka_unit_test(test_refused),
       cmocka_unit_test(test_pinned),       cmocka_unit_test(test_abort),       cmocka_unit_test(test_leave),
       cmocka_unit_test(test_shut),

@@ -384,8 +384,9 @@ static void mixed_body(int rank, void *arg)
 static void test_mixed(void **state)
 {
   (void)state;
-  int n = 3;
+  int n = 4;
   PROCESSES(n, 60, mixed_body, &n);
+  n = 3;
   const run job = {
       .n = n, .seconds = 60, .fn = mixed_body, .arg = &n, .env = ENV("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1")};
   assert_int_equal(run_processes(&job), 0);

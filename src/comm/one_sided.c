@@ -63,9 +63,11 @@ static void fill_self(struct ncclComm *comm, tt_rma *r)
 static tt_fifo puts_between(const struct ncclComm *comm, int from, int to)
 {
   tt_segment *s = comm->segment;
-  return comm->peers[to].where.sm == 0
-             ? (tt_fifo){.slots = NULL}
-             : tt_rma_fifo(tt_segment_puts(s, tt_segment_place(s, from), tt_segment_place(s, to)));
+  tt_fifo fifo = {.slots = NULL};
+  if (comm->peers[to].where.sm != 0) {
+    fifo = tt_rma_fifo(tt_segment_puts(s, tt_segment_place(s, from), tt_segment_place(s, to)));
+  }
+  return fifo;
 }
 
 static ncclResult_t fill_peer(struct ncclComm *comm, tt_rma *r, int peer)

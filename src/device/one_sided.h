@@ -39,7 +39,9 @@ typedef struct tt_window_note {
 
 // What one rank writes for another.
 typedef struct tt_signal_row {
-  _Atomic uint64_t writing;                                   // threads that write into the owner's windows just now
+  // Who writes into the owner's windows just now: threads of the writer's device; and of a writer on a GPU, threads of
+  // the host, which cannot add to a word beside a GPU.
+  _Atomic uint64_t writing, handing;
   _Alignas(TT_CACHE_LINE) _Atomic uint64_t count[TT_SIGNALS]; // signals so far: [context * signals + signal]
 } tt_signal_row;
 _Static_assert(sizeof(tt_signal_row) == 4096, "shared memory layout: a page");

@@ -165,14 +165,15 @@ size_t tt_rma_box_put(tt_rma_peer *peer, const tt_rma_op *op, size_t bytes)
 bool tt_rma_box_take(const tt_rma *rma, tt_rma_peer *peer)
 {
   bool moved = false;
-  while (tt_fifo_arrived(&peer->comes) && !tt_page_stopped(rma->port->page)) {
+  // What is there already fits into the slots; a peer that goes on filling them does not hold up the others.
+  for (int i = 0; i < TT_RMA_SLOTS && tt_fifo_arrived(&peer->comes) && !tt_page_stopped(rma->port->page); i++) {
     tt_slot *s = tt_fifo_slot(&peer->comes);
     const tt_rma_head *h = head_of(s);
     rma->place(peer, h->window, h->offset, tt_fifo_data(&peer->comes), s->bytes);
     tt_fifo_release(&peer->comes);
     moved = true;
   }
-  if (moved) { // the peer may wait for room
+  if (moved && peer->put.slots == NULL) { // a peer on the host may sleep until there is room
     tt_bell_fence();
     tt_bell_ring(&peer->page->bell);
   }

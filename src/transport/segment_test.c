@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/util.h"
+#include "device/rma_link.h"
 #include "os/fdbox.h"
 #include "os/shm.h"
 #include "transport/segment.h"
@@ -299,7 +300,7 @@ static void segment_join_all(joiner *j, int n)
 }
 
 // Each page and each window is this pair's alone.
-static void use_segment(tt_segment *s, int n)
+static void use_segment(tt_segment *s, int n, bool puts)
 {
   tt_geometry g = tt_geometry_default();
   for (int i = 0; i < n; i++) {
@@ -308,12 +309,19 @@ static void use_segment(tt_segment *s, int n)
     for (int k = 0; k < n; k++) {
       memset(tt_segment_window(s, i, k), i * 16 + k, tt_window_bytes(&g));
       memset(tt_segment_mail(s, i, k), i * 16 + k, sizeof(tt_mail));
+      if (puts) {
+        memset(tt_segment_puts(s, i, k), i * 16 + k, tt_rma_fifo_bytes());
+      }
     }
   }
   CHECK(tt_segment_place(s, 11) == -1);
   size_t bytes, before = (size_t)((char *)tt_segment_messages(s, n - 1, n - 1, &bytes) - (char *)tt_segment_page(s, 0));
   CHECK(TT_SEGMENT_PAGES + before + bytes == tt_segment_bytes(&g, n, false));
-  size_t last = tt_window_bytes(&g) - 1;
+  if (puts) {
+    before = (size_t)(tt_segment_puts(s, n - 1, n - 1) - (char *)tt_segment_page(s, 0));
+    CHECK(TT_SEGMENT_PAGES + before + tt_rma_fifo_bytes() == tt_segment_bytes(&g, n, true));
+  }
+  size_t last = tt_window_bytes(&g) - 1, last_put = tt_rma_fifo_bytes() - 1;
   for (int i = 0; i < n; i++) {
     CHECK(atomic_load(&tt_segment_page(s, i)->shown[0].count) == 1000 + (unsigned)i);
     CHECK((uintptr_t)tt_segment_page(s, i) % TT_CACHE_LINE == 0);
@@ -322,6 +330,7 @@ static void use_segment(tt_segment *s, int n)
       CHECK((uintptr_t)tt_segment_window(s, i, k) % PAGE == 0);
       CHECK(tt_segment_mail(s, i, k)->answer == (uint32_t)(i * 16 + k) * 0x01010101u);
       CHECK((uintptr_t)tt_segment_mail(s, i, k) % TT_CACHE_LINE == 0);
+      CHECK(!puts || (tt_segment_puts(s, i, k)[0] == i * 16 + k && tt_segment_puts(s, i, k)[last_put] == i * 16 + k));
     }
   }
 }
@@ -334,6 +343,7 @@ static void one_process(int unused)
   sign_in(0, 4);
   for (int i = 7; i >= 0; i--) { // the creator comes last
     make_party(&j[i].p, 4, i % 4, 0, 1 + i / 4);
+    j[i].p.local.puts = i >= 4;
     CHECK(open_share(&j[i]) == ncclSuccess);
   }
   segment_join_all(j, 8);
@@ -341,8 +351,8 @@ static void one_process(int unused)
     CHECK(j[i].res == ncclSuccess && j[i].s == j[i / 4 * 4].s);
   }
   CHECK(j[0].s != j[4].s);
-  use_segment(j[0].s, 4);
-  use_segment(j[4].s, 4);
+  use_segment(j[0].s, 4, false);
+  use_segment(j[4].s, 4, true);
   CHECK(tt_segment_window(j[0].s, 3, 2)[0] == 3 * 16 + 2);
   tt_link link = {.rank = 13, .peer = 16};
   memset(tt_segment_page(j[0].s, 0), 0, 4 * sizeof(tt_rank_page));
@@ -539,7 +549,7 @@ static void creator_without_memory(int unused)
   CHECK(open_share(&j) == ncclSuccess); // and then it works
   join_main(&j);
   CHECK(j.res == ncclSuccess);
-  use_segment(j.s, 2);
+  use_segment(j.s, 2, false);
   tt_segment_leave(j.s);
 }
 
@@ -602,7 +612,7 @@ static void wrong_segments(int unused)
   push_wrong(&j.p, right, &headers[TT_COUNT(headers) - 1]);
   join_main(&j);
   CHECK(j.res == ncclSuccess);
-  use_segment(j.s, 2);
+  use_segment(j.s, 2, false);
   tt_segment_leave(j.s);
 }
 

@@ -176,12 +176,14 @@ static void put_ends(tt_rma *rma, tt_rma_op *op)
   op->over = true;
 }
 
-// The end of writing is the fence before the bells, also of the count and the turn.
+// The end of writing is the fence before the bells, also of the count and the turn. `counts`: the put ends with its
+// last piece; else that is another one's, a GPU's.
 static inline ncclResult_t put_written(tt_rma *rma, tt_rma_op *op, size_t *budget, bool counts)
 {
   tt_rma_peer *p = &rma->peers[op->peer];
   size_t n = TT_MIN(op->bytes, (size_t)TT_PUT_BYTES);
-  atomic_fetch_add(&p->out->writing, 1);
+  _Atomic uint64_t *writing = counts ? &p->out->writing : &p->out->handing;
+  atomic_fetch_add(writing, 1);
   tt_bell_fence_after_rmw();
   ncclResult_t res = put_counted(rma, op, p, &n);
   if (res == ncclSuccess) {
@@ -193,7 +195,7 @@ static inline ncclResult_t put_written(tt_rma *rma, tt_rma_op *op, size_t *budge
       put_ends(rma, op);
     }
   }
-  atomic_fetch_sub(&p->out->writing, 1);
+  atomic_fetch_sub(writing, 1);
   tt_bell_fence_after_rmw();
   tt_writes_ring(p->page);
   if (op->over) {

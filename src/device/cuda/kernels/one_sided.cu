@@ -22,9 +22,11 @@ TT_INLINE bool put_begins(tt_cuda_put p)
     return true;
   }
   gpu_add8(p.writing, ~(uint64_t)0);
-  gpu_store4(FAULT(p.port.fault, peer), (uint32_t)p.peer);
-  gpu_store8(FAULT(p.port.fault, sig), p.number);
-  gpu_release(FAULT(p.port.fault, code), TT_CUDA_SHUT);
+  if (gpu_claim(FAULT(p.port.fault, claimed)) == 0) {
+    gpu_store4(FAULT(p.port.fault, peer), (uint32_t)p.peer);
+    gpu_store8(FAULT(p.port.fault, sig), p.number);
+    gpu_release(FAULT(p.port.fault, code), TT_CUDA_SHUT);
+  }
   return false;
 }
 

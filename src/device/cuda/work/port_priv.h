@@ -67,8 +67,9 @@ struct tt_gpu_port {
   struct tt_gpu_stage *stage;      // memory in place of buffers that no peer can open (stage.h)
   struct gpu_batch *batches;       // one-sided operations in flight (rma.h),
   bool taking;                     // a wait of theirs places payloads (rma_far.c)
-  bool unshared;                   // it has shown a window that processes which reach its memory cannot map: so their
-                                   // puts bring payloads, too. The launching thread's
+  // It has shown a window that processes which reach its memory cannot map: so their puts bring payloads, too. The
+  // launching thread's; that of rank.c reads it. Relaxed: it is set before peers find the window.
+  _Atomic bool unshared;
   tt_rma *takes;           // whose windows payloads of this machine come for; NULL: none do. Under rank.c's lock
   struct gpu_waits *waits; // of plans that are not captured (waits.h)
   uint64_t used_ns;        // when the stopped port has first found that a peer uses its memory. By __atomic_…

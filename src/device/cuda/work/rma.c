@@ -158,8 +158,7 @@ static ncclResult_t queue_wait_op(const gpu_batch *g, int i)
   const tt_rma_op *op = &g->batch->ops[i];
   const tt_rma_peer *peer = gpu_peer_of(g->batch, op);
   TT_TRY(tt_gpu_queue_wait(g, gpu_count_in(g->batch, op), (uint32_t)op->number));
-  return gpu_peer_is_apart(peer) || (g->port->unshared && tt_gpu_ipc_has(g->port, peer->rank)) ? tt_gpu_far_wait(g, i)
-                                                                                               : ncclSuccess;
+  return tt_gpu_rma_is_sent_to(g->port, peer) ? tt_gpu_far_wait(g, i) : ncclSuccess;
 }
 
 // In the context of the batch's device. Nothing more of a port that has stopped.

@@ -6,6 +6,7 @@
 // stay in pinned memory until a wait of this rank has its signals, and the wait's own stream places them. What no wait
 // takes is dropped at the end. One wait of a port places at a time, which needs nothing but its stream to go on.
 #include "device/cuda/work/pool.h"
+#include "device/cuda/work/rank.h"
 #include "device/cuda/work/rma_priv.h"
 #include "device/owner.h"
 #include "device/rma_link.h"
@@ -133,9 +134,11 @@ static ncclResult_t far_hand(const gpu_batch *g, int i)
 
 bool tt_gpu_far_take(tt_rma *rma)
 {
+  const tt_gpu_port *p = tt_gpu_rank_port(rma->port);
   bool any = false;
   for (int i = 0; i < rma->port->nranks; i++) {
-    any |= rma->peers[i].comes.slots != NULL && tt_rma_box_take(rma, &rma->peers[i]);
+    tt_rma_peer *peer = &rma->peers[i];
+    any |= tt_gpu_rma_is_sent_to(p, peer) && peer->comes.slots != NULL && tt_rma_box_take(rma, peer);
   }
   return any;
 }
@@ -272,9 +275,8 @@ static ncclResult_t far_receive(const gpu_batch *g, int i)
 static bool far_is_due(const gpu_batch *g, int i)
 {
   const tt_rma_op *op = &g->batch->ops[i];
-  return !op->waits && !gpu_peer_of(g->batch, op)->networked
-             ? tt_gpu_far_holds(g, i)
-             : far_is_ready(g, i) && !g->far[i].over && (!op->waits || g->far[i].takes);
+  return !op->waits && !gpu_peer_of(g->batch, op)->networked ? tt_gpu_far_holds(g, i)
+                                                             : far_is_ready(g, i) && !g->far[i].over;
 }
 
 static ncclResult_t far_step(const gpu_batch *g, int i)

@@ -1,5 +1,6 @@
 // rma_priv.h: batches of one-sided operations on GPUs, for the files rma*.c and windows.c.
 #pragma once
+#include "device/cuda/work/ipc.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/rma.h"
 
@@ -77,6 +78,13 @@ static inline _Atomic uint64_t *gpu_count_in(const tt_rma_batch *b, const tt_rma
 static inline bool gpu_peer_is_apart(const tt_rma_peer *p)
 {
   return !p->networked && p->link != NULL && p->link->access == TT_ACCESS_NONE;
+}
+
+// May payloads come from that peer for windows of this rank?
+static inline bool tt_gpu_rma_is_sent_to(const tt_gpu_port *p, const tt_rma_peer *peer)
+{
+  return gpu_peer_is_apart(peer) ||
+         (atomic_load_explicit(&p->unshared, memory_order_relaxed) && tt_gpu_ipc_has(p, peer->rank));
 }
 
 // Prepares the peer for operations: pins its counters, and where its board has the window; 0: no window. The launching

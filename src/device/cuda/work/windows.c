@@ -167,10 +167,10 @@ static ncclResult_t window_share(tt_gpu_port *p, const tt_rma *rma, const tt_map
 static bool window_is_sent_to(const tt_gpu_port *p, const tt_rma *rma)
 {
   int i = 0;
-  while (i < rma->port->nranks && !gpu_peer_is_apart(&rma->peers[i])) {
+  while (i < rma->port->nranks && !tt_gpu_rma_is_sent_to(p, &rma->peers[i])) {
     i++;
   }
-  return i < rma->port->nranks || p->unshared;
+  return i < rma->port->nranks;
 }
 
 ncclResult_t tt_gpu_window_show(tt_rma *rma, tt_window_note *note)
@@ -188,7 +188,9 @@ ncclResult_t tt_gpu_window_show(tt_rma *rma, tt_window_note *note)
   }
   TT_TRY(window_share(p, rma, &m, &shared));
   const bool waits = !shared && tt_gpu_rma_awaits(p); // waits that have been queued place no payloads
-  p->unshared |= !shared && !waits;
+  if (!shared && !waits) {
+    atomic_store_explicit(&p->unshared, true, memory_order_relaxed);
+  }
   note->mem = shared ? m.handle : waits ? TT_MEM_NONE : 0;
   if (window_is_sent_to(p, rma)) {
     tt_gpu_rank_takes(port, rma);
