@@ -11,8 +11,9 @@
 
 enum { SAMPLES = 3 };
 
-// Passes of a run that are walked: as many as make so many of all ranks together, but a least number.
-enum { RUN_RANK_PASSES = 32768, RUN_PASSES_LEAST = 512 };
+// Passes of a run that are walked: as many as make so many of all ranks together, but a least number; and with many
+// ranks, as many as have so many steps.
+enum { RUN_RANK_PASSES = 32768, RUN_PASSES_LEAST = 512, RUN_STEPS = 4 << 20 };
 
 // Below this a message is not cut further for the sake of overlap, and never into more than MOST_CUTS times as many
 // chunks as it needs. Over a network one thread makes the calls for both directions, and shorter messages overlap with
@@ -262,11 +263,21 @@ static double cost_go_on(const tt_walk_passes *p, const double *ends, double bus
   return further * fmax((ends[p->count - 1] - begun) / (walked - half), busiest / walked);
 }
 
+// The most passes of these schedules that are walked.
+static double cost_most_passes(int nranks, const tt_schedule *const *schedules)
+{
+  double steps = 0;
+  for (int i = 0; i < nranks; i++) {
+    steps += schedules[i]->nsteps;
+  }
+  return fmin(fmax(RUN_RANK_PASSES / nranks, RUN_PASSES_LEAST), fmax(ceil(RUN_STEPS / steps), TT_WALK_PASSES));
+}
+
 static ncclResult_t cost_walk_run_of(const tt_cost *c, const tt_cost_run *run, const tt_schedule *const *schedules,
                                      double *us)
 {
   double part = fmax(ceil((double)run->bytes / (cost_has_blocks(run->func) ? c->nranks : 1) / schedules[0]->nsub), 1);
-  double each = ceil(part / (double)run->chunk), most = fmax(RUN_RANK_PASSES / c->nranks, RUN_PASSES_LEAST);
+  double each = ceil(part / (double)run->chunk), most = cost_most_passes(c->nranks, schedules);
   tt_walk_passes p = {
       .proto = run->proto, .chunk = fmin((double)run->chunk, part), .last = part - (each - 1) * (double)run->chunk};
   bool whole = each <= most / 4; // several operations can be walked; else the beginning of one

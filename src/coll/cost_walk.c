@@ -31,8 +31,10 @@ typedef struct line {
   double fetch_ready; // when the next one has come; meanwhile the line is in the heap
   place at;           // there
   int writer, reader; // the strand that waits for room, for a message; -1: none
-  double *arrived;    // by message modulo slots
-  double *freed;      // by slot: when the sender sees that the last message in it was taken
+  // By message modulo room, of the last `slots` ones: when it is there; once it has been taken, when the sender sees
+  // that.
+  double *when;
+  int room;
 } line;
 
 // A strand.
@@ -197,7 +199,7 @@ static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
   line **l = &w->lines[line_number(w, from, to, ref->kind != TT_FIFO)];
   if (!*l) {
     uint32_t slots = slots_of(w, ref, (int)from, (int)to);
-    *l = tt_calloc(1, sizeof **l + 2 * slots * sizeof(double));
+    *l = tt_calloc(1, sizeof **l);
     if (!*l) {
       w->no_memory = true;
       return NULL;
@@ -206,11 +208,29 @@ static line *line_of(walk *w, const tt_ref *ref, int rank, bool source)
                  .to = (int)to,
                  .fetches = cost_walk_fetches(w, ref, (int)from, (int)to),
                  .writer = -1,
-                 .reader = -1,
-                 .arrived = (double *)(*l + 1)};
-    (*l)->freed = (*l)->arrived + slots;
+                 .reader = -1};
   }
   return *l;
+}
+
+static double *when_of(const line *l, uint32_t message)
+{
+  return &l->when[message % (uint32_t)l->room];
+}
+
+// When the sender sees that there is room for its next message: behind the one whose slot that gets.
+static double cost_walk_freed(const line *l)
+{
+  return l->sent < l->slots ? 0 : *when_of(l, l->sent - l->slots);
+}
+
+static void cost_walk_send(walk *w, line *l, double there)
+{
+  if (l->sent == (uint32_t)l->room && l->sent < l->slots && !tt_grow(&l->when, l->room, 1, &l->room, sizeof *l->when)) {
+    w->no_memory = true;
+    return;
+  }
+  *when_of(l, l->sent++) = there;
 }
 
 // When the actor's next step finds the reference satisfied; -1: not before another actor has moved, which will wake it.
@@ -223,11 +243,11 @@ static double satisfied(walk *w, int id, const tt_ref *ref, bool source)
   }
   if (source && !drain) {
     l->reader = l->seen == l->taken ? id : -1;
-    return l->seen == l->taken ? -1 : l->arrived[l->taken % l->slots];
+    return l->seen == l->taken ? -1 : *when_of(l, l->taken);
   }
   uint32_t most = drain ? 0 : l->slots - 1;
   l->writer = l->sent - l->taken > most ? id : -1;
-  return l->sent - l->taken > most ? -1 : l->freed[(drain ? l->sent - 1 : l->sent) % l->slots];
+  return l->sent - l->taken > most ? -1 : !drain ? cost_walk_freed(l) : l->sent > 0 ? *when_of(l, l->sent - 1) : 0;
 }
 
 static const tt_step *cost_walk_step_of(const walk *w, const actor *a)
@@ -380,15 +400,15 @@ static void reduce_in(walk *w, int net)
     if (l && (l->sent == l->taken || back->sent - back->taken == back->slots)) {
       return;
     }
-    seen = l ? fmax(seen, l->arrived[l->taken % l->slots]) : seen;
+    seen = l ? fmax(seen, *when_of(l, l->taken)) : seen;
   }
   for (int r = 0; r < w->n && !w->no_memory; r++) {
     line *l = w->lines[line_number(w, (size_t)r, (size_t)net, false)], *back = l ? line_of(w, &ref, r, true) : NULL;
     if (back) {
-      l->freed[l->taken++ % l->slots] = seen;
+      *when_of(l, l->taken++) = seen;
       cost_walk_wake(w, &l->writer, seen);
       double there = pass_network(w, cost_walk_node_of(w, r), true, seen) + hop_of(w, &ref, r)->latency;
-      back->arrived[back->sent++ % back->slots] = there;
+      cost_walk_send(w, back, there);
       back->seen++;
       cost_walk_wake(w, &back->reader, there);
     }
@@ -401,7 +421,7 @@ static void cost_walk_take_all(walk *w, int rank, const tt_ref *src, int count, 
     line *l = is_line(&src[i]) ? line_of(w, &src[i], rank, true) : NULL;
     if (l) {
       double freed = end + hop_of(w, &src[i], rank)->latency;
-      l->freed[l->taken++ % l->slots] = freed;
+      *when_of(l, l->taken++) = freed;
       cost_walk_wake(w, &l->writer, freed);
       if (src[i].peer >= w->n) {
         reduce_in(w, src[i].peer);
@@ -418,7 +438,7 @@ static void send_all(walk *w, int rank, const tt_ref *dst, int count, double end
       bool net = dst[i].peer >= w->n;
       double seen =
           net ? pass_network(w, cost_walk_node_of(w, rank), false, end) : arrival(w, &dst[i], rank, end, chunk);
-      l->arrived[l->sent++ % l->slots] = seen;
+      cost_walk_send(w, l, seen);
       if (!l->fetches) {
         l->seen++;
         cost_walk_wake(w, &l->reader, seen);
@@ -444,16 +464,16 @@ static void fetch_messages(walk *w, int id)
   }
   uint32_t until = l->seen;
   const tt_cost_hop *hop = &w->env->hop[TT_HOP_NETWORK][w->passes->proto];
-  for (; until != l->sent && l->arrived[until % l->slots] <= start; until++) {
+  for (; until != l->sent && *when_of(l, until) <= start; until++) {
     all += w->env->each + w->passes->chunk * hop->byte;
   }
   double end = cost_walk_end(w, c, l->to, start, work + w->env->fetch + all);
   for (; l->seen != until; l->seen++) {
-    l->arrived[l->seen % l->slots] = end;
+    *when_of(l, l->seen) = end;
   }
   cost_walk_wake(w, &l->reader, end);
   if (l->seen != l->sent) {
-    l->fetch_ready = l->arrived[l->seen % l->slots];
+    l->fetch_ready = *when_of(l, l->seen);
     push(w, id, l->fetch_ready);
   }
 }
@@ -616,6 +636,9 @@ static bool cost_walk_set_up(walk *w)
 static void clean_up(walk *w)
 {
   for (size_t i = 0; w->lines && i < (size_t)w->ends * (size_t)w->ends * 2; i++) {
+    if (w->lines[i] != NULL) {
+      tt_free(w->lines[i]->when);
+    }
     tt_free(w->lines[i]);
   }
   tt_free(w->lines);
