@@ -95,13 +95,19 @@ rough() {
 
 # far HOSTS GBIT MS: a few programs over wires that are slow and long. Left out where interfaces cannot be made of a program.
 far() {
-  local start=$SECONDS
+  local start=$SECONDS said least found
   where="$1 hosts, $2 Gbit/s, $3 ms"
   (exec 3<>/dev/net/tun) 2>/dev/null || { echo "  left out: $where"; return; }
   wire=$(mktemp)
   if "${CC:-cc}" -std=gnu11 -O2 -Wall -Wextra -Werror -o "$wire" "$here/wire.c" && hosts_make_wired "$1" "$2" "$3" "$wire"; then
-    local ranks_env=(NCCL_SOCKET_IFNAME=eth0)
+    said=$(mktemp)
+    local ranks_env=(NCCL_SOCKET_IFNAME=eth0 NCCL_DEBUG=INFO "NCCL_DEBUG_FILE=$said")
     for program in all_reduce alltoall broadcast; do run 4 "$program" -b 8 -e 2M -f 64 -n 2 -w 0 -c 1; done
+    # The power of two below it; on a busy machine a message takes longer.
+    least=$(awk -v ms="$3" 'BEGIN { for (us = 1; us * 2 <= ms * 1000;) us *= 2; print us }')
+    found=$(grep -oE 'between machines take [0-9]+ us' "$said" | awk 'NR == 1 { print $4 }')
+    [ "${found:-0}" -ge "$least" ] || { failed=$((failed + 1)); echo "FAILED: messages take ${found:-?} us, not $least or more, on $where"; }
+    rm -f "$said"
   else
     failed=$((failed + 1))
     echo "FAILED: no $where"

@@ -5,6 +5,7 @@
   bench/predict/predict.py fit [BUILD]       finds the machine's costs that explain some of the results best
   bench/predict/predict.py compare [BUILD]   predicts all results with these costs: tables and a picture
   bench/predict/predict.py replay [BUILD]    traces a job of four hosts, and predicts it from its trace
+  bench/predict/predict.py far [BUILD]       the library's own choices, with the delay that it has seen, and without
   bench/predict/predict.py local [BUILD]     two ranks on this machine, by shared memory and by TCP: times, and what was predicted
   bench/predict/predict.py all [BUILD]
 
@@ -104,9 +105,9 @@ def others():
     return sum(int(t) for core in cores for t in core) / os.sysconf("SC_CLK_TCK") - sum(u.ru_utime + u.ru_stime for u in own)
 
 
-def run_alone(command, env):
-    """Runs it again where others took more than a tenth of a processor meanwhile; the fifth time counts anyway."""
-    for _ in range(5):
+def run_alone(command, env, tries=5):
+    """Runs it again where others took more than a tenth of a processor meanwhile; the last time counts anyway."""
+    for _ in range(tries):
         began, before = time.monotonic(), others()
         done = subprocess.run(command, capture_output=True, text=True, env=env)
         if others() - before < max(0.1 * (time.monotonic() - began), 0.05):
@@ -114,9 +115,9 @@ def run_alone(command, env):
     return done
 
 
-def times_of(command, env):
+def times_of(command, env, tries=5):
     """Microseconds by size, as a perf program prints them: lists of those of all cycles, in place and not."""
-    done = run_alone(command, env)
+    done = run_alone(command, env, tries)
     if done.returncode != 0:
         sys.exit("predict.py: %s: %s%s" % (" ".join(command), done.stdout[-2000:], done.stderr[-2000:]))
     times = collections.defaultdict(list)
@@ -127,7 +128,7 @@ def times_of(command, env):
     return times
 
 
-def run_program(build, case, variables=()):
+def run_program(build, case, variables=(), tries=5):
     """Microseconds by size: the median of all times, in place and not; of two, the smaller, since what else runs only adds."""
     command = [ROOT + "/tests/netns/run.sh", "-H", str(case["hosts"]), "-r", "1", "-s", "300",
                "-w", "%g,%g,%d" % (case["gbit"], case["ms"], os.cpu_count() - 1)]
@@ -140,7 +141,7 @@ def run_program(build, case, variables=()):
     times = {}
     for part in parts(case):
         options = [word for option, number in zip(("-b", "-e", "-n", "-w", "-N"), part) for word in (option, str(number))]
-        times.update(times_of(command + options, dict(os.environ, TUTTI_WIRE=build + "/bench/wire")))
+        times.update(times_of(command + options, dict(os.environ, TUTTI_WIRE=build + "/bench/wire"), tries))
     return {size: statistics.median_low(values) for size, values in times.items()}
 
 
@@ -324,6 +325,23 @@ def replay(build):
     subprocess.run([build + "/bin/tutti-topo", "simulate", "--measured", "-N", "4", "--link", link, "--workload", job], check=True)
 
 
+def far(build):
+    """Rounds of runs with and without, one behind the other: what else runs meets both."""
+    make_wire(build)
+    sizes = [str(LEAST * FACTOR**i) for i in (2, 4, 5, 6)]
+    print("| Gbit/s, ms | hosts | |" + "".join(" %s B |" % size for size in sizes) + "\n|---|---|---|" + "---|" * len(sizes))
+    for gbit, ms in chosen("PREDICT_WIRES", [(10, 1), (10, 5)], lambda w: tuple(float(x) for x in w.split(","))):
+        for hosts in chosen("PREDICT_HOSTS", [4, 8], int):
+            for coll in ("allreduce", "allgather", "reducescatter", "broadcast"):
+                case = {"gbit": gbit, "ms": ms, "hosts": hosts, "coll": coll, "algo": ""}
+                rounds = [[run_program(build, case, ("TUTTI_NET_DELAY=%d" % us,), 1) for us in (0, -1)] for _ in range(ROUNDS)]
+                cells = []
+                for size in sizes:
+                    before, after = (statistics.median(r[i][size] for r in rounds) for i in (0, 1))
+                    cells.append("%.2f → %.2f, × %.1f" % (before / 1e3, after / 1e3, before / after))
+                print("| %g, %g | %d | %s | %s |" % (gbit, ms, hosts, coll, " | ".join(cells)), flush=True)
+
+
 def line_of(build, figures):
     """Measures the machine's figures into a file. Picoseconds for a cache line from core to core; 0: too much else runs."""
     done = subprocess.run([build + "/bin/tutti-tune", "--machine", "--output", figures], capture_output=True)
@@ -393,7 +411,7 @@ def compare(build):
 def main():
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     build = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else ROOT + "/build")
-    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "replay": [replay], "local": [local],
+    steps = {"measure": [measure], "fit": [fit], "compare": [compare], "replay": [replay], "far": [far], "local": [local],
              "all": [measure, fit, compare, replay, local]}
     if what not in steps or len(sys.argv) > 3:
         sys.exit(__doc__)

@@ -339,6 +339,11 @@ const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b)
   return b->name;
 }
 
+uint32_t tt_bootstrap_way_us(const tt_bootstrap *b)
+{
+  return b->next >= 0 ? tt_sock_trip_us(b->next) / 2 : 0;
+}
+
 bool tt_bootstrap_is_public(const tt_bootstrap *b)
 {
   return b->key.is_public;

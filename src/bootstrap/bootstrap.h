@@ -103,6 +103,9 @@ void tt_bootstrap_stop(tt_bootstrap *b);
 
 // 16 bytes known to this ring's ranks only (derived per split), for use as a communicator's secret and name.
 const uint8_t *tt_bootstrap_secret(const tt_bootstrap *b);
+// How many microseconds something takes to the successor in the ring: half of the shortest time that its kernel has
+// taken to answer. 0: not known, or the ring has ended.
+uint32_t tt_bootstrap_way_us(const tt_bootstrap *b);
 // Can every process compute it (NCCL_COMM_ID without a secret)? Pure.
 bool tt_bootstrap_is_public(const tt_bootstrap *b);
 

@@ -69,6 +69,7 @@ typedef struct tt_comm_recorder {
 // The way to ranks without memory in common. Made and freed by the init steps; not changed in between.
 typedef struct tt_comm_network {
   bool needed;                    // some pair has no memory in common
+  int64_t mbits;                  // Mbit/s of the rank whose devices carry least; 0: not known
   const tt_net_ops *ops;          // the chosen network; NULL: no pair needs it
   tt_proxy *proxy;                // NULL: the same
   struct tt_comm_collnet *reduce; // NULL: the network does not reduce (collnet.h)

@@ -80,6 +80,7 @@ static void describe_self(const struct ncclComm *c, tt_peer *me)
                   .reproducible = p->reproducible,
                   .direct_threshold = p->host_direct_threshold,
                   .net_chunk = p->p2p_net_chunksize,
+                  .net_delay = p->net_delay >= 0 ? (uint64_t)p->net_delay : tt_bootstrap_way_us(c->boot),
                   .rma_contexts = (uint16_t)TT_MIN(c->config.rma_contexts, UINT16_MAX),
                   .rma_signals = (uint16_t)TT_MIN(c->config.rma_signals, UINT16_MAX),
                   .at.p2p_disable = tt_transport_p2p_off(),
@@ -475,7 +476,7 @@ static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *al
 }
 
 // The proxies learn of each other.
-static ncclResult_t meet(const struct ncclComm *c, meeting *mine)
+static ncclResult_t meet(struct ncclComm *c, meeting *mine)
 {
   meeting *all;
   tt_proxy_where *wheres = NULL;
@@ -486,6 +487,7 @@ static ncclResult_t meet(const struct ncclComm *c, meeting *mine)
   TT_TRY_GOTO(TT_NEW(wheres, c->nranks, "rank %d: no memory for the addresses of %d ranks", c->rank, c->nranks), res);
   for (int i = 0; i < c->nranks; i++) {
     wheres[i] = all[i].where;
+    c->network.mbits = i == 0 ? wheres[i].mbits : TT_MIN(c->network.mbits, wheres[i].mbits);
   }
   res = tt_proxy_meet(c->network.proxy, wheres);
 fail:

@@ -18,9 +18,21 @@
 // Of a message, that TCP sends in one segment with its heads: Linux makes them of at most 64 KiB.
 #define NET_SEGMENT (60u << 10)
 
+// What a network is taken for whose devices do not say what they carry, or say too little.
+enum { LEAST_MBITS = 100, USUAL_MBITS = 10000 };
+enum { DELAY_LEAST_US = 256, DELAY_MOST_US = 1 << 20 }; // of a network: from where on it counts, and how far
+
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
   tt_cost_env env = tt_cost_env_of(&t->figures, comm->peers[0].cpus);
+  for (int i = 0; i < TT_COST_FIFOS && t->net_delay > 0; i++) {
+    tt_cost_hop *hop = &env.hop[TT_HOP_NETWORK][i];
+    hop->latency = TT_MAX(hop->latency, t->net_delay);
+  }
+  if (t->net_delay > 0) {
+    const int64_t mbits = comm->network.mbits < LEAST_MBITS ? USUAL_MBITS : comm->network.mbits;
+    env.net_byte = TT_MAX(env.net_byte, 8.0 / (double)mbits);
+  }
   env.payload[TT_LL] = t->ll_capacity;
   env.slots[TT_LL] = comm->peers[0].geometry.ll_slots;
   env.payload[TT_SIMPLE] = TT_MIN(t->simple_capacity, t->net_capacity);
@@ -36,6 +48,20 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out)
   TT_TRY(tt_limits_find(f, &l));
   *out = l;
   return ncclSuccess;
+}
+
+// Of the slowest way between neighbours in the ring, the power of two below it: it is a little different each time, and
+// choices should not be. (Wherever a ring crosses between far places, it is one of these ways.)
+static double net_delay_of(const struct ncclComm *comm)
+{
+  uint64_t slowest = 0, us = DELAY_LEAST_US;
+  for (int i = 0; i < comm->nranks; i++) {
+    slowest = TT_MAX(slowest, comm->peers[i].net_delay);
+  }
+  while (us < DELAY_MOST_US && us * 2 <= slowest) {
+    us *= 2;
+  }
+  return comm->network.needed && us <= slowest ? (double)us : 0;
 }
 
 // As much of a slot as goes in whole segments. A message of 64 KiB takes a second, tiny one, which costs nearly as much
@@ -68,7 +94,14 @@ ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
   tt_tuning_take_figures(comm, t);
   take_slots(comm, t);
   t->mixed = comm->layout->nnodes < comm->nranks;
-  if (res == ncclSuccess && comm->network.needed && comm->nranks <= TT_MODEL_RANKS) {
+  t->net_delay = net_delay_of(comm);
+  int most = t->net_delay > 0 ? TT_MODEL_RANKS_FAR : TT_MODEL_RANKS;
+  if (t->net_delay > 0) {
+    tt_info(TT_INIT | TT_TUNING,
+            "rank %d: messages between machines take %.0f us or more: algorithms are chosen for that", comm->rank,
+            t->net_delay);
+  }
+  if (res == ncclSuccess && comm->network.needed && comm->nranks <= most) {
     tt_cost_env env = cost_env(comm, t);
     res = tt_cost_create(&env, comm->nranks, comm->layout, &t->cost);
   }
@@ -417,14 +450,20 @@ static size_t model_chunk(const struct ncclComm *comm, const tt_choice *c, tt_fu
 static ncclResult_t query_model(const struct ncclComm *comm, tt_func func, size_t bytes, bool in_network, tt_choice *c)
 {
   const tt_tuning *t = comm->tuning;
+  const bool near = t->net_delay == 0;
   tt_cost_choice best = {.algo = -1};
-  uint32_t algos = 0;
+  uint32_t algos = 0, protos = t->filter.protos[func];
   for (int i = 0; i < TT_NALGOS; i++) {
     algos |= tt_tuning_usable(comm, func, i, in_network) ? 1u << i : 0;
   }
+  const size_t part = tuning_has_blocks(func) ? bytes / (size_t)comm->nranks : bytes;
+  if (!near && part > t->ll_capacity && (protos & TT_PROTO_SIMPLE) != 0) {
+    protos = TT_PROTO_SIMPLE; // many short messages are as fast where the network is the bound, but cost more of a core
+  }
   algos &= (algos & ~TT_ALGOS_ASKED) != 0 ? ~TT_ALGOS_ASKED : ~0u;
-  algos &= (algos & ~TT_ALGOS_IN_ORDER) != 0 ? ~(1u << TT_ALGO_ORDERED) : ~0u; // it is there for its order alone
-  TT_TRY(tt_cost_best(t->cost, func, bytes, algos, t->filter.protos[func], &best));
+  // It is there for its order. But it needs two messages one behind the other, where others need many.
+  algos &= near && (algos & ~TT_ALGOS_IN_ORDER) != 0 ? ~(1u << TT_ALGO_ORDERED) : ~0u;
+  TT_TRY(tt_cost_best(t->cost, func, bytes, algos, protos, &best));
   *c = (tt_choice){.algo = best.algo, .proto = best.proto, .networked = true};
   if (best.algo >= 0) {
     c->chunk = TT_MIN(TT_ROUND_UP(TT_MAX(best.chunk, 1), 64), capacity_of(comm, c, func));

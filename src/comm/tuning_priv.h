@@ -9,8 +9,9 @@
 #include "topo/model.h"
 
 // Up to so many ranks the cost model is asked where there is a network, and for a plugin's table: walking the schedules
-// takes time.
+// takes time. Where the network takes long, a wrong choice costs more.
 #define TT_MODEL_RANKS 16
+#define TT_MODEL_RANKS_FAR 64
 
 // What a plugin was last asked for a function: the library's choice and the costs follow from size and number alone.
 typedef struct tt_asked {
@@ -38,6 +39,7 @@ struct tt_tuning {
   uint32_t ll_capacity, simple_capacity,
       net_capacity;             // of one slot; net: SIMPLE where every message goes over the network
   bool mixed;                   // some ranks have memory in common
+  double net_delay;             // microseconds that each message takes over the network at least; 0: as the table says
   tt_cost *cost;                // NULL: not asked
   tt_cost *estimates;           // what tt_tuning_estimate walks where `cost` is NULL; NULL: not asked yet
   tt_tuner *tuner;              // NULL: none. What is below is of use with one only

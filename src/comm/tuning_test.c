@@ -26,6 +26,8 @@ typedef struct world {
   int nranks, cores, channels;
   bool one_process, two_nodes, one_each, no_access, reproducible;
   int64_t threshold; // NCCL_HOST_DIRECT_THRESHOLD
+  int64_t mbits;     // of the network's devices
+  uint64_t delay;    // microseconds of the slowest way between machines, as the last rank reports it
   const char *algo, *proto;
 } world;
 
@@ -47,6 +49,7 @@ static void fill_world(const world *w, struct ncclComm *c)
   p->reproducible = w->reproducible;
   c->nranks = w->nranks;
   c->network.needed = (w->two_nodes || w->one_each) && w->nranks > 1;
+  c->network.mbits = w->mbits;
   c->network.reduce = c->network.needed ? &collnet : NULL;
   c->machine.can_read = !c->network.needed && !w->no_access;
   c->machine.all_local = (w->one_process && !c->network.needed) || w->nranks == 1;
@@ -62,6 +65,7 @@ static void fill_world(const world *w, struct ncclComm *c)
     c->peers[i].machine = (uint64_t)nodes[i];
     c->peers[i].net_chunk = 1 << 17;
   }
+  c->peers[w->nranks - 1].net_delay = w->delay;
   assert_int_equal(tt_layout_create(w->nranks, nodes, &c->layout), ncclSuccess);
   assert_int_equal(tt_tuning_limits(&c->peers[0].figures, &c->peers[0].limits), ncclSuccess);
   assert_int_equal(tt_topology_create(c, &c->topology), ncclSuccess);
@@ -111,6 +115,12 @@ static void print_world(FILE *to, const world *w)
   fprintf(to, "%s%s%s", w->algo != NULL ? w->algo : "", w->proto != NULL ? ", " : "", w->proto != NULL ? w->proto : "");
   if (w->threshold >= 0) {
     fprintf(to, ", threshold %d", (int)w->threshold);
+  }
+  if (w->mbits > 0) {
+    fprintf(to, ", %d Mbit/s", (int)w->mbits);
+  }
+  if (w->delay > 0) {
+    fprintf(to, ", far: %u us", (unsigned)w->delay);
   }
   fprintf(to, "%s\n", w->reproducible ? ", reproducible" : "");
 }
@@ -194,6 +204,15 @@ static void print_some(FILE *to)
       {4, 4, 0, false, .no_access = true, .threshold = -1, .algo = "Ring", .reproducible = true},
       {4, 4, 0, false, .two_nodes = true, .threshold = -1, .reproducible = true},
       {20, 64, 0, false, .two_nodes = true, .threshold = -1, .reproducible = true},
+      {8, 4, 0, false, .one_each = true, .threshold = -1},
+      {8, 4, 0, false, .one_each = true, .threshold = -1, .delay = 255}, // too little to count
+      {8, 4, 0, false, .one_each = true, .threshold = -1, .delay = 1100},
+      {8, 4, 0, false, .two_nodes = true, .threshold = -1, .delay = 1100},
+      {20, 64, 0, false, .one_each = true, .threshold = -1, .delay = 5000},
+      {20, 64, 0, false, .one_each = true, .threshold = -1, .delay = UINT64_MAX},
+      {8, 8, 0, false, .threshold = -1, .delay = 5000},                                // without a network
+      {8, 4, 0, false, .one_each = true, .threshold = -1, .mbits = 10, .delay = 1100}, // cannot be: as 10000
+      {8, 4, 0, false, .one_each = true, .threshold = -1, .mbits = 1000, .delay = 1100},
   };
   for (size_t i = 0; i < TT_COUNT(worlds); i++) {
     print_choices(to, &worlds[i]);

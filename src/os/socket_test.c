@@ -180,11 +180,13 @@ static void test_standstill(void **state)
   make_tcp_pair(fds);
   assert_false(tt_sock_stands(fds[0]));
   assert_false(tt_sock_stands(-1));
+  assert_int_equal(tt_sock_trip_us(-1), 0);
   uint64_t late = tt_now_ns() + LATE_NS;
   do {
     fill(fds[0], 20 * TT_NS_PER_MS);
   } while (!tt_sock_stands(fds[0]) && tt_now_ns() < late);
   assert_true(tt_sock_stands(fds[0]));
+  assert_true(tt_sock_trip_us(fds[0]) > 0);
   assert_false(tt_sock_stands(fds[1])); // the other way nothing waits
   tt_sleep_ns(300 * TT_NS_PER_MS);      // the kernel has asked for room meanwhile
   assert_int_equal(tt_sock_send(fds[0], in, 1), -EAGAIN);

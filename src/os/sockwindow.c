@@ -1,5 +1,5 @@
-// sockwindow.c: what the kernel tells of a connection's window (tt_sock_stands). The C library's tcp_info lacks it, and
-// its header cannot stand beside the kernel's.
+// sockwindow.c: what the kernel tells of a connection's window and way (tt_sock_stands, tt_sock_trip_us). The C
+// library's tcp_info lacks it, and its header cannot stand beside the kernel's.
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -22,4 +22,14 @@ bool tt_sock_stands(int fd)
   }
   bool known = size >= offsetof(struct tcp_info, tcpi_snd_wnd) + sizeof info.tcpi_snd_wnd;
   return known && info.tcpi_snd_wnd == 0 && queued > 0 && queued == unsent;
+}
+
+uint32_t tt_sock_trip_us(int fd)
+{
+  struct tcp_info info = {.tcpi_min_rtt = UINT32_MAX};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_min_rtt == UINT32_MAX) {
+    return 0;
+  }
+  return info.tcpi_min_rtt;
 }

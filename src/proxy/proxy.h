@@ -44,9 +44,10 @@ typedef struct tt_proxy_env {
 typedef struct tt_proxy_where {
   tt_addrs addrs;
   int32_t node, place, ndevices, pid;
+  int64_t mbits; // Mbit/s of all its devices, as far as they say
   char mailbox[TT_FDBOX_NAME];
 } tt_proxy_where;
-static_assert(sizeof(tt_proxy_where) == 256, "tt_proxy_where is sent as it is");
+static_assert(sizeof(tt_proxy_where) == 264, "tt_proxy_where is sent as it is");
 
 // Starts to listen and starts the service thread (and the process's progress thread, once). Errors: ncclSystemError.
 // Calling thread: init.

@@ -373,6 +373,18 @@ static ncclResult_t service_listen(tt_proxy_service *s)
              : tt_fail(ncclSystemError, "rank %d: the proxy has no descriptor left: %s", s->proxy->rank, strerror(-e));
 }
 
+// What its devices carry together.
+static ncclResult_t service_speed(const tt_proxy *p, int ndevices, int64_t *mbits)
+{
+  *mbits = 0;
+  for (int i = 0; i < ndevices; i++) {
+    tt_net_props props = {.speed = 0};
+    TT_TRY(p->net->get_properties(p->ctx, i, &props));
+    *mbits += TT_MAX(props.speed, 0);
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_proxy_where *where)
 {
   tt_proxy_service *s = tt_calloc(1, sizeof *s);
@@ -398,11 +410,13 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   tt_sock_raise_file_limit(); // a rank of this process needs up to four for each peer
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
+  TT_TRY(service_speed(p, s->ndevices, &where->mbits));
   TT_TRY(service_listen(s));
   *where = (tt_proxy_where){.addrs = s->door.addrs,
                             .node = env->node,
                             .place = env->place,
                             .ndevices = s->ndevices,
+                            .mbits = where->mbits,
                             .pid = tt_proc_self().pid};
   if (env->mailbox != NULL) {
     memcpy(where->mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->mailbox - 1));

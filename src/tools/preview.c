@@ -35,6 +35,7 @@ static void fill_peers(const tt_preview_env *env, tt_peer *peers)
   for (int i = 0; i < preview_ranks(env); i++) {
     peers[i] = (tt_peer){
         .at.rank = i, .cpus = env->cores, .figures = env->figures, .geometry = tt_geometry_default(), .numa = -1};
+    peers[i].net_delay = (uint64_t)(fmax(env->link.ms, 0) * 1e3 + fmax(env->link.way, 0));
     peers[i].at.proc.pid = env->one_process ? 1 : i + 1;
   }
 }
@@ -55,6 +56,7 @@ static ncclResult_t fill(const tt_preview_env *env, struct ncclComm *c)
 {
   c->nranks = preview_ranks(env);
   c->network.needed = c->nranks > env->nranks;
+  c->network.mbits = (int64_t)(fmin(env->link.gbit, 1e6) * 1e3);
   c->machine.can_read = !c->network.needed;
   c->machine.all_local = env->one_process && !c->network.needed;
   c->machine.crowded = env->nranks > env->cores;
@@ -101,12 +103,12 @@ static void set_memory(tt_cost_env *env, const tt_preview_memory *m)
 static tt_cost_env env_of_link(const tt_preview *p)
 {
   const tt_preview_link *l = &p->link;
-  tt_cost_env env = tt_tuning_costs(&p->comm);
+  tt_cost_env env = tt_tuning_costs(&p->comm), near = tt_cost_env_of(&p->comm.tuning->figures, p->cores);
   set_memory(&env, &p->memory);
   env.cores = p->cores;
   for (int i = 0; i < TT_COST_FIFOS; i++) {
     tt_cost_hop *hop = &env.hop[TT_HOP_NETWORK][i];
-    hop->latency = (l->way > 0 ? l->way : hop->latency * LOCAL_WAY) + l->ms * 1e3;
+    hop->latency = (l->way > 0 ? l->way : near.hop[TT_HOP_NETWORK][i].latency * LOCAL_WAY) + l->ms * 1e3;
     hop->work = l->work > 0 ? l->work : hop->work * LOCAL_WORK;
     hop->byte = l->kib > 0 ? l->kib / 1024 : hop->byte;
   }
