@@ -21,11 +21,13 @@ if(NOT TARGET trace_tool) # it needs jansson
   list(FILTER fuzz_sources EXCLUDE REGEX "/fuzz_flight\\.c$")
 endif()
 
+add_custom_target(fuzz_programs) # all of them, and nothing that they don't need (scripts/fuzz)
 foreach(file ${fuzz_sources})
   get_filename_component(name ${file} NAME_WE)
   string(REGEX REPLACE "^fuzz_" "" short ${name})
   if(TUTTI_FUZZ)
     tutti_fuzz_program(${name} ${file})
+    add_dependencies(fuzz_programs ${name})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
   else()

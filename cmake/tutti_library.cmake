@@ -41,10 +41,15 @@ endif()
 
 include(CheckCCompilerFlag)
 
-# The vectoriser cannot do its work under a sanitizer, and takes minutes to find out.
+# The places of variables in the vectoriser's loops would take a third of the compiler's time: lines have to suffice.
+# The vectoriser cannot do its work under a sanitizer, and takes minutes to find out. The fuzz programs reduce nothing.
 set(kernel_options -O3 -ffp-contract=off)
-if(TUTTI_SANITIZE)
+if(TUTTI_FUZZ)
+  set(kernel_options -O0 -ffp-contract=off)
+elseif(TUTTI_SANITIZE)
   set(kernel_options -O1 -ffp-contract=off)
+elseif(NOT TUTTI_LIBRARY_ONLY)
+  list(APPEND kernel_options $<$<CONFIG:RelWithDebInfo>:-g1>)
 endif()
 # gcc's frames for finding use after return are aligned to 32 bytes, vectors to 64 (gcc's bug 110027); nothing here returns addresses.
 if(TUTTI_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL GNU)
