@@ -5,7 +5,7 @@
 //   combine  makes the result; here kernels differ: combine of a type, copy, bitwise, logical…
 //   post     hands over the messages that the step has sent, gives back what it has received
 //   arrive   writes this rank's tokens: where its buffers are
-// A small step is one launch of one CTA. A large one is a launch that resolves, launches of many CTAs that combine, and
+// A small step is one launch of one CTA, with as many warps as have something to do. A large one is a launch that resolves, launches of many CTAs that combine, and
 // one that posts. Each looks at the port's stop word first, and does nothing if it is set.
 //
 // A kernel waits for nothing: the stream has waited before (cuStreamWaitValue32). The exception is a walk, where a port
@@ -17,7 +17,8 @@
 #include <stdint.h>
 
 enum {
-  TT_CUDA_THREADS = 256, // of a CTA, of every kernel
+  TT_CUDA_THREADS = 256, // of a CTA, at most (tt_kernel_threads)
+  TT_CUDA_WARP = 32,
   TT_CUDA_PACK = 16      // bytes that a thread moves at a time
 };
 
