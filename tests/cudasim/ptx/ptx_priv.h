@@ -2,7 +2,7 @@
 #ifndef TUTTI_TESTS_CUDASIM_PTX_PRIV_H
 #define TUTTI_TESTS_CUDASIM_PTX_PRIV_H
 
-#include "alu.h"
+#include "alu_quick.h"
 #include "ptx.h"
 
 enum {
@@ -28,7 +28,16 @@ struct ptx_ins;
 typedef bool ptx_exec(struct ptx_thread *thread, const struct ptx_ins *ins);
 
 // Instructions that the interpreter's loop knows by number; the others go through ptx_ins.exec.
-enum ptx_op { PTX_OP_EXEC, PTX_OP_ALU, PTX_OP_ALU_PAIR, PTX_OP_MOVE, PTX_OP_BRANCH };
+#define PTX_OP_QUICK(name) PTX_OP_##name,
+enum ptx_op {
+  PTX_OP_EXEC,
+  PTX_OP_ALU,
+  PTX_OP_ALU_PAIR,
+  PTX_OP_MOVE,
+  PTX_OP_BRANCH,
+  PTX_OP_setp,
+  ALU_QUICK(PTX_OP_QUICK)
+};
 
 // An access of memory. The address is the first input plus offset, plus the frame's base where framed.
 struct ptx_mem {
@@ -383,7 +392,14 @@ struct ptx_pending {
   uint32_t system_epoch; // and to the whole system
 };
 
-enum { PTX_THREAD_BUFFER = 16, PTX_CTA_BUFFER = 64, PTX_DEVICE_STORES = 64, PTX_HISTORY = 256, PTX_WORDS_APART = 256, PTX_REPEATS = 64 };
+enum {
+  PTX_THREAD_BUFFER = 16,
+  PTX_CTA_BUFFER = 64,
+  PTX_DEVICE_STORES = 64,
+  PTX_HISTORY = 256,
+  PTX_WORDS_APART = 256,
+  PTX_REPEATS = 64
+};
 
 // What a thread of PTX_STORE_BUFFERS or PTX_STALE_READS has besides.
 struct ptx_view {
