@@ -70,8 +70,9 @@ ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ct
 static ncclResult_t queue_time(const gpu_batch *g, const volatile void *at)
 {
   tt_cuda_step args = {.port = tt_gpu_rma_port(g), .start = gpu_address(at)};
-  return g->batch->watch == NULL ? ncclSuccess
-                                 : queue_kernel_of(g, &(tt_kernel){.module = "step", .name = "copy"}, 1, tt_kernel_threads(0), &args);
+  return g->batch->watch == NULL
+             ? ncclSuccess
+             : queue_kernel_of(g, &(tt_kernel){.module = "step", .name = "copy"}, 1, tt_kernel_threads(0), &args);
 }
 
 tt_cuda_port tt_gpu_rma_port(const gpu_batch *g)
