@@ -41,7 +41,8 @@ static struct box {
     int owner; // the slot + 1
     uint64_t waiting;
   } device[SIM_DEVICES];
-  _Atomic uint64_t asleep; // bit: a scheduler that sleeps and wants to hear of others
+  _Atomic uint64_t sleeps; // bit: a scheduler that sleeps, or is about to,
+  _Atomic uint64_t asleep; // and wants to hear of others
   _Atomic uint32_t bell[BOX_PROCESSES];
   uint64_t reported; // the sum of progress at the last report
   struct box_writer writer[BOX_WRITERS];
@@ -156,6 +157,7 @@ static bool take_slot(void)
   }
   box_lock();
   memset(&box->slot[mine], 0, sizeof box->slot[mine]);
+  atomic_fetch_and(&box->sleeps, ~((uint64_t)1 << mine));
   atomic_fetch_and(&box->asleep, ~((uint64_t)1 << mine));
   box->slot[mine].pid = getpid();
   for (int d = 0; d < SIM_DEVICES; d++) {
@@ -215,6 +217,9 @@ __attribute__((destructor)) static void box_leave(void)
 static void ring(int slot)
 {
   atomic_fetch_add(&box->bell[slot], 1);
+  if ((atomic_load(&box->sleeps) >> slot & 1) == 0) {
+    return; // it sees the bell before it sleeps
+  }
   syscall(SYS_futex, &box->bell[slot], FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
@@ -240,10 +245,12 @@ void box_sleep(uint32_t bell, long us)
 {
   uint64_t bit = (uint64_t)1 << mine;
   struct timespec limit = {us / 1000000, us % 1000000 * 1000};
+  atomic_fetch_or(&box->sleeps, bit);
   if (us > 0) {
     atomic_fetch_or(&box->asleep, bit);
   }
   syscall(SYS_futex, &box->bell[mine], FUTEX_WAIT, bell, us > 0 ? &limit : NULL, NULL, 0);
+  atomic_fetch_and(&box->sleeps, ~bit);
   atomic_fetch_and(&box->asleep, ~bit);
 }
 

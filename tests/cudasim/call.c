@@ -190,7 +190,8 @@ static void remove_waiter(const struct sim_waiter *waiter)
 
 bool sim_await(bool (*done)(void *arg), void *arg, const char *fmt, ...)
 {
-  struct sim_waiter waiter = {.next = sim.waiters, .call = call_name};
+  struct sim_waiter waiter = {
+      .next = sim.waiters, .call = call_name, .done = done, .arg = arg, .wake = PTHREAD_COND_INITIALIZER};
   va_list args;
   if (done(arg)) {
     return true;
@@ -201,10 +202,20 @@ bool sim_await(bool (*done)(void *arg), void *arg, const char *fmt, ...)
   sim.waiters = &waiter;
   sim_sched_wake(); // while someone waits it looks at what other processes do
   while (!done(arg) && !sim.stuck) {
-    pthread_cond_wait(&sim.changed, &sim.lock);
+    pthread_cond_wait(&waiter.wake, &sim.lock);
   }
   remove_waiter(&waiter);
+  pthread_cond_destroy(&waiter.wake);
   return done(arg);
+}
+
+void sim_changed(void)
+{
+  for (struct sim_waiter *waiter = sim.waiters; waiter != NULL; waiter = waiter->next) {
+    if (sim.stuck || waiter->done(waiter->arg)) {
+      pthread_cond_signal(&waiter->wake);
+    }
+  }
 }
 
 void sim_quiesce(void)

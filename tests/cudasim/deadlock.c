@@ -91,7 +91,7 @@ static void give_up(void)
       sim_context_fail(sim.device[d].primary, CUDA_ERROR_LAUNCH_TIMEOUT, "given up in a deadlock");
     }
   }
-  pthread_cond_broadcast(&sim.changed);
+  sim_changed();
 }
 
 // Time without looks is none without progress: this process was stopped, or had no turn on a busy machine.

@@ -64,7 +64,7 @@ static void remove_first(struct sim_queue *queue)
   stream->last = stream->first == NULL ? NULL : stream->last;
   free_op(op);
   sim_stream_unlink(stream);
-  pthread_cond_broadcast(&sim.changed);
+  sim_changed();
 }
 
 // ---- Faults ----
@@ -113,7 +113,7 @@ void sim_context_fail(struct sim_context *context, CUresult code, const char *fm
   text[strcspn(text, "\n")] = '\0'; // of a kernel's report the first line
   sim_say("device %d: %s (%s)", context->device->ordinal, text, sim_error_name(code));
   context->failed = code;
-  pthread_cond_broadcast(&sim.changed);
+  sim_changed();
 }
 
 // ---- Steps ----
@@ -300,9 +300,7 @@ static void rest(bool work, uint32_t bell, long *us)
   }
   sleep_until(bell, *us);
   *us = *us < LONG_US ? *us + *us / 2 : LONG_US;
-  if (sim.waiters != NULL) {
-    pthread_cond_broadcast(&sim.changed);
-  }
+  sim_changed();
 }
 
 static void *schedule(void *arg)

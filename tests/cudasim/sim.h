@@ -318,11 +318,14 @@ struct sim_waiter { // a call of the program that waits
   struct sim_waiter *next;
   const char *call;
   char what[96];
+  bool (*done)(void *arg);
+  void *arg;
+  pthread_cond_t wake; // done, perhaps
 };
 
 extern struct sim {
   pthread_mutex_t lock;
-  pthread_cond_t changed; // for callers: something is done, or a step has ended
+  pthread_cond_t changed; // the scheduler's step has ended, or it may do more
   bool started;
   _Atomic pid_t pid; // of the process that initialised it; read without the lock, which a fork may have found held
   struct sim_modes modes;
@@ -374,6 +377,8 @@ const char *sim_error_name(CUresult error);
 
 // Waits (the lock is given up meanwhile) until done(arg) or, false, until a deadlock was reported.
 bool sim_await(bool (*done)(void *arg), void *arg, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+// Something is done that callers may wait for: wakes those for which all is.
+void sim_changed(void);
 // Waits until the kernel that runs on the device, if one does, has ended.
 void sim_kernel_await(struct sim_device *device);
 // Waits until no kernel is being stepped, so that memory may go.

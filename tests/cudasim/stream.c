@@ -103,7 +103,7 @@ static void await_room(struct sim_stream *stream)
             sim.modes.launches);
   if (sim.modes.launches_all) {
     sim.submitting = false;
-    pthread_cond_broadcast(&sim.changed);
+    sim_changed();
   }
 }
 

@@ -310,7 +310,7 @@ void sim_item_end(struct sim_item *item)
   if (device_of(item)->kernel == item) {
     device_of(item)->kernel = NULL;
     device_of(item)->kernels++;
-    pthread_cond_broadcast(&sim.changed);
+    sim_changed();
   }
 }
 

@@ -1,5 +1,5 @@
 // Logic, shifts, fields of bits and bytes, and moves.
-#include "alu_priv.h"
+#include "alu_quick.h"
 
 enum { AND, OR, XOR, NOT, CNOT, LEFT, RIGHT, POPC, CLZ, BREV };
 
@@ -9,51 +9,17 @@ static void bits_run_mov(const struct ptx_alu *alu, const uint64_t in[], uint64_
   out[0] = in[0];
 }
 
-static void bits_run_and(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  (void)alu;
-  out[0] = in[0] & in[1];
-}
-
-static void bits_run_or(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  (void)alu;
-  out[0] = in[0] | in[1];
-}
-
-static void bits_run_xor(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  (void)alu;
-  out[0] = in[0] ^ in[1];
-}
-
-static void bits_run_not(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  out[0] = ~in[0] & alu_mask(alu->detail[ALU_BITS]);
-}
+ALU_RUN(and)
+ALU_RUN(or)
+ALU_RUN(xor)
+ALU_RUN(not )
+ALU_RUN(shl)
+ALU_RUN(shr)
 
 static void bits_run_cnot(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
   (void)alu;
   out[0] = in[0] == 0;
-}
-
-// Counts above the width are as the width: nothing of the value, or of its sign, is left.
-static void bits_run_shl(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  int bits = alu->detail[ALU_BITS];
-  out[0] = in[1] >= (unsigned)bits ? 0 : in[0] << in[1] & alu_mask(bits);
-}
-
-static void bits_run_shr(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  int bits = alu->detail[ALU_BITS];
-  unsigned most = alu->detail[ALU_SIGNED] ? (unsigned)bits - 1 : (unsigned)bits;
-  unsigned count = in[1] < most ? (unsigned)in[1] : most;
-  if (alu->detail[ALU_SIGNED])
-    out[0] = (uint64_t)((int64_t)alu_extend(in[0], bits, true) >> count) & alu_mask(bits);
-  else
-    out[0] = count == 64 ? 0 : in[0] >> count;
 }
 
 // The pair in[1]:in[0] shifted: its upper word to the left, its lower word to the right.
@@ -216,7 +182,7 @@ static bool bits_parse_mov(struct alu_opcode *op, int which)
 static bool bits_parse_logic(struct alu_opcode *op, int which)
 {
   static void (*const runs[])(const struct ptx_alu *, const uint64_t *, uint64_t *) = {
-      [AND] = bits_run_and, [OR] = bits_run_or, [XOR] = bits_run_xor, [NOT] = bits_run_not, [CNOT] = bits_run_cnot};
+      [AND] = alu_run_and, [OR] = alu_run_or, [XOR] = alu_run_xor, [NOT] = alu_run_not, [CNOT] = bits_run_cnot};
   uint32_t set = which == CNOT ? ALU_B_SET : ALU_B_SET | ALU_SET(ALU_PRED);
   op->alu->run = runs[which];
   return bits_take_type(op, set, which == NOT || which == CNOT ? 1 : 2);
@@ -224,7 +190,7 @@ static bool bits_parse_logic(struct alu_opcode *op, int which)
 
 static bool bits_parse_shift(struct alu_opcode *op, int which)
 {
-  op->alu->run = which == LEFT ? bits_run_shl : bits_run_shr;
+  op->alu->run = which == LEFT ? alu_run_shl : alu_run_shr;
   if (!bits_take_type(op, which == LEFT ? ALU_B_SET : ALU_B_SET | ALU_INT_SET, 2))
     return false;
   op->alu->in_bytes[1] = 4;

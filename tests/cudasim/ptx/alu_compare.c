@@ -1,5 +1,5 @@
 // Comparisons and selections.
-#include "alu_priv.h"
+#include "alu_quick.h"
 #include "alu_real.h"
 
 #include <stddef.h>
@@ -37,14 +37,6 @@ static const uint8_t compare_sets[] = {
 // Of run: ALU_OP is the set of orders, ALU_FROM how the result is combined with the predicate, ALU_ROUND (no rounding
 // here) the type of set's result.
 
-static bool compare_ints(const struct ptx_alu *alu, uint64_t a, uint64_t b)
-{
-  uint64_t bias = (uint64_t)alu->detail[ALU_SIGNED] << (alu->detail[ALU_BITS] - 1);
-  a ^= bias;
-  b ^= bias;
-  return alu->detail[ALU_OP] & (a < b ? LESS : a > b ? GREATER : EQUAL);
-}
-
 static bool compare_floats(const struct ptx_alu *alu, uint64_t a, uint64_t b)
 {
   const struct alu_format *format = alu_format(alu->detail[ALU_TYPE]);
@@ -59,7 +51,7 @@ static bool compare_lane(const struct ptx_alu *alu, const uint64_t in[], int lan
 {
   int bits = alu->detail[ALU_BITS];
   uint64_t a = in[0] >> lane * bits & alu_mask(bits), b = in[1] >> lane * bits & alu_mask(bits);
-  return alu_type_float(alu->detail[ALU_TYPE]) ? compare_floats(alu, a, b) : compare_ints(alu, a, b);
+  return alu_type_float(alu->detail[ALU_TYPE]) ? compare_floats(alu, a, b) : alu_compare_ints(alu, a, b);
 }
 
 static bool compare_combine(const struct ptx_alu *alu, bool result, const uint64_t in[])
@@ -80,10 +72,9 @@ static void compare_run_setp(const struct ptx_alu *alu, const uint64_t in[], uin
   out[1] = compare_combine(alu, second, in);
 }
 
-// The most frequent ones.
-static void compare_run_setp_int(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
+void alu_run_setp(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
-  out[0] = compare_ints(alu, in[0], in[1]);
+  out[0] = alu_compare_ints(alu, in[0], in[1]);
   out[1] = !out[0];
 }
 
@@ -105,11 +96,7 @@ static void compare_run_set(const struct ptx_alu *alu, const uint64_t in[], uint
   }
 }
 
-static void compare_run_selp(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  (void)alu;
-  out[0] = in[2] ? in[0] : in[1];
-}
+ALU_RUN(selp)
 
 static void compare_run_slct(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
@@ -165,7 +152,7 @@ static bool compare_parse_setp(struct alu_opcode *op, int which)
     return false;
   op->alu->outs = 2;
   op->alu->out_bytes[0] = op->alu->out_bytes[1] = 0;
-  op->alu->run = alu_type_float(type) || op->alu->detail[ALU_FROM] ? compare_run_setp : compare_run_setp_int;
+  op->alu->run = alu_type_float(type) || op->alu->detail[ALU_FROM] ? compare_run_setp : alu_run_setp;
   return true;
 }
 
@@ -209,7 +196,7 @@ static bool compare_parse_selp(struct alu_opcode *op, int which)
     return false;
   alu_shape(op->alu, 1, 3, type);
   op->alu->in_bytes[2] = 0;
-  op->alu->run = compare_run_selp;
+  op->alu->run = alu_run_selp;
   return true;
 }
 

@@ -1,6 +1,6 @@
 // Arithmetic of integers. Values of up to 64 bits are computed modulo 2^64, or 2^128 where the upper half of a product
 // is asked for, and cut to the type's bits.
-#include "alu_priv.h"
+#include "alu_quick.h"
 
 #include <string.h>
 
@@ -24,15 +24,9 @@ static uint64_t int_clamp32(int64_t sum)
   return (uint32_t)(sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum);
 }
 
-static void int_run_add(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  out[0] = (in[0] + in[1]) & alu_mask(alu->detail[ALU_BITS]);
-}
-
-static void int_run_sub(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  out[0] = (in[0] - in[1]) & alu_mask(alu->detail[ALU_BITS]);
-}
+ALU_RUN(add)
+ALU_RUN(sub)
+ALU_RUN(mul)
 
 static void int_run_add_sat(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
@@ -40,38 +34,15 @@ static void int_run_add_sat(const struct ptx_alu *alu, const uint64_t in[], uint
   out[0] = int_clamp32(alu->detail[ALU_OP] == ADD ? a + b : a - b);
 }
 
-// The bits of the product that .lo, .hi and .wide select.
-static uint64_t int_product(const struct ptx_alu *alu, uint64_t a, uint64_t b)
-{
-  int bits = alu->detail[ALU_BITS], flags = alu->detail[ALU_FLAGS];
-  a = int_extended(alu, a);
-  b = int_extended(alu, b);
-  if (flags & ALU_WIDE)
-    return (a * b) & alu_mask(2 * bits);
-  if (!(flags & ALU_HI))
-    return (a * b) & alu_mask(bits);
-  if (bits < 64)
-    return (a * b) >> bits & alu_mask(bits);
-  uint64_t high = (uint64_t)((alu_wide)a * b >> 64);
-  if (alu->detail[ALU_SIGNED]) // a negative factor was taken as 2^64 more than it is
-    high -= ((int64_t)a < 0 ? b : 0) + ((int64_t)b < 0 ? a : 0);
-  return high;
-}
-
-static void int_run_mul(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
-{
-  out[0] = int_product(alu, in[0], in[1]);
-}
-
 static void int_run_mad(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
   int bits = alu->detail[ALU_BITS] << ((alu->detail[ALU_FLAGS] & ALU_WIDE) != 0);
-  out[0] = (int_product(alu, in[0], in[1]) + in[2]) & alu_mask(bits);
+  out[0] = (alu_mul(alu, in[0], in[1], 0) + in[2]) & alu_mask(bits);
 }
 
 static void int_run_mad_sat(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
-  out[0] = int_clamp32((int64_t)(int32_t)int_product(alu, in[0], in[1]) + (int32_t)in[2]);
+  out[0] = int_clamp32((int64_t)(int32_t)alu_mul(alu, in[0], in[1], 0) + (int32_t)in[2]);
 }
 
 // Factors of 24 bits; .hi selects bits 16 to 47 of the product.
@@ -151,7 +122,7 @@ static void int_run_halves(const struct ptx_alu *alu, const uint64_t in[], uint6
 static void int_run_carry(const struct ptx_alu *alu, const uint64_t in[], uint64_t out[])
 {
   bool multiplies = alu->detail[ALU_OP] == MAD;
-  uint64_t a = multiplies ? int_product(alu, in[0], in[1]) : in[0], b = in[alu->ins - 1];
+  uint64_t a = multiplies ? alu_mul(alu, in[0], in[1], 0) : in[0], b = in[alu->ins - 1];
   uint64_t carry = alu->reads_carry ? in[alu->ins] : 0;
   int bits = alu->detail[ALU_BITS];
   alu_wide sum = alu->detail[ALU_OP] == SUB ? (alu_wide)a - b - carry : (alu_wide)a + b + carry;
@@ -216,7 +187,7 @@ static bool int_parse_add(struct alu_opcode *op, int which)
   if (alu->detail[ALU_LANES] == 2)
     alu->run = int_run_halves;
   else
-    alu->run = sat ? int_run_add_sat : which == ADD ? int_run_add : int_run_sub;
+    alu->run = sat ? int_run_add_sat : which == ADD ? alu_run_add : alu_run_sub;
   return true;
 }
 
@@ -251,7 +222,7 @@ static bool int_parse_mul(struct alu_opcode *op, int which)
   if (which == MAD && (alu->detail[ALU_FLAGS] & ALU_HI))
     alu_take_flag(op, "sat", ALU_SAT);
   bool sat = alu->detail[ALU_FLAGS] & ALU_SAT;
-  alu->run = which == MUL ? int_run_mul : sat ? int_run_mad_sat : int_run_mad;
+  alu->run = which == MUL ? alu_run_mul : sat ? int_run_mad_sat : int_run_mad;
   uint32_t set = sat ? ALU_SET(ALU_S32) : wide ? ALU_INT_SET & ~ALU_X64_SET : ALU_INT_SET;
   if (!int_take_type(op, set, which == MUL ? 2 : 3, &type))
     return false;

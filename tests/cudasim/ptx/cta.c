@@ -140,7 +140,7 @@ static void start_thread(struct ptx_cta *cta, int index)
   memset(t->local, UNWRITTEN, run->local_bytes);
   if (cta->views) {
     t->view = &cta->views[index];
-    memset(t->view, 0, sizeof *t->view);
+    memset(t->view, 0, offsetof(struct ptx_view, pending));
   }
 }
 

@@ -354,6 +354,24 @@ static bool alu_inputs(struct ptx_parser *p, const struct ptx_source *s, struct 
   return true;
 }
 
+// How the interpreter's loop executes an instruction that has no peculiarities.
+static enum ptx_op loop_op(const struct ptx_ins *ins)
+{
+  static const struct {
+    alu_run *run;
+    enum ptx_op op;
+  } quick[] = {
+#define QUICK(name) {alu_run_##name, PTX_OP_##name},
+      ALU_QUICK(QUICK){alu_run_setp, PTX_OP_setp}};
+#undef QUICK
+  for (size_t i = 0; i < sizeof quick / sizeof *quick; i++) {
+    if (ins->alu.run == quick[i].run) {
+      return quick[i].op;
+    }
+  }
+  return ins->outs == 1 ? PTX_OP_ALU : PTX_OP_ALU_PAIR;
+}
+
 enum ptx_decoded ptx_decode_alu(struct ptx_parser *p, struct ptx_source *s)
 {
   struct ptx_ins ins = {0};
@@ -382,7 +400,7 @@ enum ptx_decoded ptx_decode_alu(struct ptx_parser *p, struct ptx_source *s)
   }
   struct ptx_ins *to = ptx_emit(p, s, ptx_do_alu_any);
   bool plain = !ins.wide && ins.ins <= 3 && ins.outs <= 2;
-  ins.op = !plain ? PTX_OP_EXEC : ins.outs == 1 ? PTX_OP_ALU : PTX_OP_ALU_PAIR;
+  ins.op = plain ? loop_op(&ins) : PTX_OP_EXEC;
   ins.guard = to->guard;
   ins.line = to->line;
   ins.text = to->text;

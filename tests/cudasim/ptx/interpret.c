@@ -32,6 +32,19 @@ int64_t ptx_interpret(struct ptx_thread *t, int64_t most)
       r[i->out[1]] = out[1];
       i++;
       break;
+#define QUICK(name)                                                            \
+  case PTX_OP_##name:                                                          \
+    r[i->out[0]] = alu_##name(&i->alu, r[i->in[0]], r[i->in[1]], r[i->in[2]]); \
+    i++;                                                                       \
+    break;
+      ALU_QUICK(QUICK)
+#undef QUICK
+    case PTX_OP_setp:
+      out[0] = alu_compare_ints(&i->alu, r[i->in[0]], r[i->in[1]]);
+      r[i->out[0]] = out[0];
+      r[i->out[1]] = !out[0];
+      i++;
+      break;
     case PTX_OP_MOVE:
       r[i->out[0]] = r[i->in[0]];
       i++;

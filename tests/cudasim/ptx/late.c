@@ -16,12 +16,15 @@ void ptx_late_remember(struct ptx_cta *cta, const struct ptx_thread *t, const st
   struct ptx_run *run = cta->run;
   run->tick++;
   if (run->history) {
-    run->history[run->npast++ % PTX_HISTORY] = (struct ptx_past){.at = e->at,
-                                                                 .value = old,
-                                                                 .tick = run->tick,
-                                                                 .cta = cta->number,
-                                                                 .thread = t ? t->index : -1,
-                                                                 .bytes = e->bytes};
+    uint64_t *newest = &run->newest[ptx_past_bucket(e->at)];
+    run->history[run->npast % PTX_HISTORY] = (struct ptx_past){.before = *newest,
+                                                               .at = e->at,
+                                                               .value = old,
+                                                               .tick = run->tick,
+                                                               .cta = cta->number,
+                                                               .thread = t ? t->index : -1,
+                                                               .bytes = e->bytes};
+    *newest = ++run->npast;
   }
 }
 
@@ -35,7 +38,10 @@ bool ptx_late_lay_over(const struct ptx_pending *list, int n, const uint8_t *at,
   bool any = false;
   for (int k = 0; k < n; k++) {
     const struct ptx_pending *e = &list[k];
-    for (int i = 0; overlaps(e, at, bytes) && i < bytes; i++) {
+    if (!overlaps(e, at, bytes)) {
+      continue;
+    }
+    for (int i = 0; i < bytes; i++) {
       int64_t from = at + i - e->at;
       if (from >= 0 && from < e->bytes) {
         *value = (*value & ~(UINT64_C(0xff) << (8 * i))) | ((e->value >> (8 * from) & 0xff) << (8 * i));

@@ -62,7 +62,7 @@ static bool global_valid(struct ptx_thread *t, const struct ptx_ins *i, uint64_t
 {
   const struct ptx_launch *launch = &t->cta->run->launch;
   const struct ptx_global *g = variable_at(t->fn->module, at);
-  char why[PTX_TEXT] = "no memory is there";
+  char why[PTX_TEXT]; // not cleared: this is asked at each access
   if (g) {
     if (access != PTX_READ && g->space == PTX_CONST) {
       return ptx_fault(t, i, "%s in the constant '%s'", access_name(access), g->name);
@@ -70,6 +70,7 @@ static bool global_valid(struct ptx_thread *t, const struct ptx_ins *i, uint64_t
     return at + n <= (uint64_t)(uintptr_t)g->storage + g->bytes ||
            ptx_fault(t, i, "%s beyond the end of '%s', which has %zu bytes", access_name(access), g->name, g->bytes);
   }
+  strcpy(why, "no memory is there");
   if (at >= 4096 && (!launch->valid || launch->valid(launch->arg, at, n, (enum ptx_access)access, why))) {
     return true;
   }

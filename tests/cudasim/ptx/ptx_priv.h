@@ -2,7 +2,7 @@
 #ifndef TUTTI_TESTS_CUDASIM_PTX_PRIV_H
 #define TUTTI_TESTS_CUDASIM_PTX_PRIV_H
 
-#include "alu.h"
+#include "alu_quick.h"
 #include "ptx.h"
 
 enum {
@@ -28,7 +28,16 @@ struct ptx_ins;
 typedef bool ptx_exec(struct ptx_thread *thread, const struct ptx_ins *ins);
 
 // Instructions that the interpreter's loop knows by number; the others go through ptx_ins.exec.
-enum ptx_op { PTX_OP_EXEC, PTX_OP_ALU, PTX_OP_ALU_PAIR, PTX_OP_MOVE, PTX_OP_BRANCH };
+#define PTX_OP_QUICK(name) PTX_OP_##name,
+enum ptx_op {
+  PTX_OP_EXEC,
+  PTX_OP_ALU,
+  PTX_OP_ALU_PAIR,
+  PTX_OP_MOVE,
+  PTX_OP_BRANCH,
+  PTX_OP_setp,
+  ALU_QUICK(PTX_OP_QUICK)
+};
 
 // An access of memory. The address is the first input plus offset, plus the frame's base where framed.
 struct ptx_mem {
@@ -383,11 +392,17 @@ struct ptx_pending {
   uint32_t system_epoch; // and to the whole system
 };
 
-enum { PTX_THREAD_BUFFER = 16, PTX_CTA_BUFFER = 64, PTX_DEVICE_STORES = 64, PTX_HISTORY = 256, PTX_REPEATS = 64 };
+enum {
+  PTX_THREAD_BUFFER = 16,
+  PTX_CTA_BUFFER = 64,
+  PTX_DEVICE_STORES = 64,
+  PTX_HISTORY = 256,
+  PTX_WORDS_APART = 256,
+  PTX_REPEATS = 64
+};
 
 // What a thread of PTX_STORE_BUFFERS or PTX_STALE_READS has besides.
 struct ptx_view {
-  struct ptx_pending pending[PTX_THREAD_BUFFER];
   int npending;
   uint32_t epoch, system_epoch;  // fences so far
   uint64_t known_all, known_cta; // ticks: what others, and what threads of the CTA, had overwritten by then is known
@@ -396,6 +411,7 @@ struct ptx_view {
     uint64_t value;
     uint8_t bytes;
   } seen[PTX_SEEN];
+  struct ptx_pending pending[PTX_THREAD_BUFFER]; // the first npending: the others are not even cleared
 };
 
 struct ptx_thread {
@@ -460,8 +476,9 @@ struct ptx_cta {
   uint64_t known_all;
 };
 
-// A value that was overwritten.
+// A value that was overwritten. Elements are aligned, so two that overlap lie in the same 8 bytes.
 struct ptx_past {
+  uint64_t before; // 1 + number of the one before it among those whose 8 bytes have the same bucket, 0: none
   const uint8_t *at;
   uint64_t value;
   uint64_t tick;
@@ -500,6 +517,7 @@ struct ptx_run {
   uint64_t tick;
   struct ptx_past *history;
   uint64_t npast;
+  uint64_t newest[PTX_WORDS_APART]; // of the history, by bucket: 1 + number
   enum ptx_state state;
   char *report;
 };
@@ -591,6 +609,12 @@ void ptx_view_end(struct ptx_thread *thread);
 static inline bool ptx_overlap(const uint8_t *a, int an, const uint8_t *b, int bn)
 {
   return (uintptr_t)a < (uintptr_t)b + (uintptr_t)bn && (uintptr_t)b < (uintptr_t)a + (uintptr_t)an;
+}
+
+// The bucket of the 8 bytes in which an element lies.
+static inline unsigned ptx_past_bucket(const uint8_t *at)
+{
+  return (unsigned)((uintptr_t)at / 8 % PTX_WORDS_APART);
 }
 
 // Notes that a store overwrites a value. The thread is NULL when all of the CTA have seen the store before.

@@ -59,8 +59,9 @@ static bool find_past(struct ptx_thread *t, const struct ptx_mem *m, const uint8
   const struct ptx_view *v = t->view;
   uint64_t known_anyhow = m->no_coherence ? 0 : v->known_all < v->known_cta ? v->known_all : v->known_cta;
   bool found = false;
-  for (uint64_t k = run->npast; k-- > first;) {
-    const struct ptx_past *e = &run->history[k % PTX_HISTORY];
+  const struct ptx_past *e;
+  for (uint64_t k = run->newest[ptx_past_bucket(at)]; k > first; k = e->before) {
+    e = &run->history[(k - 1) % PTX_HISTORY];
     if (e->tick <= known_anyhow) {
       break;
     }

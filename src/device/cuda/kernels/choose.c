@@ -102,3 +102,8 @@ void tt_kernel_choose(const tt_kernel_use *use, tt_kernel *out)
     }
   }
 }
+
+unsigned tt_kernel_threads(size_t most)
+{
+  return (unsigned)TT_MIN(TT_ROUND_UP(TT_MAX(most, (size_t)1), (size_t)TT_CUDA_WARP), (size_t)TT_CUDA_THREADS);
+}

@@ -21,3 +21,7 @@ typedef struct tt_kernel_use {
 
 // Chooses the kernel that does it. Pure.
 void tt_kernel_choose(const tt_kernel_use *use, tt_kernel *out);
+
+// Threads of a launch of one CTA that have something to do: one for each of `most` packs of data or entries of a list,
+// in whole warps, TT_CUDA_THREADS at most. Pure.
+unsigned tt_kernel_threads(size_t most);

@@ -5,8 +5,9 @@
 //   combine  makes the result; here kernels differ: combine of a type, copy, bitwise, logical…
 //   post     hands over the messages that the step has sent, gives back what it has received
 //   arrive   writes this rank's tokens: where its buffers are
-// A small step is one launch of one CTA. A large one is a launch that resolves, launches of many CTAs that combine, and
-// one that posts. Each looks at the port's stop word first, and does nothing if it is set.
+// A small step is one launch of one CTA, with as many warps as have something to do. A large one is a launch that
+// resolves, launches of many CTAs that combine, and one that posts. Each looks at the port's stop word first, and does
+// nothing if it is set.
 //
 // A kernel waits for nothing: the stream has waited before (cuStreamWaitValue32). The exception is a walk, where a port
 // is resident (work/walk.h): one launch carries out lists of steps (tt_cuda_item) side by side, and waits itself.
@@ -17,8 +18,9 @@
 #include <stdint.h>
 
 enum {
-  TT_CUDA_THREADS = 256, // of a CTA, of every kernel
-  TT_CUDA_PACK = 16      // bytes that a thread moves at a time
+  TT_CUDA_THREADS = 256, // of a CTA, at most (tt_kernel_threads)
+  TT_CUDA_WARP = 32,
+  TT_CUDA_PACK = 16 // bytes that a thread moves at a time
 };
 
 // Not compared in counts: TT_SIG_DECIDED of device/lane.h.

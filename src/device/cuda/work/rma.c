@@ -49,28 +49,30 @@ ncclResult_t tt_gpu_queue_word(const gpu_batch *g, const volatile void *word)
   return ncclSuccess;
 }
 
-static ncclResult_t queue_kernel_of(const gpu_batch *g, const tt_kernel *kernel, size_t ctas, void *args)
+static ncclResult_t queue_kernel_of(const gpu_batch *g, const tt_kernel *kernel, size_t ctas, unsigned threads,
+                                    void *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   void *params[] = {args};
   TT_CUDA(cu,
           cu->LaunchKernel(tt_gpu_function(g->port->device, kernel->module, kernel->name), (unsigned)ctas, 1, 1,
-                           TT_CUDA_THREADS, 1, 1, 0, tt_gpu_stream_handle(g->stream), params, NULL),
+                           threads, 1, 1, 0, tt_gpu_stream_handle(g->stream), params, NULL),
           "GPU %d: cannot launch kernel %s", g->port->device, kernel->name);
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args)
+ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, size_t packs, void *args)
 {
-  return queue_kernel_of(g, &(tt_kernel){.module = "one_sided", .name = name}, ctas, args);
+  return queue_kernel_of(g, &(tt_kernel){.module = "one_sided", .name = name}, ctas, tt_kernel_threads(packs), args);
 }
 
 // A step without data writes the GPU's time.
 static ncclResult_t queue_time(const gpu_batch *g, const volatile void *at)
 {
   tt_cuda_step args = {.port = tt_gpu_rma_port(g), .start = gpu_address(at)};
-  return g->batch->watch == NULL ? ncclSuccess
-                                 : queue_kernel_of(g, &(tt_kernel){.module = "step", .name = "copy"}, 1, &args);
+  return g->batch->watch == NULL
+             ? ncclSuccess
+             : queue_kernel_of(g, &(tt_kernel){.module = "step", .name = "copy"}, 1, tt_kernel_threads(0), &args);
 }
 
 tt_cuda_port tt_gpu_rma_port(const gpu_batch *g)
@@ -93,7 +95,8 @@ static ncclResult_t queue_payload(const gpu_batch *g, int i)
     a.first = at;
     a.count = TT_MIN((size_t)TT_GPU_PUT_BYTES, op->bytes - at);
     const size_t ctas = TT_DIV_UP(a.count, (size_t)PUT_CTA_BYTES);
-    TT_TRY(tt_gpu_queue_kernel(g, "put", TT_MIN(ctas, (size_t)g->port->ctas), &a));
+    TT_TRY(tt_gpu_queue_kernel(g, "put", TT_MIN(ctas, (size_t)g->port->ctas), TT_DIV_UP(a.count, (size_t)TT_CUDA_PACK),
+                               &a));
   }
   return ncclSuccess;
 }
@@ -118,7 +121,7 @@ static ncclResult_t queue_signal(const gpu_batch *g, const tt_rma_op *op)
                       .value = count,
                       .turn = gpu_address(&peer->gpu->over[op->ctx]),
                       .over = (uint32_t)op->number + 1};
-  TT_TRY(tt_gpu_queue_kernel(g, "signal", 1, &a));
+  TT_TRY(tt_gpu_queue_kernel(g, "signal", 1, 0, &a));
   atomic_store_explicit(&peer->gpu->queued[signal], count, memory_order_relaxed);
   peer->gpu->turn[op->ctx] = op->number + 1;
   return ncclSuccess;

@@ -45,7 +45,7 @@ ncclResult_t tt_gpu_far_wait(const gpu_batch *g, int i)
   g->far[i].takes = true;
   TT_TRY(tt_gpu_queue_word(g, &t->ready));
   TT_TRY(tt_gpu_queue_wait(g, &t->late, 1));
-  TT_TRY(tt_gpu_queue_kernel(g, "take", 1, &a));
+  TT_TRY(tt_gpu_queue_kernel(g, "take", 1, TT_CUDA_THREADS, &a));
   return tt_gpu_queue_word(g, &t->taken);
 }
 

@@ -110,8 +110,8 @@ ncclResult_t tt_gpu_rma_misses(const tt_rma_batch *b, const tt_rma_op *op, int f
 // The stream waits until the word is at least `value`, or sets it to 1.
 ncclResult_t tt_gpu_queue_wait(const gpu_batch *g, const volatile void *word, uint32_t value);
 ncclResult_t tt_gpu_queue_word(const gpu_batch *g, const volatile void *word);
-// A kernel of module one_sided.
-ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, void *args);
+// A kernel of module one_sided; one of one CTA moves so many packs of data.
+ncclResult_t tt_gpu_queue_kernel(const gpu_batch *g, const char *name, size_t ctas, size_t packs, void *args);
 tt_cuda_port tt_gpu_rma_port(const gpu_batch *g);
 
 // ---- With peers over the network, or payloads by way of the host: rma_far.c ----

@@ -327,16 +327,25 @@ static ncclResult_t step_list(step_work *k)
 
 // ---- Kernels ----
 
+// Threads of each of its CTAs.
+static unsigned step_threads(const step_work *k, const tt_cuda_step *args)
+{
+  const size_t packs = args->combine.count > 0 ? TT_DIV_UP(k->step->bytes, (size_t)TT_CUDA_PACK) : 0;
+  const uint32_t posts = TT_MAX(args->post.nposts, args->arrive.to.nposts);
+  return tt_kernel_threads(TT_MAX(packs, (size_t)TT_MAX(args->resolve.nrefs, posts)));
+}
+
 static ncclResult_t step_launch(const step_work *k, const tt_kernel *kernel, unsigned ctas, tt_cuda_step *args)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
+  const unsigned threads = step_threads(k, args);
   void *params[] = {args};
   if (gpu_walks(k->port)) {
-    return tt_gpu_walk_add(k->port, k->stream, kernel, ctas, args);
+    return tt_gpu_walk_add(k->port, k->stream, kernel, ctas, threads, args);
   }
   TT_CUDA(cu,
-          cu->LaunchKernel(tt_gpu_function(k->port->device, kernel->module, kernel->name), ctas, 1, 1, TT_CUDA_THREADS,
-                           1, 1, 0, k->stream, params, NULL),
+          cu->LaunchKernel(tt_gpu_function(k->port->device, kernel->module, kernel->name), ctas, 1, 1, threads, 1, 1, 0,
+                           k->stream, params, NULL),
           "GPU %d: cannot launch kernel %s", k->port->device, kernel->name);
   return ncclSuccess;
 }

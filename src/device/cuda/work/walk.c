@@ -35,7 +35,8 @@ typedef struct gpu_walk {
   walk_group *now;  // of the step that is submitted
   tt_kernel kernel; // module NULL: so far there are only copies
   CUstream stream;  // NULL: nothing has been added
-  unsigned ctas;    // that make the data of its largest step
+  unsigned ctas;    // that make the data of its largest step,
+  unsigned threads; // of a CTA
   int n;            // items
   void *memory;     // of the device: the words of all groups, then their rooms
 } gpu_walk;
@@ -174,7 +175,7 @@ static void walk_forget(gpu_walk *w)
     *g = (walk_group){.room = g->room};
   }
   w->used = w->n = 0;
-  w->ctas = 0;
+  w->ctas = w->threads = 0;
   w->stream = NULL;
   w->kernel.module = NULL;
 }
@@ -200,8 +201,8 @@ static ncclResult_t walk_launch_groups(const tt_gpu_port *p, const tt_cuda_walk 
             w->used);
   }
   TT_CUDA(cu,
-          cu->LaunchKernel(tt_gpu_walk_function(p->device, kernel->module, kernel->name), ctas, 1, 1, TT_CUDA_THREADS,
-                           1, 1, 0, w->stream, params, NULL),
+          cu->LaunchKernel(tt_gpu_walk_function(p->device, kernel->module, kernel->name), ctas, 1, 1,
+                           tt_kernel_threads(w->threads), 1, 1, 0, w->stream, params, NULL),
           "GPU %d: cannot launch the walk %s of module %s", p->device, kernel->name, kernel->module);
   return ncclSuccess;
 }
@@ -302,7 +303,7 @@ ncclResult_t tt_gpu_walk_wait(tt_gpu_port *p, CUstream stream, const CUstreamBat
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *kernel, unsigned ctas,
+ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *kernel, unsigned ctas, unsigned threads,
                              const tt_cuda_step *step)
 {
   gpu_walk *w = p->walk;
@@ -314,6 +315,7 @@ ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *k
   item->copies = copies;
   item->meet = ctas > 1 ? p->room->meet : 0;
   w->ctas = TT_MAX(w->ctas, ctas);
+  w->threads = TT_MAX(w->threads, threads);
   if (!copies) {
     w->kernel = *kernel;
   }

@@ -43,9 +43,9 @@ void tt_gpu_walk_groups(const tt_gpu_port *p, tt_plan *plan);
 ncclResult_t tt_gpu_walk_lane(tt_gpu_port *p, CUstream stream, const tt_lane *l);
 // The step begins when these words are as far: those of cuStreamBatchMemOp. Errors: ncclUnhandledCudaError.
 ncclResult_t tt_gpu_walk_wait(tt_gpu_port *p, CUstream stream, const CUstreamBatchMemOpParams *words, unsigned n);
-// Adds what would be a launch of so many CTAs; of more than one only the part `combine`. The device's context is
-// current. Errors: ncclUnhandledCudaError.
-ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *kernel, unsigned ctas,
+// Adds what would be a launch of so many CTAs, of so many threads; of more than one only the part `combine`. The
+// device's context is current. Errors: ncclUnhandledCudaError.
+ncclResult_t tt_gpu_walk_add(tt_gpu_port *p, CUstream stream, const tt_kernel *kernel, unsigned ctas, unsigned threads,
                              const tt_cuda_step *step);
 
 // Is it time to launch what has been added?
