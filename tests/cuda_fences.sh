@@ -31,16 +31,16 @@ count() {
 
 failed=0 changes=0
 cp "$build"/cuda/*.ptx "$work"
-for form in steps walks; do
+for form in steps walks lines; do
   "$program" "$work" $form >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
 done
 
-# without MODULE KERNEL NUMBER FROM TO: a test fails then.
+# without MODULE KERNEL NUMBER FROM TO [FORM]: a test fails then.
 without() {
   local form=steps
-  [[ $1 != walk_* ]] || form=walks
+  [[ $1 != walk_* ]] || form=${6:-walks}
   changes=$((changes + 1))
-  change "$@" || { echo "$1: $2: cannot change '$4'"; failed=1; }
+  change "${@:1:5}" || { echo "$1: $2: cannot change '$4'"; failed=1; }
   # The first test that fails is enough.
   if (CMOCKA_TEST_ABORT=1 "$program" "$work" $form >"$work/out" 2>&1; exit $?) 2>/dev/null; then
     echo "$1: $2: $3. '$4': not needed by any test"
@@ -77,6 +77,10 @@ for place in 2 3 "$(count walk_step copy "$barrier")"; do
   without walk_step copy "$place" "$barrier" "$apart"
 done
 without walk_step copy 1 "$release" "$relaxed"
+# Messages in lines: threads of a warp look together (1), and write together (2); what all threads have found (barrier 6).
+without walk_step copy 1 'bar.warp.sync -1;' '' lines
+without walk_step copy 2 'bar.warp.sync -1;' '' lines
+without walk_step copy 6 "$barrier" "$apart" lines
 for kernel in put take; do
   needed one_sided $kernel "$barrier" "$apart"
 done

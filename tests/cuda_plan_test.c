@@ -280,6 +280,8 @@ static int in_mode(const char *modes, unsigned number)
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;
   phase = number;
   resident = strstr(modes, "resident") != NULL;
+  ll128 = strstr(modes, "lines") != NULL;
+  ll_slot_bytes = ll128 ? 512 : ll_slot_bytes;
   if (!open_mode(modes, "plan-test")) {
     return 1;
   }
@@ -299,7 +301,9 @@ int main(int argc, char **argv)
                                       "devices=3,order=random,seed=6",
                                       "resident,devices=8",
                                       "resident,devices=8,order=random,stores,stale,step=500,seed=9",
-                                      "resident,devices=8,sms=2,queues=1,order=random,stores,seed=4"};
+                                      "resident,devices=8,sms=2,queues=1,order=random,stores,seed=4",
+                                      "resident,devices=8,lines",
+                                      "resident,devices=8,lines,order=random,stores,stale,step=500,seed=2"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
   if (argc > 1) {
