@@ -108,17 +108,21 @@ static void resident_body(int rank, void *arg)
           launched, waited);
     close_ranks();
   }
-  const int resident = logged(log, "an operation is one kernel"), shares = logged(log, "is on the same GPU");
+  const int resident = logged(log, "an operation is one kernel"), shares = logged(log, "is on the same GPU"),
+            lines = logged(log, "are LL128");
   unlink(log);
   CHECK(resident == RANKS && shares == RANKS, "%d ranks say that they are resident, %d why they are not", resident,
         shares);
+  CHECK(lines == RANKS, "%d ranks say that their messages are LL128", lines);
 }
 
 static void test_resident(void **state)
 {
   (void)state;
-  const run job = {
-      .n = 1, .seconds = 60, .fn = resident_body, .env = ENV("NCCL_CUDA_RESIDENT=1", "NCCL_ALGO=allreduce:Ring")};
+  const run job = {.n = 1,
+                   .seconds = 60,
+                   .fn = resident_body,
+                   .env = ENV("NCCL_CUDA_RESIDENT=1", "NCCL_ALGO=allreduce:Ring", "NCCL_PROTO=LL128")};
   assert_int_equal(run_processes(&job), 0);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cuda_fences.sh BUILD: each barrier, each release and the fence of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
-# fails; with all of them in, it does not. What the kernels do without (acquires), and why, says src/device/cuda/kernels/README.md.
+# or cudasim_lines_test fails; with all of them in, they do not. What the kernels do without (acquires), and why, says src/device/cuda/kernels/README.md.
 set -u
 build=$1
 program=$build/tests/cudasim_kernels_test
@@ -31,8 +31,13 @@ count() {
 
 failed=0 changes=0
 cp "$build"/cuda/*.ptx "$work"
+# run FORM: the tests of it, with the modules in the folder.
+run() {
+  if [ "$1" = lines ]; then "$build/tests/cudasim_lines_test" "$work"; else "$program" "$work" "$1"; fi
+}
+
 for form in steps walks lines; do
-  "$program" "$work" $form >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
+  run $form >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
 done
 
 # without MODULE KERNEL NUMBER FROM TO [FORM]: a test fails then.
@@ -42,7 +47,7 @@ without() {
   changes=$((changes + 1))
   change "${@:1:5}" || { echo "$1: $2: cannot change '$4'"; failed=1; }
   # The first test that fails is enough.
-  if (CMOCKA_TEST_ABORT=1 "$program" "$work" $form >"$work/out" 2>&1; exit $?) 2>/dev/null; then
+  if (export CMOCKA_TEST_ABORT=1; run $form >"$work/out" 2>&1; exit $?) 2>/dev/null; then
     echo "$1: $2: $3. '$4': not needed by any test"
     failed=1
   fi

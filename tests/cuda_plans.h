@@ -258,17 +258,22 @@ static inline void try_all(int n, int slots, uint32_t first, unsigned how_many)
 static const trial direct_sum = {.f = TT_FUNC_ALLREDUCE, .count = 41, .chunk = 16};
 
 // All ranks but one submit an all-reduce; nothing of it is complete.
-static void begin_function(trial *t, tt_func f)
+static void begin_trial(const trial *t)
 {
   uint32_t *at = arena;
-  *t = direct_sum;
-  t->f = f;
-  t->a = &tt_algorithms(NULL)[TT_ALGO_DIRECT];
   schedules(t->a, t->f, 0, 0, false);
   nlanes = 0;
   for (int i = 0; i < w.n; i++) {
     at = prepare(t, &sides[i], i, at);
   }
+}
+
+static inline void begin_function(trial *t, tt_func f)
+{
+  *t = direct_sum;
+  t->f = f;
+  t->a = &tt_algorithms(NULL)[TT_ALGO_DIRECT];
+  begin_trial(t);
 }
 
 static inline void begin_direct(trial *t)

@@ -10,7 +10,6 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "bootstrap/crypt.h"
-#include "coll/select.h"
 #include "comm/collnet.h"
 #include "comm/comm.h"
 #include "comm/flight.h"
@@ -383,9 +382,7 @@ static ncclResult_t port_step(init *in)
   p->hash = c->hash;
   p->device = c->device;
   p->crowded = c->machine.crowded;
-  tt_algo_filter filter;
-  TT_TRY(tt_algo_filter_parse(NULL, tt_params_get()->proto, &filter));
-  p->ll128 = filter.ll128;
+  TT_TRY(tt_tuning_names_ll128(&p->ll128));
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->life = c->segment != NULL ? tt_segment_life(c->segment) : -1;
   p->neighbors = c->nranks > 1 ? neighbors_of(c) : NULL;
@@ -593,13 +590,11 @@ static ncclResult_t report_step(init *in)
     return ncclSuccess;
   }
   const tt_device_ops *row = c->port.row;
-  const bool fifos_only = row->fifos_only != NULL && row->fifos_only(&c->port),
-             early = row->connects_early != NULL && row->connects_early(&c->port);
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .writes = c->machine.gpus && tt_ranks_write(c->peers, c->layout, &c->port),
                        .eager = !tt_params_get()->runtime_connect,
-                       .fifos_only = fifos_only,
-                       .early = early,
+                       .fifos_only = row->fifos_only != NULL && row->fifos_only(&c->port),
+                       .early = row->connects_early != NULL && row->connects_early(&c->port),
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
   report *all;
@@ -631,8 +626,7 @@ static ncclResult_t collnet_step(init *in)
   return in->collnet ? tt_comm_collnet_create(in->comm) : ncclSuccess;
 }
 
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. Where a rank cannot connect later,
-// those of this machine. How a pair is connected depends on what was reported.
+// All connections now (NCCL_RUNTIME_CONNECT=0), or those of this machine; how, depends on what was reported.
 static ncclResult_t init_connect(init *in)
 {
   struct ncclComm *c = in->comm;

@@ -201,12 +201,12 @@ ncclResult_t tt_gpu_lines_connect(tt_gpu_port *p, const tt_link *link)
   if (p->lines == NULL) {
     TT_TRY(TT_NEW(p->lines, p->nranks, "GPU %d: no memory for connections", p->device));
   }
-  if (lines_come(p, link, &device) || device < 0 || !tt_gpu_join(p->device, device) ||
-      !tt_gpu_join(device, p->device)) {
-    return ncclSuccess;
+  bool come = lines_come(p, link, &device);
+  if (!come && device >= 0 && tt_gpu_join(p->device, device) && tt_gpu_join(device, p->device)) {
+    TT_TRY(lines_make(p, link, device));
+    come = lines_come(p, link, &device);
   }
-  TT_TRY(lines_make(p, link, device));
-  if (lines_come(p, link, &device)) {
+  if (come) {
     tt_info(TT_INIT, "rank %d: LL messages with rank %d are LL128: lines in memory of the receiver's GPU",
             p->port->rank, link->peer);
   }
