@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/walk.h"
+#include "os/proc.h"
 
 // The lines of the messages from one rank to another one.
 struct gpu_lines {
@@ -53,11 +54,12 @@ void tt_gpu_lines_close(tt_gpu_port *p)
 {
   struct gpu_lines *over = NULL;
   pthread_mutex_lock(&lock);
-  for (tt_gpu_port **at = &ports; *at != NULL; at = *at != NULL ? &(*at)->lines_next : at) {
-    if (*at == p) {
-      *at = p->lines_next;
-      break;
-    }
+  tt_gpu_port **here = &ports;
+  while (*here != NULL && *here != p) {
+    here = &(*here)->lines_next;
+  }
+  if (*here != NULL) {
+    *here = p->lines_next;
   }
   for (struct gpu_lines **at = &all_lines, *l = *at; l != NULL; l = *at) {
     if (l->hash == p->port->hash) {
@@ -229,4 +231,18 @@ uint64_t tt_gpu_lines_flag(const tt_fifo *f, const tt_call *call)
 {
   const uint64_t parts[] = {call->sig, call->sig_count & ~TT_CUDA_DECIDED};
   return tt_hash(parts, sizeof parts, 5) << 32 | (uint64_t)1 << 32 | (uint32_t)(f->next + 1);
+}
+
+// A child of a fork cannot use its parent's GPUs, and another thread may have been here.
+static void lines_in_child(void)
+{
+  all_lines = NULL;
+  ports = NULL;
+  pthread_mutex_init(&lock, NULL);
+}
+
+__attribute__((constructor)) static void lines_at_start(void)
+{
+  static tt_fork_hook hook = {.fn = lines_in_child};
+  tt_proc_on_fork(&hook);
 }
