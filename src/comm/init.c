@@ -383,6 +383,7 @@ static ncclResult_t port_step(init *in)
   p->device = c->device;
   p->crowded = c->machine.crowded;
   TT_TRY(tt_tuning_names_ll128(&p->ll128));
+  p->ll128 &= !tt_transport_p2p_off();
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->life = c->segment != NULL ? tt_segment_life(c->segment) : -1;
   p->neighbors = c->nranks > 1 ? neighbors_of(c) : NULL;
@@ -589,12 +590,11 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = c->machine.can_write = true;
     return ncclSuccess;
   }
-  const tt_device_ops *row = c->port.row;
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .writes = c->machine.gpus && tt_ranks_write(c->peers, c->layout, &c->port),
                        .eager = !tt_params_get()->runtime_connect,
-                       .fifos_only = row->fifos_only != NULL && row->fifos_only(&c->port),
-                       .early = row->connects_early != NULL && row->connects_early(&c->port),
+                       .fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port),
+                       .early = c->port.row->connects_early != NULL && c->port.row->connects_early(&c->port),
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
   report *all;
