@@ -93,8 +93,8 @@ static int logged(const char *path, const char *text)
 static void resident_body(int rank, void *arg)
 {
   char log[128];
+  const int *with_lines = arg;
   (void)rank;
-  (void)arg;
   snprintf(log, sizeof log, "/tmp/cuda_calls_test-%d", (int)getpid());
   setenv("NCCL_DEBUG", "INFO", 1);
   setenv("NCCL_DEBUG_FILE", log, 1);
@@ -108,18 +108,27 @@ static void resident_body(int rank, void *arg)
           launched, waited);
     close_ranks();
   }
-  const int resident = logged(log, "an operation is one kernel"), shares = logged(log, "is on the same GPU");
+  const int resident = logged(log, "an operation is one kernel"), shares = logged(log, "is on the same GPU"),
+            lines = logged(log, "are LL128");
   unlink(log);
   CHECK(resident == RANKS && shares == RANKS, "%d ranks say that they are resident, %d why they are not", resident,
         shares);
+  CHECK(lines == *with_lines, "%d ranks say that their messages are LL128", lines);
 }
 
 static void test_resident(void **state)
 {
   (void)state;
-  const run job = {
-      .n = 1, .seconds = 60, .fn = resident_body, .env = ENV("NCCL_CUDA_RESIDENT=1", "NCCL_ALGO=allreduce:Ring")};
-  assert_int_equal(run_processes(&job), 0);
+  static int with_lines[] = {RANKS, 0};
+  for (int i = 0; i < 2; i++) {
+    const run job = {.n = 1,
+                     .seconds = 60,
+                     .fn = resident_body,
+                     .arg = &with_lines[i],
+                     .env = ENV("NCCL_CUDA_RESIDENT=1", "NCCL_ALGO=allreduce:Ring", "NCCL_PROTO=LL128",
+                                i == 0 ? "NCCL_P2P_DISABLE=0" : "NCCL_P2P_DISABLE=1")};
+    assert_int_equal(run_processes(&job), 0);
+  }
 }
 
 enum { LANE_RANKS = 3 };

@@ -789,7 +789,8 @@ int main(int argc, char **argv)
                                       "queues=1,blocking",
                                       "devices=3,peers=none,slices",
                                       "resident,devices=8,order=random,stores,stale,seed=4",
-                                      "resident,devices=3,waits,stores,stale,seed=9"};
+                                      "resident,devices=3,waits,stores,stale,seed=9",
+                                      "resident,devices=8,lines,order=random,stores,stale,seed=3"};
   use_driver();
   if (argc > 1) {
     cmocka_set_test_filter(argv[1]);

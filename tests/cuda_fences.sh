@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # cuda_fences.sh BUILD: each barrier, each release and the fence of the kernels is needed: with one of them taken out of the PTX, cudasim_kernels_test
-# fails; with all of them in, it does not. What the kernels do without (acquires), and why, says src/device/cuda/kernels/README.md.
+# or cudasim_lines_test fails; with all of them in, they do not. What the kernels do without (acquires), and why, says src/device/cuda/kernels/README.md.
 set -u
 build=$1
 program=$build/tests/cudasim_kernels_test
@@ -31,18 +31,23 @@ count() {
 
 failed=0 changes=0
 cp "$build"/cuda/*.ptx "$work"
-for form in steps walks; do
-  "$program" "$work" $form >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
+# run FORM: the tests of it, with the modules in the folder.
+run() {
+  if [ "$1" = lines ]; then "$build/tests/cudasim_lines_test" "$work"; else "$program" "$work" "$1"; fi
+}
+
+for form in steps walks lines; do
+  run $form >"$work/out" 2>&1 || { echo "the kernels as they are:"; cat "$work/out"; exit 1; }
 done
 
-# without MODULE KERNEL NUMBER FROM TO: a test fails then.
+# without MODULE KERNEL NUMBER FROM TO [FORM]: a test fails then.
 without() {
   local form=steps
-  [[ $1 != walk_* ]] || form=walks
+  [[ $1 != walk_* ]] || form=${6:-walks}
   changes=$((changes + 1))
-  change "$@" || { echo "$1: $2: cannot change '$4'"; failed=1; }
+  change "${@:1:5}" || { echo "$1: $2: cannot change '$4'"; failed=1; }
   # The first test that fails is enough.
-  if (CMOCKA_TEST_ABORT=1 "$program" "$work" $form >"$work/out" 2>&1; exit $?) 2>/dev/null; then
+  if (export CMOCKA_TEST_ABORT=1; run $form >"$work/out" 2>&1; exit $?) 2>/dev/null; then
     echo "$1: $2: $3. '$4': not needed by any test"
     failed=1
   fi
@@ -77,6 +82,10 @@ for place in 2 3 "$(count walk_step copy "$barrier")"; do
   without walk_step copy "$place" "$barrier" "$apart"
 done
 without walk_step copy 1 "$release" "$relaxed"
+# Messages in lines: threads of a warp look together (1), and write together (2); what all threads have found (barrier 6).
+without walk_step copy 1 'bar.warp.sync -1;' '' lines
+without walk_step copy 2 'bar.warp.sync -1;' '' lines
+without walk_step copy 6 "$barrier" "$apart" lines
 for kernel in put take; do
   needed one_sided $kernel "$barrier" "$apart"
 done

@@ -456,7 +456,8 @@ static int in_mode(const char *modes, unsigned number)
 int main(int argc, char **argv)
 {
   static const char *const modes[] = {"queues=1", "devices=2,order=random,slices,seed=4", "queues=1,blocking=100",
-                                      "resident,devices=3,waits,order=random,seed=5"};
+                                      "resident,devices=3,waits,order=random,seed=5",
+                                      "resident,devices=3,lines,order=random,seed=6"};
   use_driver();
   setenv("NCCL_HOST_DIRECT_THRESHOLD", "0", 1);
   if (argc > 1) {

@@ -49,8 +49,10 @@ static const struct mode {
              {"order=random,stores,stale,step=500", false, false},
              {"devices=3,order=random", false, false},
              {"devices=2,queues=32,stores,stale", true, false},
-             {"devices=3,queues=32,peers=none", true, true}};
-enum { MODES = TT_COUNT(modes) };
+             {"devices=3,queues=32,peers=none", true, true},
+             {"resident,devices=8,lines,order=random,stores,stale", true, false}}; // LL128
+
+enum { MODES = TT_COUNT(modes), LL128_MODE = MODES - 1 };
 
 static struct way {
   const tt_algorithm *a; // NULL: what the library chooses
@@ -134,6 +136,9 @@ static bool is_allowed(const cover_case *c)
     return false; // bits of integers
   }
   if (known(c, FUNC, PLACE) && c->of[FUNC] == RING && c->of[PLACE] == 1) {
+    return false;
+  }
+  if (known(c, HOME, MODE) && c->of[MODE] == LL128_MODE && c->of[HOME] > THREADS) {
     return false;
   }
   if (known(c, HOME, MODE) && c->of[HOME] == THREADS && !modes[c->of[MODE]].spare) {
@@ -668,6 +673,11 @@ static int run_setting(setting at, int seed)
   w = (world_seats){.at = at};
   snprintf(text, sizeof text, "%s%s,seed=%d", modes[at.mode].text, homes[at.home].modes, seed);
   set_modes(text, "matrix");
+  if (at.mode == LL128_MODE) { // selections choose among all
+    setenv("NCCL_PROTO", "LL128,Simple", 1);
+  } else {
+    unsetenv("NCCL_PROTO");
+  }
   const run host = {.n = 1, .seconds = seconds, .fn = reference_body, .arg = &at, .env = ENV("NCCL_HOST_DEVICES=64")};
   const run gpus = {.n = homes[at.home].processes,
                     .seconds = seconds,

@@ -3,6 +3,7 @@
 // Each mode of the driver has a process of its own.
 #include "cuda_plans.h"
 #include "device/cuda/work/port_priv.h"
+#include "device/cuda/work/waits.h"
 
 // Sanitizers make the driver's machine up to twenty times slower: the first mode, the last but one, and fewer mixtures.
 #if defined TT_TSAN || defined TT_ASAN
@@ -162,6 +163,55 @@ static void test_stop(void **state)
   gpu_close();
 }
 
+static const trial ring_sum = {.f = TT_FUNC_ALLREDUCE, .count = 150, .chunk = 64, .proto = TT_LL};
+
+// Rank 1 does not come: the walks of the others look for lines, or for room, until they are stopped.
+static void test_lines_stop(void **state)
+{
+  (void)state;
+  trial t = ring_sum;
+  if (!ll128) {
+    skip();
+  }
+  gpu_open(3, 2, 0);
+  t.a = &tt_algorithms(NULL)[TT_ALGO_RING];
+  begin_trial(&t);
+  left_out = 1;
+  const int n = make_plans(0);
+  left_out = -1;
+  assert_int_equal(n, 2);
+  assert_int_equal(tt_gpu_submit(works, n), ncclSuccess);
+  tt_sleep_ns(20 * TT_NS_PER_MS);
+  for (int i = 0; i < 3; i += 2) {
+    gpu_wait at;
+    assert_false(tt_gpu_port_idle(gpu_ports[i]));
+    assert_true(tt_gpu_waits_first(gpu_ports[i], &at)); // the report of a stall has it
+    assert_int_equal(at.peer, i == 0 ? 2 : 1);
+    assert_int_not_equal(at.how & TT_WAIT_RECEIVES, 0);
+  }
+  end_direct(&t);
+  gpu_close();
+}
+
+// What the lines of a communicator have had before is nothing to the next one, whose memory they become.
+static void test_lines_again(void **state)
+{
+  (void)state;
+  trial t = ring_sum;
+  if (!ll128) {
+    skip();
+  }
+  t.a = &tt_algorithms(NULL)[TT_ALGO_RING];
+  t.count = 2 * t.chunk; // one pass: no slot is used twice
+  for (int i = 0; i < 3; i++) {
+    gpu_open(2, 8, 0);
+    schedules(t.a, t.f, 0, 0, false);
+    run_trial(&t);
+    drop_schedules();
+    gpu_close();
+  }
+}
+
 static int alarms;
 
 // A port is being stopped: until its error can be seen, its streams end nothing.
@@ -275,11 +325,14 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks),     cmocka_unit_test(test_three_ranks),
       cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),          cmocka_unit_test(test_mismatch),
       cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_later), cmocka_unit_test(test_mixed),
+      cmocka_unit_test(test_lines_stop),  cmocka_unit_test(test_lines_again),
   };
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;
   phase = number;
   resident = strstr(modes, "resident") != NULL;
+  ll128 = strstr(modes, "lines") != NULL;
+  ll_slot_bytes = ll128 ? 512 : ll_slot_bytes;
   if (!open_mode(modes, "plan-test")) {
     return 1;
   }
@@ -299,7 +352,9 @@ int main(int argc, char **argv)
                                       "devices=3,order=random,seed=6",
                                       "resident,devices=8",
                                       "resident,devices=8,order=random,stores,stale,step=500,seed=9",
-                                      "resident,devices=8,sms=2,queues=1,order=random,stores,seed=4"};
+                                      "resident,devices=8,sms=2,queues=1,order=random,stores,seed=4",
+                                      "resident,devices=8,lines",
+                                      "resident,devices=8,lines,order=random,stores,stale,step=500,seed=2"};
   use_driver();
   setenv("NCCL_DEBUG", "ERROR", 1);
   if (argc > 1) {

@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "coll/level.h"
 #include "device/cuda/work/capture.h"
+#include "device/cuda/work/lines.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/submit.h"
 #include "device/cuda/work/walk.h"
@@ -23,6 +24,7 @@ static CUstream handles[RANKS][2];
 static tt_plan plans[RANKS];
 static tt_gpu_work works[RANKS];
 static char *scratch;       // SCRATCH bytes for each rank
+static bool ll128;          // LL messages are in lines, where both ranks are resident
 static int left_out = -1;   // a rank that does not come
 static int by_streams = -1; // a rank whose streams wait, though others are resident
 // Of the mixtures this mode tries one in `every`, from `phase` on. The first mode tries all.
@@ -50,6 +52,7 @@ static void gpu_open(int n, int slots, uint32_t first)
   pin(w.memory, w.bytes);
   for (int i = 0; i < n; i++) {
     const int device = device_of(i);
+    w.ports[i].ll128 = ll128 && i != by_streams;
     assert_int_equal(tt_gpu_port_open(&w.ports[i], device, &gpu_ports[i]), ncclSuccess);
     if (i == by_streams) {
       tt_gpu_walk_close(gpu_ports[i]);
@@ -61,6 +64,15 @@ static void gpu_open(int n, int slots, uint32_t first)
       assert_int_equal(tt_gpu_stream_get((cudaStream_t)*s, device, "test", &gpu_streams[i][k]), ncclSuccess);
     }
     tt_gpu_leave();
+  }
+  for (int i = 0; i < n * n; i++) {
+    assert_int_equal(tt_gpu_lines_connect(gpu_ports[i / n], &w.links[i]), ncclSuccess);
+  }
+  for (int i = 0; i < n * n; i++) { // both ends of a link agree
+    const bool both = ll128 && i / n != by_streams && i % n != by_streams && i / n != i % n;
+    assert_int_equal(tt_gpu_lines_at(gpu_ports[i / n], i % n, &w.links[i].send[TT_LL]) != 0, both);
+    assert_true(!both || tt_gpu_lines_at(gpu_ports[i / n], i % n, &w.links[i].send[TT_LL]) ==
+                             tt_gpu_lines_at(gpu_ports[i % n], i / n, &w.links[i % n * n + i / n].recv[TT_LL]));
   }
 }
 
@@ -203,7 +215,7 @@ static void try_one(const tt_algorithm *a, tt_func f, int root, int to, unsigned
              .op = tt_func_reduces(f) ? (int)(i % 3) : SUM,
              .count = counts[i % TT_COUNT(counts)],
              .chunk = chunks[i / 2 % TT_COUNT(chunks)]};
-  t.chunk = t.proto == TT_LL ? TT_MIN(t.chunk, 10) : t.chunk;
+  t.chunk = t.proto == TT_LL && !ll128 ? TT_MIN(t.chunk, 10) : t.chunk;
   schedules(a, f, root, to, i % 4 == 1 && !is_p2p(f));
   if (t.count > 200) { // several launches for a step, where nothing goes through FIFOs
     const bool fifos = uses_fifos();
@@ -246,17 +258,22 @@ static inline void try_all(int n, int slots, uint32_t first, unsigned how_many)
 static const trial direct_sum = {.f = TT_FUNC_ALLREDUCE, .count = 41, .chunk = 16};
 
 // All ranks but one submit an all-reduce; nothing of it is complete.
-static void begin_function(trial *t, tt_func f)
+static void begin_trial(const trial *t)
 {
   uint32_t *at = arena;
-  *t = direct_sum;
-  t->f = f;
-  t->a = &tt_algorithms(NULL)[TT_ALGO_DIRECT];
   schedules(t->a, t->f, 0, 0, false);
   nlanes = 0;
   for (int i = 0; i < w.n; i++) {
     at = prepare(t, &sides[i], i, at);
   }
+}
+
+static inline void begin_function(trial *t, tt_func f)
+{
+  *t = direct_sum;
+  t->f = f;
+  t->a = &tt_algorithms(NULL)[TT_ALGO_DIRECT];
+  begin_trial(t);
 }
 
 static inline void begin_direct(trial *t)

@@ -87,6 +87,8 @@ static void make_link(int rank, int peer, uint32_t first)
   w.ports[rank].links[peer] = link;
 }
 
+static uint32_t ll_slot_bytes = 64;
+
 // n ranks with FIFOs of so many slots; messages are numbered from `first`.
 static void open_world(int n, int slots, tt_access access, uint32_t first)
 {
@@ -94,8 +96,10 @@ static void open_world(int n, int slots, tt_access access, uint32_t first)
   w.n = n;
   w.slots = slots;
   w.access = access;
-  w.g = (tt_geometry){
-      .ll_slots = (uint32_t)slots, .ll_slot_bytes = 64, .simple_slots = (uint32_t)slots, .simple_slot_bytes = 256};
+  w.g = (tt_geometry){.ll_slots = (uint32_t)slots,
+                      .ll_slot_bytes = ll_slot_bytes,
+                      .simple_slots = (uint32_t)slots,
+                      .simple_slot_bytes = 256};
   w.bytes = (size_t)(n * n) * TT_ROUND_UP(tt_window_bytes(&w.g), 64);
   w.memory = mmap(NULL, w.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   w.links = tt_calloc((size_t)(n * n), sizeof *w.links);

@@ -47,6 +47,21 @@ static ncclResult_t parse_masks(tt_name_list l, uint32_t *masks)
   return tt_name_list_parse(&l, masks);
 }
 
+// The list names LL128 for some function.
+static ncclResult_t parse_ll128(tt_name_list l, bool *named)
+{
+  static const tt_name_bits protos[] = {{"LL", 0, 0}, {"LL128", 1, 1}, {"Simple", 0, 0}};
+  uint32_t masks[TT_NFUNCS];
+  l.names = protos;
+  l.all = 0;
+  TT_TRY(parse_masks(l, masks));
+  *named = false;
+  for (int f = 0; f < TT_NFUNCS; f++) {
+    *named |= masks[f] != 0;
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_filter *out)
 {
   static const tt_name_bits protos[] = {
@@ -63,6 +78,7 @@ ncclResult_t tt_algo_filter_parse(const char *algo, const char *proto, tt_algo_f
   TT_TRY(parse_masks(a, filter.algos));
   TT_TRY(parse_masks(p, filter.protos));
   keep_capable(filter.algos);
+  TT_TRY(parse_ll128(p, &filter.ll128));
   *out = filter;
   return ncclSuccess;
 }

@@ -15,6 +15,7 @@ enum {
 typedef struct tt_algo_filter {
   uint32_t algos[TT_NFUNCS];  // bit i: row i of tt_algorithms
   uint32_t protos[TT_NFUNCS]; // TT_PROTO_…
+  bool ll128;                 // LL128 is named among what is allowed
 } tt_algo_filter;
 
 // Parses the two values (NULL or "": everything is allowed but TT_ALGOS_ASKED, which are allowed by name only). Entries

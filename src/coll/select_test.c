@@ -61,6 +61,10 @@ static void test_lists(void **state)
   x = parse("^Tree, Ring", "LL128");
   assert_int_equal(x.algos[TT_FUNC_BROADCAST], capable(TT_FUNC_BROADCAST) & ~bit("Tree") & ~bit("Ring"));
   assert_int_equal(x.protos[TT_FUNC_ALLREDUCE], TT_PROTO_LL);
+  assert_true(x.ll128);
+  assert_false(parse(NULL, NULL).ll128 || parse(NULL, "LL,Simple").ll128 || parse(NULL, "^LL128").ll128);
+  assert_false(parse(NULL, "^LL").ll128);
+  assert_true(parse(NULL, "allreduce:Simple;broadcast:LL,LL128").ll128);
   assert_int_equal(parse(NULL, "^LL128").protos[TT_FUNC_ALLREDUCE], TT_PROTO_ALL);
   assert_int_equal(parse("packed", NULL).algos[TT_FUNC_ALLREDUCE], bit("Packed"));
   assert_int_equal(parse("packed,ring", NULL).algos[TT_FUNC_ALLGATHER], bit("Ring"));

@@ -23,12 +23,13 @@
 
 // What a rank reports to all others.
 typedef struct report {
-  uint16_t can_copy;   // it can read its neighbour's memory
-  uint16_t writes;     // tt_comm_machine.can_write
-  uint16_t eager;      // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
-  uint16_t fifos_only; // it uses no memory of peers (tt_device_ops.fifos_only)
-  uint64_t tuner;      // its tuner plugin; 0: none
-  uint64_t collnet;    // it wants the network to reduce
+  uint16_t can_copy;  // it can read its neighbour's memory
+  uint16_t writes;    // tt_comm_machine.can_write
+  uint16_t eager;     // it connects now (NCCL_RUNTIME_CONNECT=0), which can fail
+  uint8_t fifos_only; // it uses no memory of peers (tt_device_ops.fifos_only)
+  uint8_t early;      // it connects with the ranks of its machine now (tt_device_ops.connects_early)
+  uint64_t tuner;     // its tuner plugin; 0: none
+  uint64_t collnet;   // it wants the network to reduce
 } report;
 
 typedef struct init {
@@ -36,6 +37,7 @@ typedef struct init {
   const tt_init_args *args;
   bool eager;      // some rank connects now
   bool fifos_only; // some rank uses no memory of peers
+  bool early;      // some rank connects now with those of its machine
   bool collnet;    // all ranks want the network to reduce
 } init;
 
@@ -381,6 +383,8 @@ static ncclResult_t port_step(init *in)
   p->hash = c->hash;
   p->device = c->device;
   p->crowded = c->machine.crowded;
+  TT_TRY(tt_tuning_names_ll128(&p->ll128));
+  p->ll128 &= !tt_transport_p2p_off();
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->life = c->segment != NULL ? tt_segment_life(c->segment) : -1;
   p->neighbors = c->nranks > 1 ? neighbors_of(c) : NULL;
@@ -588,11 +592,11 @@ static ncclResult_t report_step(init *in)
     c->machine.can_read = c->machine.can_write = true;
     return ncclSuccess;
   }
-  const bool fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port);
   const report mine = {.can_copy = tt_ranks_reach(c->peers, c->layout, &c->port, c->machine.all_local),
                        .writes = c->machine.gpus && tt_ranks_write(c->peers, c->layout, &c->port),
                        .eager = !tt_params_get()->runtime_connect,
-                       .fifos_only = fifos_only,
+                       .fifos_only = c->port.row->fifos_only != NULL && c->port.row->fifos_only(&c->port),
+                       .early = c->port.row->connects_early != NULL && c->port.row->connects_early(&c->port),
                        .tuner = tt_tuning_plugin(c),
                        .collnet = tt_comm_collnet_wanted(c)};
   report *all;
@@ -602,7 +606,8 @@ static ncclResult_t report_step(init *in)
   for (int i = 0; i < c->nranks; i++) {
     can_copy &= all[i].can_copy != 0;
     c->machine.can_write &= all[i].writes != 0;
-    in->eager |= all[i].eager != 0 || all[i].fifos_only != 0;
+    in->early |= all[i].early != 0;
+    in->eager |= all[i].eager != 0 || in->early;
     in->fifos_only |= all[i].fifos_only != 0;
     in->collnet &= all[i].collnet != 0;
   }
@@ -623,14 +628,13 @@ static ncclResult_t collnet_step(init *in)
   return in->collnet ? tt_comm_collnet_create(in->comm) : ncclSuccess;
 }
 
-// NCCL_RUNTIME_CONNECT=0: all connections now, not when an operation needs them. Where a rank uses no memory of peers,
-// those of this machine. How a pair is connected depends on what was reported.
+// All connections now (NCCL_RUNTIME_CONNECT=0), or those of this machine; how, depends on what was reported.
 static ncclResult_t init_connect(init *in)
 {
   struct ncclComm *c = in->comm;
   for (int k = 1; k < c->nranks; k++) {
     const int peer = (c->rank + k) % c->nranks;
-    if (!tt_params_get()->runtime_connect || (in->fifos_only && c->port.neighbors[peer].page != NULL)) {
+    if (!tt_params_get()->runtime_connect || (in->early && c->port.neighbors[peer].page != NULL)) {
       TT_TRY(tt_transport_connect(&c->wiring, peer));
     }
   }

@@ -85,6 +85,14 @@ static void take_slots(const struct ncclComm *comm, tt_tuning *t)
       whole_segments((size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64);
 }
 
+ncclResult_t tt_tuning_names_ll128(bool *named)
+{
+  tt_algo_filter filter;
+  TT_TRY(tt_algo_filter_parse(NULL, tt_params_get()->proto, &filter));
+  *named = filter.ll128;
+  return ncclSuccess;
+}
+
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out)
 {
   const tt_params *p = tt_params_get();

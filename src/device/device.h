@@ -103,9 +103,12 @@ typedef struct tt_device_ops {
   // Can the port's rank read and write the memory of that rank of this machine? Tries it. The peer's port is open, or
   // will be. Waits for it, for NCCL_BOOTSTRAP_TIMEOUT at most.
   bool (*reaches)(tt_port *port, const tt_reach *peer);
-  // Must the communicator's plans use no memory of peers, but FIFOs alone, and the connections on this machine be made
-  // with it, because the port's rank cannot open memory later? Then that goes for all ranks. NULL: no.
+  // Must the communicator's plans use no memory of peers, but FIFOs alone, because the port's rank cannot open memory
+  // later? Then that goes for all ranks. NULL: no.
   bool (*fifos_only)(const tt_port *port);
+  // Must the connections on this machine be made with the communicator, because the port's rank cannot make them later?
+  // Then that goes for all ranks. NULL: no.
+  bool (*connects_early)(const tt_port *port);
   // Can ranks of this process on these two devices use each other's memory by its address?
   bool (*joins)(int device, int other);
 

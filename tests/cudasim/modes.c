@@ -33,6 +33,7 @@ static const struct mode {
     {"order", SPECIAL, 0, 0, 0},
     {"stores", FLAG, offsetof(struct sim_modes, stores), 0, 0},
     {"stale", FLAG, offsetof(struct sim_modes, stale), 0, 0},
+    {"lines", FLAG, offsetof(struct sim_modes, lines), 0, 0},
     {"waits", FLAG, offsetof(struct sim_modes, waits), 0, 0},
     {"launches", SPECIAL, 0, 1, INT_MAX},
     {"slices", SPECIAL, 0, 1, LONG_MAX / 1000},

@@ -52,15 +52,15 @@ struct sim_modes {
   uint64_t seed;
   int visible[SIM_DEVICES]; // the numbers of the devices that the process may see: the first `devices`
   int devices;
-  int queues;         // hardware queues of a device
-  bool random;        // queues, nodes of graphs, CTAs and warps in random order
-  bool stores, stale; // PTX_STORE_BUFFERS, PTX_STALE_READS
-  int launches;       // room of a queue; 0: no bound
-  bool launches_all;  // a full one also holds up all other threads that submit
-  uint64_t slice;     // instructions that a process has a device for, while others want it; 0: no slices
-  bool blocking;      // each launch of a kernel waits for its end,
-  long lag_ms;        // and returns so much later
-  long fail;          // the call that fails; 0: none
+  int queues;                // hardware queues of a device
+  bool random;               // queues, nodes of graphs, CTAs and warps in random order
+  bool stores, stale, lines; // PTX_STORE_BUFFERS, PTX_STALE_READS, PTX_WHOLE_LINES
+  int launches;              // room of a queue; 0: no bound
+  bool launches_all;         // a full one also holds up all other threads that submit
+  uint64_t slice;            // instructions that a process has a device for, while others want it; 0: no slices
+  bool blocking;             // each launch of a kernel waits for its end,
+  long lag_ms;               // and returns so much later
+  long fail;                 // the call that fails; 0: none
   int fail_code;
   bool count;       // say at the end how many calls there were
   long deadlock_ms; // without progress, then there is a report; 0: never

@@ -271,14 +271,14 @@ static bool start_kernel(struct sim_item *item)
 {
   char why[PTX_TEXT] = "";
   const struct sim_work *work = item->work;
-  struct ptx_launch launch = {.dynamic_shared = work->kernel.shared,
-                              .params = work->kernel.params,
-                              .modes = (sim.modes.random ? PTX_RANDOM_ORDER : 0u) |
-                                       (sim.modes.stores ? PTX_STORE_BUFFERS : 0u) |
-                                       (sim.modes.stale ? PTX_STALE_READS : 0u),
-                              .seed = sim_random(),
-                              .sms = sim.modes.sms,
-                              .valid = is_valid};
+  struct ptx_launch launch = {
+      .dynamic_shared = work->kernel.shared,
+      .params = work->kernel.params,
+      .modes = (sim.modes.random ? PTX_RANDOM_ORDER : 0u) | (sim.modes.stores ? PTX_STORE_BUFFERS : 0u) |
+               (sim.modes.stale ? PTX_STALE_READS : 0u) | (sim.modes.lines ? PTX_WHOLE_LINES : 0u),
+      .seed = sim_random(),
+      .sms = sim.modes.sms,
+      .valid = is_valid};
   memcpy(launch.grid, work->kernel.grid, sizeof launch.grid);
   memcpy(launch.block, work->kernel.block, sizeof launch.block);
   if (work->kernel.function->module->ended) {

@@ -35,6 +35,7 @@ static void wake_lanes(struct ptx_cta *cta, int warp, const struct ptx_barrier *
       ptx_view_acquire(t, PTX_CTA);
     }
     ptx_thread_wake(t);
+    ptx_progress(t);
   }
   w->at_barrier = 0;
   w->barrier = -1;
@@ -143,6 +144,7 @@ bool ptx_do_barrier(struct ptx_thread *t, const struct ptx_ins *i)
     ptx_view_release(t, PTX_CTA);
   }
   ptx_thread_block(t, i, PTX_AT_BARRIER);
+  ptx_progress(t);
   w->at_barrier |= UINT32_C(1) << (t->index % PTX_WARP);
   if (w->at_barrier == alive(w) && !warp_arrives(cta, warp)) {
     return false;

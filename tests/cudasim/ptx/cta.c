@@ -220,7 +220,8 @@ void ptx_thread_block(struct ptx_thread *t, const struct ptx_ins *i, enum ptx_wa
   t->cta->warps[t->index / PTX_WARP].ready &= ~(UINT32_C(1) << (t->index % PTX_WARP));
   t->cta->nready--;
   t->cta->run->ready--;
-  ptx_progress(t);
+  t->cta->run->polled -= t->polled == t->cta->run->epoch;
+  ptx_warp_line_perhaps(t->cta, t->index / PTX_WARP);
 }
 
 void ptx_thread_wake(struct ptx_thread *t)
@@ -230,13 +231,14 @@ void ptx_thread_wake(struct ptx_thread *t)
   t->cta->warps[t->index / PTX_WARP].ready |= UINT32_C(1) << (t->index % PTX_WARP);
   t->cta->nready++;
   t->cta->run->ready++;
-  ptx_progress(t);
+  t->cta->run->polled += t->polled == t->cta->run->epoch;
 }
 
 bool ptx_thread_end(struct ptx_thread *t)
 {
   struct ptx_cta *cta = t->cta;
   ptx_thread_block(t, t->pc, PTX_ENDED);
+  ptx_progress(t);
   cta->warps[t->index / PTX_WARP].ended |= UINT32_C(1) << (t->index % PTX_WARP);
   cta->left--;
   if (t->view) {

@@ -123,6 +123,11 @@ bool ptx_poll(struct ptx_thread *t, const struct ptx_ins *i, uint64_t address, u
     ptx_progress(t);
     return true;
   }
+  return ptx_repeat(t);
+}
+
+bool ptx_repeat(struct ptx_thread *t)
+{
   if (++t->repeats < PTX_REPEATS) {
     return true;
   }
@@ -144,6 +149,9 @@ bool ptx_do_load(struct ptx_thread *t, const struct ptx_ins *i)
   uint64_t mix = 0;
   if (!at) {
     return false;
+  }
+  if (!direct && ptx_makes_line(t, i)) {
+    return ptx_do_line(t, i);
   }
   bool viewed = t->view && !direct;
   for (int j = 0; j < m->count; j++, at += m->bytes) {
@@ -172,6 +180,9 @@ bool ptx_do_store(struct ptx_thread *t, const struct ptx_ins *i)
   uint8_t *at = ptx_place(t, i, m, PTX_WRITE, &direct);
   if (!at) {
     return false;
+  }
+  if (!direct && ptx_makes_line(t, i)) {
+    return ptx_do_line(t, i);
   }
   for (int j = 0; j < m->count; j++, at += m->bytes) {
     uint64_t value = low_bits(t->regs[i->in[1 + j]], m->bytes);

@@ -65,6 +65,8 @@ enum ptx_modes {
   PTX_DEVICE_BUFFER = 8, // with PTX_STORE_BUFFERS: what fences and releases order for the GPU alone (.gpu) becomes
                          // visible to the host and to other runs late and out of order. Runs on one GPU that speak to
                          // one another by .gpu would be wronged
+  PTX_WHOLE_LINES = 16 // accesses of 16 bytes that lanes of a warp make together are one access (line.c): what GPUs do
+                       // in their own memory, and in that of others over NVLink. PTX promises no such thing
 };
 
 enum ptx_access { PTX_READ = 1, PTX_WRITE = 2, PTX_ATOMIC = 4 };

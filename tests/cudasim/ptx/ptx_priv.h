@@ -380,7 +380,7 @@ struct ptx_return {
   size_t frame;
 };
 
-enum ptx_wait { PTX_READY, PTX_AT_BARRIER, PTX_AT_WARP, PTX_ENDED };
+enum ptx_wait { PTX_READY, PTX_AT_BARRIER, PTX_AT_WARP, PTX_AT_LINE, PTX_ENDED };
 
 // A store that is not visible to all yet.
 struct ptx_pending {
@@ -426,6 +426,8 @@ struct ptx_thread {
   bool yields;    // its turn ends
   uint16_t index; // in the CTA
   uint32_t tid[3];
+  // Lanes that have come out of an operation of their warp together, 0: none has; and which operation of the warp's.
+  uint32_t together, operation;
   // Polling: what was read where, and how often in a row nothing but that happened.
   uint32_t repeats;
   uint64_t polled; // epoch of the run in which it was seen polling
@@ -438,6 +440,8 @@ struct ptx_thread {
 struct ptx_warp {
   uint32_t ready, ended; // lanes
   uint32_t at_barrier;   // lanes that wait for the rest of their warp, or for the barrier
+  uint32_t at_line;      // lanes that wait for the others of an access that they make together,
+  uint32_t operations;   // and how many operations there were
   int8_t barrier;        // where all lanes are, -1: none
 };
 
@@ -546,6 +550,9 @@ static inline void ptx_progress(struct ptx_thread *thread)
 // for a while, and others should have their turn.
 bool ptx_poll(struct ptx_thread *thread, const struct ptx_ins *ins, uint64_t address, uint64_t value);
 
+// The thread has done nothing but what it did before. False: for a while, and others should have their turn.
+bool ptx_repeat(struct ptx_thread *thread);
+
 // Ends the run with a fault of this thread at this instruction. Returns false.
 bool ptx_fault(struct ptx_thread *thread, const struct ptx_ins *ins, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -653,6 +660,15 @@ bool ptx_barrier_thread_ended(struct ptx_thread *thread);
 
 // A thread has ended: operations of its warp may be complete now.
 void ptx_warp_thread_ended(struct ptx_thread *thread);
+
+// PTX_WHOLE_LINES (line.c): does the instruction make such an access?
+bool ptx_makes_line(const struct ptx_thread *thread, const struct ptx_ins *ins);
+
+// The thread comes to that access of 16 bytes. Returns whether it can go on.
+bool ptx_do_line(struct ptx_thread *thread, const struct ptx_ins *ins);
+
+// A thread of the warp goes on no more: an access that waited for it may be complete now.
+void ptx_warp_line_perhaps(struct ptx_cta *cta, int warp);
 
 // Executors.
 ptx_exec ptx_do_alu_any, ptx_do_special, ptx_do_frame, ptx_do_not, ptx_do_pack, ptx_do_unpack, ptx_do_call, ptx_do_ret,

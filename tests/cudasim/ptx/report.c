@@ -73,10 +73,10 @@ bool ptx_fault(struct ptx_thread *t, const struct ptx_ins *i, const char *format
 
 static const char *doing(const struct ptx_thread *t, const struct ptx_run *run)
 {
-  return t->wait == PTX_AT_BARRIER ? "wait at a barrier"
-         : t->wait == PTX_AT_WARP  ? "wait for threads of their warp"
-         : run->stuck              ? "poll"
-                                   : "run";
+  return t->wait == PTX_AT_BARRIER                          ? "wait at a barrier"
+         : t->wait == PTX_AT_WARP || t->wait == PTX_AT_LINE ? "wait for threads of their warp"
+         : run->stuck                                       ? "poll"
+                                                            : "run";
 }
 
 static void report_cta(struct ptx_run *run, const struct ptx_cta *cta, int *lines)

@@ -136,6 +136,7 @@ static void give_result(struct ptx_thread *t, int lane, const struct values *v)
 static void complete(struct ptx_cta *cta, int warp, uint32_t mask)
 {
   struct values v = {.mask = mask};
+  cta->warps[warp].operations++;
   gather(cta, warp, &v);
   for (uint32_t rest = mask; rest; rest &= rest - 1) {
     int lane = __builtin_ctz(rest);
@@ -144,6 +145,8 @@ static void complete(struct ptx_cta *cta, int warp, uint32_t mask)
     if (t->view && t->pc->sync.kind == PTX_WARP_SYNC) {
       ptx_view_acquire(t, PTX_CTA);
     }
+    t->together = mask;
+    t->operation = cta->warps[warp].operations;
     ptx_thread_wake(t);
   }
 }
@@ -159,12 +162,13 @@ bool ptx_do_warp(struct ptx_thread *t, const struct ptx_ins *i)
   if (t->view && i->sync.kind == PTX_WARP_SYNC) {
     ptx_view_release(t, PTX_CTA);
   }
+  const bool goes_on = ptx_repeat(t);
   ptx_thread_block(t, i, PTX_AT_WARP);
   uint32_t all = members(cta, warp, t);
   if (all) {
     complete(cta, warp, all);
   }
-  return t->wait == PTX_READY;
+  return goes_on && t->wait == PTX_READY;
 }
 
 void ptx_warp_thread_ended(struct ptx_thread *t)

@@ -12,21 +12,24 @@ TT_INLINE void bits_fold(uint32_t kind, uint32_t w[4], const uint32_t x[4])
   }
 }
 
-TT_INLINE void bits_all(const tt_cuda_step c)
+TT_INLINE bool bits_all(const tt_cuda_step c)
 {
   const tt_span s = span_of(c);
   const tt_packs packs = span_packs(s, 1);
-  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
-    const uint64_t i = span_first(packs, p);
-    const uint32_t present = span_present(s, packs, p);
+  for (uint64_t i = span_index(s); i < packs.number; i += span_threads(s)) {
+    const tt_pack p = span_pack(s, packs, i, 1);
     uint32_t w[4], x[4];
-    span_load(w, span_operand(s, 0) + i, present, 1);
-    for (uint32_t k = 1; k < s.nsrc; k++) {
-      span_load(x, span_operand(s, k) + i, present, 1);
+    bool come = span_take(w, s, 0, p, 1);
+    for (uint32_t k = 1; k < s.nsrc && come; k++) {
+      come = span_take(x, s, k, p, 1);
       bits_fold(s.kind, w, x);
     }
-    span_write(s, w, i, present, 1);
+    if (!come) {
+      return false;
+    }
+    span_write(s, w, p, 1);
   }
+  return true;
 }
 
 // The truths of a pack's codes of `size` bytes, a bit for each.
@@ -55,22 +58,24 @@ TT_INLINE void logic_codes(uint32_t w[4], uint32_t truths, uint64_t one, const u
 }
 
 // A single source becomes codes of 0 and 1: the end of a logical operation of one rank.
-TT_INLINE void logic_all(tt_cuda_step c, const uint32_t size)
+TT_INLINE bool logic_all(tt_cuda_step c, const uint32_t size)
 {
   const tt_span s = span_of(c);
   const tt_packs packs = span_packs(s, size);
-  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
-    const uint64_t i = span_first(packs, p);
-    const uint32_t present = span_present(s, packs, p);
+  for (uint64_t i = span_index(s); i < packs.number; i += span_threads(s)) {
+    const tt_pack p = span_pack(s, packs, i, size);
     uint32_t w[4], truths = 0;
     for (uint32_t k = 0; k < s.nsrc; k++) {
-      span_load(w, span_operand(s, k) + i * size, present, size);
+      if (!span_take(w, s, k, p, size)) {
+        return false;
+      }
       const uint32_t x = logic_truths(w, c.combine.mask, size);
       truths = k == 0 ? x : s.kind == TT_CUDA_AND ? truths & x : s.kind == TT_CUDA_OR ? truths | x : truths ^ x;
     }
     logic_codes(w, truths, c.combine.one, size);
-    span_write(s, w, i, present, size);
+    span_write(s, w, p, size);
   }
+  return true;
 }
 
 #define LOGIC1(S) logic_all(S, 1)

@@ -34,17 +34,17 @@ SAME((int)TT_CUDA_OR, (int)TT_RED_OR);
 SAME((int)TT_CUDA_XOR, (int)TT_RED_XOR);
 // Both sides are compiled by different compilers.
 SAME(sizeof(tt_cuda_map), 32);
-SAME(sizeof(tt_cuda_ref), 72);
-SAME(sizeof(tt_cuda_operand), 24);
+SAME(sizeof(tt_cuda_ref), 80);
+SAME(sizeof(tt_cuda_operand), 32);
 SAME(sizeof(tt_cuda_fault), 48);
-SAME(sizeof(tt_cuda_post), 32);
-SAME(sizeof(tt_cuda_combine), 64);
+SAME(sizeof(tt_cuda_post), 40);
+SAME(sizeof(tt_cuda_combine), 72);
 SAME(sizeof(tt_cuda_posts), 16);
 SAME(sizeof(tt_cuda_arrive), 64);
 SAME(sizeof(tt_cuda_resolve), 16);
-SAME(sizeof(tt_cuda_step), 224);
+SAME(sizeof(tt_cuda_step), 232);
 SAME(sizeof(tt_cuda_wait), 16);
-SAME(sizeof(tt_cuda_item), 280);
+SAME(sizeof(tt_cuda_item), 288);
 SAME(sizeof(tt_cuda_walk), 16);
 
 // What a type's codes mean to logical operations; and its name, that of its module.

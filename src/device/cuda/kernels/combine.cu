@@ -45,12 +45,14 @@ TT_INLINE void TT_OF_TYPE(fold)(uint32_t kind, TT_WORK acc[], const TT_WORK x[])
   }
 }
 
-// The pack of operand k whose first element is `i`, which may be outside.
-TT_INLINE void TT_OF_TYPE(open_pack)(TT_WORK x[], tt_span s, uint32_t k, uint64_t i, uint32_t present)
+// The pack of operand k, of which a part may be outside. False: it does not come.
+TT_INLINE bool TT_OF_TYPE(open_pack)(TT_WORK x[], tt_span s, uint32_t k, tt_pack p)
 {
   TT_STORED e[TT_CUDA_PACK / sizeof(TT_STORED)];
   uint32_t w[4];
-  span_load(w, span_operand(s, k) + i * sizeof(TT_STORED), present, sizeof(TT_STORED));
+  if (!span_take(w, s, k, p, sizeof(TT_STORED))) {
+    return false;
+  }
   __builtin_memcpy(e, w, sizeof e);
   TT_UNROLL
   for (int j = 0; j < TT_LANES; j++) {
@@ -63,6 +65,7 @@ TT_INLINE void TT_OF_TYPE(open_pack)(TT_WORK x[], tt_span s, uint32_t k, uint64_
       x[j] = TT_OF_TYPE(scaled)(x[j], factor);
     }
   }
+  return true;
 }
 
 // The bytes of a pack of the result.
@@ -82,28 +85,34 @@ TT_INLINE void TT_OF_TYPE(close_pack)(uint32_t w[4], const TT_WORK acc[], tt_div
   __builtin_memcpy(w, e, sizeof e);
 }
 
-TT_INLINE void TT_OF_TYPE(combine_pack)(tt_span s, tt_div div, uint64_t i, uint32_t present)
+TT_INLINE bool TT_OF_TYPE(combine_pack)(tt_span s, tt_div div, tt_pack p)
 {
   TT_WORK acc[TT_CUDA_PACK / sizeof(TT_STORED)] = {0}, x[TT_CUDA_PACK / sizeof(TT_STORED)];
   uint32_t w[4];
   for (uint32_t k = 0; k < s.nsrc; k++) {
-    TT_OF_TYPE(open_pack)(x, s, k, i, present);
+    if (!TT_OF_TYPE(open_pack)(x, s, k, p)) {
+      return false;
+    }
     TT_OF_TYPE(fold)(k == 0 ? TT_CUDA_FIRST : s.kind, acc, x);
   }
   TT_OF_TYPE(close_pack)(w, acc, div);
-  span_write(s, w, i, present, sizeof(TT_STORED));
+  span_write(s, w, p, sizeof(TT_STORED));
+  return true;
 }
 
-TT_INLINE void TT_OF_TYPE(combine_all)(const tt_cuda_step c)
+TT_INLINE bool TT_OF_TYPE(combine_all)(const tt_cuda_step c)
 {
   const tt_span s = span_of(c);
   tt_div div;
   div.mul = c.combine.mul;
   div.shift = (int)c.combine.shift;
   const tt_packs packs = span_packs(s, sizeof(TT_STORED));
-  for (uint64_t p = span_index(s); p < packs.number; p += span_threads(s)) {
-    TT_OF_TYPE(combine_pack)(s, div, span_first(packs, p), span_present(s, packs, p));
+  for (uint64_t i = span_index(s); i < packs.number; i += span_threads(s)) {
+    if (!TT_OF_TYPE(combine_pack)(s, div, span_pack(s, packs, i, sizeof(TT_STORED)))) {
+      return false;
+    }
   }
+  return true;
 }
 
 TT_STEP(TT_ENTRY, TT_OF_TYPE(combine_all))

@@ -64,6 +64,24 @@ TT_INLINE bool gpu_any(bool mine)
   return any != 0;
 }
 
+// Is it true for a thread of the warp? All its threads ask.
+TT_INLINE bool gpu_warp_any(bool mine)
+{
+  uint32_t any;
+  __asm__ __volatile__("{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\tvote.sync.any.pred q, p, -1;\n\t"
+                       "selp.u32 %0, 1, 0, q;\n\t}"
+                       : "=r"(any)
+                       : "r"((uint32_t)mine)
+                       : "memory");
+  return any != 0;
+}
+
+// All threads of the warp have come: they make the next access together.
+TT_INLINE void gpu_warp_meet(void)
+{
+  __asm__ __volatile__("bar.warp.sync -1;" : : : "memory");
+}
+
 // Nanoseconds of the GPU's clock, which all its multiprocessors share; it has nothing to do with the host's.
 TT_INLINE uint64_t gpu_time(void)
 {
@@ -133,6 +151,24 @@ TT_INLINE void gpu_load16(uint32_t w[4], uint64_t at)
 TT_INLINE void gpu_store16(uint64_t at, const uint32_t w[4])
 {
   __asm__ __volatile__("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                       :
+                       : "l"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                       : "memory");
+}
+
+// The same of a line, which eight threads of a warp write or read together: whoever sees its flag sees all of it, where
+// lines stay whole.
+TT_INLINE void gpu_look_line(uint32_t w[4], uint64_t at)
+{
+  __asm__ __volatile__("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                       : "l"(at)
+                       : "memory");
+}
+
+TT_INLINE void gpu_mark_line(uint64_t at, const uint32_t w[4])
+{
+  __asm__ __volatile__("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};"
                        :
                        : "l"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
                        : "memory");

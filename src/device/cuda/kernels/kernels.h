@@ -20,7 +20,11 @@
 enum {
   TT_CUDA_THREADS = 256, // of a CTA, at most (tt_kernel_threads)
   TT_CUDA_WARP = 32,
-  TT_CUDA_PACK = 16 // bytes that a thread moves at a time
+  TT_CUDA_PACK = 16, // bytes that a thread moves at a time
+  // A message in lines (work/lines.h): its call (tt_cuda_call), and behind it the payload. Each line ends with the
+  // flag.
+  TT_CUDA_LINE = 128,
+  TT_CUDA_LINE_DATA = 120
 };
 
 // Not compared in counts: TT_SIG_DECIDED of device/lane.h.
@@ -61,6 +65,7 @@ typedef struct tt_cuda_ref {
   uint64_t maps;   // address of the peer's list of allocations; 0: the peer's addresses are this process's
   uint64_t scalar; // address of the factor of an own operand; 0: there is none. A peer's has come with its token
   uint64_t line;   // of an operand in a peer's memory: address of the line of the FIFO that its tokens come by; else 0
+  uint64_t lines;  // of a message in lines: their flag, its number in the lower half; `at`: of the first line. Else 0
   uint64_t keep;   // of a token that later steps look at: where its header lies on when the slot is given back; else 0
   uint32_t seq;    // of that header
   int32_t peer;    // for the report of a fault
@@ -74,6 +79,7 @@ typedef struct tt_cuda_ref {
 typedef struct tt_cuda_operand {
   uint64_t at;
   uint64_t scalar; // the factor, in the bits of the type
+  uint64_t lines;  // as in tt_cuda_ref
   uint32_t scaled;
   uint32_t fault; // tt_cuda_fault_code
 } tt_cuda_operand;
@@ -125,7 +131,9 @@ typedef struct tt_cuda_combine {
   uint64_t mul;   // multiplier of the final division (div_make); 0: there is none
   uint32_t shift; // and its shift
   uint32_t nsrc, ndst;
-  uint32_t kind;      // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
+  uint32_t kind;  // of combine tt_cuda_kind, of the others tt_cuda_bit_kind
+  uint32_t lines; // of each message of the step that is in lines, 0: none is. Of walks, in steps of one CTA
+  uint32_t unused;
   uint32_t cta, ctas; // of so many CTAs that make the data, this is the cta-th. Walks set them; 0: all of the launch
   uint64_t mask, one; // of logical operations: the bits that make an element true; the code of 1
 } tt_cuda_combine;
@@ -137,7 +145,9 @@ typedef struct tt_cuda_post {
   uint32_t bytes;  // payload of the message
   uint32_t word;   // it is a word alone: the head of a FIFO
   uint32_t halted; // written also if the step must not go on
-  uint64_t clear;  // address of a word that is set to 0 before; 0: none is
+  uint32_t plain;  // nothing is ordered before it: of messages in lines
+  uint32_t unused;
+  uint64_t clear; // address of a word that is set to 0 before; 0: none is
 } tt_cuda_post;
 
 typedef struct tt_cuda_posts {

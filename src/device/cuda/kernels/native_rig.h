@@ -54,6 +54,7 @@ TT_INLINE bool gpu_any(bool mine)
     __builtin_memcpy((void *)(uintptr_t)at, &x, sizeof x); \
   }
 GPU_LOAD(gpu_look, uint32_t, uint32_t)
+GPU_LOAD(gpu_look8, uint64_t, uint64_t)
 GPU_LOAD(gpu_load1, uint32_t, uint8_t)
 GPU_LOAD(gpu_load2, uint32_t, uint16_t)
 GPU_LOAD(gpu_load4, uint32_t, uint32_t)

@@ -38,7 +38,7 @@ TT_INLINE void move(uint64_t operands, uint64_t first, uint64_t count)
   s.first = first;
   s.count = count;
   s.nsrc = s.ndst = 1;
-  s.kind = s.cta = s.ctas = 0;
+  s.kind = s.cta = s.ctas = s.lines = 0;
   span_copy(s);
 }
 

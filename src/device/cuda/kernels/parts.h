@@ -107,6 +107,7 @@ TT_INLINE uint32_t resolve_one(tt_cuda_step r, uint32_t i)
   }
   gpu_store8(AT(r.operands, tt_cuda_operand, i, at), at);
   gpu_store8(AT(r.operands, tt_cuda_operand, i, scalar), scalar);
+  gpu_store8(AT(r.operands, tt_cuda_operand, i, lines), gpu_load8(AT(ref, tt_cuda_ref, 0, lines)));
   gpu_store4(AT(r.operands, tt_cuda_operand, i, scaled), scaled);
   gpu_store4(AT(r.operands, tt_cuda_operand, i, fault), fault);
   return fault;
@@ -129,7 +130,9 @@ TT_INLINE void fault_report(tt_cuda_step r)
   }
   const uint64_t ref = AT(r.resolve.refs, tt_cuda_ref, first, at), slot = gpu_load8(AT(ref, tt_cuda_ref, 0, slot));
   const bool out = gpu_load1(AT(ref, tt_cuda_ref, 0, where)) == TT_CUDA_PEER_OUT;
-  uint64_t sig = gpu_load8(AT(slot, tt_cuda_slot, 0, sig)), count = gpu_load8(AT(slot, tt_cuda_slot, 0, count));
+  const bool lines = gpu_load8(AT(ref, tt_cuda_ref, 0, lines)) != 0;
+  const uint64_t call = lines ? gpu_load8(AT(ref, tt_cuda_ref, 0, at)) : AT(slot, tt_cuda_slot, 0, sig);
+  uint64_t sig = gpu_look8(AT(call, tt_cuda_call, 0, sig)), count = gpu_look8(AT(call, tt_cuda_call, 0, count));
   if (code == TT_CUDA_UNMAPPED) {
     sig = gpu_load4(out ? AT(slot, tt_cuda_slot, 0, out_mem) : AT(slot, tt_cuda_slot, 0, in_mem));
     count = gpu_load8(out ? AT(slot, tt_cuda_slot, 0, out) : AT(slot, tt_cuda_slot, 0, in));
@@ -194,7 +197,11 @@ TT_INLINE void post_one(tt_cuda_call call, tt_cuda_posts p, uint32_t i)
     gpu_store8(AT(at, tt_cuda_slot, 0, sig), call.sig);
     gpu_store8(AT(at, tt_cuda_slot, 0, count), call.count);
   }
-  gpu_release(at, seq); // `seq` is a header's first word
+  if (gpu_load4(AT(p.posts, tt_cuda_post, i, plain)) != 0) {
+    gpu_mark(at, seq);
+  } else {
+    gpu_release(at, seq); // `seq` is a header's first word
+  }
 }
 
 TT_INLINE void token_write(uint64_t slot, tt_cuda_arrive a, uint64_t scalar)
@@ -269,6 +276,29 @@ TT_INLINE bool walk_wait(uint64_t stop, uint64_t waits, uint32_t n)
   return stopped;
 }
 
+// The step has messages in lines: has it taken and sent all of them? All threads of the CTA ask. `come`: this thread's
+// part. If not, the port has stopped, or some message is of another call.
+TT_INLINE bool walk_lines(tt_cuda_step s, bool come)
+{
+  if (!gpu_any(!come)) {
+    return true;
+  }
+  bool wrong = false;
+  for (uint32_t i = 0; i < s.combine.nsrc && gpu_thread() == 0; i++) {
+    const uint64_t flag = gpu_load8(AT(s.operands, tt_cuda_operand, i, lines)),
+                   line = gpu_load8(AT(s.operands, tt_cuda_operand, i, at));
+    const uint64_t its = flag == 0 ? 0 : gpu_look8(line + TT_CUDA_LINE_DATA);
+    if ((uint32_t)its == (uint32_t)flag && its >> 32 != 0 && its != flag) {
+      gpu_store4(AT(s.operands, tt_cuda_operand, i, fault), TT_CUDA_MISMATCH);
+      wrong = true;
+    }
+  }
+  if (wrong) {
+    fault_report(s);
+  }
+  return false;
+}
+
 // So many CTAs have come, and see what all have written, from the next barrier on, which each step begins with.
 TT_INLINE void walk_meet(uint64_t meet, uint64_t number)
 {
@@ -301,41 +331,41 @@ TT_INLINE uint64_t walk_first(tt_cuda_walk w)
 }
 
 // A kernel whose argument is lists of items. Of the data it makes what MAKE does, or a copy.
-#define TT_STEP(NAME, MAKE)                                                                      \
-  TT_KERNEL NAME(const tt_cuda_walk w)                                                           \
-  {                                                                                              \
-    const uint32_t cta = gpu_cta() % w.ctas;                                                     \
-    uint64_t meetings = 0;                                                                       \
-    for (uint64_t at = walk_first(w); at != 0; at = gpu_load8(AT(at, tt_cuda_item, 0, next))) {  \
-      const uint64_t meet = gpu_load8(AT(at, tt_cuda_item, 0, meet));                            \
-      if (meet != 0) {                                                                           \
-        walk_meet(meet, ++meetings *w.ctas);                                                     \
-      }                                                                                          \
-      if (meet != 0 || cta == 0) {                                                               \
-        tt_cuda_step s = *(const tt_cuda_step *)at;                                              \
-        s.combine.cta = cta;                                                                     \
-        s.combine.ctas = meet != 0 ? w.ctas : 1;                                                 \
-        walk_show(at, gpu_load4(AT(at, tt_cuda_item, 0, stands)));                               \
-        const bool stopped = walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)),   \
-                                       gpu_load4(AT(at, tt_cuda_item, 0, nwaits)));              \
-        const bool goes_on = step_begin(s, stopped);                                             \
-        walk_show(at, 0);                                                                        \
-        step_time(goes_on ? s.start : 0);                                                        \
-        if (goes_on && s.combine.count > 0 && gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0) { \
-          span_copy(span_of(s));                                                                 \
-        } else if (goes_on && s.combine.count > 0) {                                             \
-          MAKE(s);                                                                               \
-        }                                                                                        \
-        step_end(s, goes_on);                                                                    \
-        step_time(goes_on ? s.stop : 0);                                                         \
-      }                                                                                          \
-      if (meet != 0) {                                                                           \
-        walk_meet(meet, ++meetings *w.ctas);                                                     \
-      }                                                                                          \
-      if (cta == 0) {                                                                            \
-        walk_over(at);                                                                           \
-      }                                                                                          \
-    }                                                                                            \
+#define TT_STEP(NAME, MAKE)                                                                     \
+  TT_KERNEL NAME(const tt_cuda_walk w)                                                          \
+  {                                                                                             \
+    const uint32_t cta = gpu_cta() % w.ctas;                                                    \
+    uint64_t meetings = 0;                                                                      \
+    for (uint64_t at = walk_first(w); at != 0; at = gpu_load8(AT(at, tt_cuda_item, 0, next))) { \
+      const uint64_t meet = gpu_load8(AT(at, tt_cuda_item, 0, meet));                           \
+      if (meet != 0) {                                                                          \
+        walk_meet(meet, ++meetings *w.ctas);                                                    \
+      }                                                                                         \
+      if (meet != 0 || cta == 0) {                                                              \
+        tt_cuda_step s = *(const tt_cuda_step *)at;                                             \
+        s.combine.cta = cta;                                                                    \
+        s.combine.ctas = meet != 0 ? w.ctas : 1;                                                \
+        walk_show(at, gpu_load4(AT(at, tt_cuda_item, 0, stands)));                              \
+        const bool stopped = walk_wait(s.port.stop, gpu_load8(AT(at, tt_cuda_item, 0, waits)),  \
+                                       gpu_load4(AT(at, tt_cuda_item, 0, nwaits)));             \
+        bool goes_on = step_begin(s, stopped), come = true;                                     \
+        walk_show(at, 0);                                                                       \
+        step_time(goes_on ? s.start : 0);                                                       \
+        if (goes_on && s.combine.count + s.combine.lines > 0) {                                 \
+          const bool copies = gpu_load4(AT(at, tt_cuda_item, 0, copies)) != 0;                  \
+          come = copies ? span_copy(span_of(s)) : MAKE(s);                                      \
+        }                                                                                       \
+        goes_on = goes_on && (s.combine.lines == 0 || walk_lines(s, come));                     \
+        step_end(s, goes_on);                                                                   \
+        step_time(goes_on ? s.stop : 0);                                                        \
+      }                                                                                         \
+      if (meet != 0) {                                                                          \
+        walk_meet(meet, ++meetings *w.ctas);                                                    \
+      }                                                                                         \
+      if (cta == 0) {                                                                           \
+        walk_over(at);                                                                          \
+      }                                                                                         \
+    }                                                                                           \
   }
 #else
 // A kernel of which only MAKE, what makes the data, differs from others.

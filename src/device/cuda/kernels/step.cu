@@ -3,9 +3,9 @@
 #include "parts.h"
 #include "span.h"
 
-TT_INLINE void copy_all(const tt_cuda_step c)
+TT_INLINE bool copy_all(const tt_cuda_step c)
 {
-  span_copy(span_of(c));
+  return span_copy(span_of(c));
 }
 
 TT_STEP(copy, copy_all)

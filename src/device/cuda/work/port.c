@@ -6,6 +6,7 @@
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
+#include "device/cuda/work/lines.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma.h"
@@ -120,7 +121,9 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   tt_gpu_room_set(p, p->memory, token_seq, &p->own);
   p->room = &p->own;
   TT_TRY(tt_gpu_walk_open(p));
-  return list_block(p, LIST_ALIGN);
+  TT_TRY(list_block(p, LIST_ALIGN));
+  tt_gpu_lines_open(p);
+  return ncclSuccess;
 }
 
 static ncclResult_t port_open_device(tt_gpu_port *p)
@@ -175,6 +178,7 @@ static void port_close_own(tt_gpu_port *p)
 {
   tt_gpu_lists_give(p->blocks);
   tt_gpu_waits_free(p);
+  tt_gpu_lines_close(p);
   tt_gpu_walk_close(p);
   tt_free(p->refs);
   tt_free(p->captured);

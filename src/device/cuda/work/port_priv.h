@@ -35,6 +35,7 @@ typedef struct gpu_room {
 } gpu_room;
 
 struct gpu_capture;
+struct gpu_lines;
 struct gpu_recording;
 
 // How many plans of a peer have been captured that use a FIFO of the link: [TT_NFIFOS][receives, sends].
@@ -57,6 +58,8 @@ struct tt_gpu_port {
   bool keeps;                      // tokens are kept for later steps of the plan
   bool timed;                      // kernels write when the plan's channels run (times.h)
   struct gpu_walk *walk;           // the port is resident (walk.h); NULL: it is not
+  struct gpu_lines *(*lines)[2];   // by peer: messages in lines (lines.h), from and to it; NULL: there are none
+  tt_gpu_port *lines_next;         // lines.c's list of ports
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer
   gpu_shared *shared;              // by peer: memory of captured operations, with ranks of other processes

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/work/ipc.h"
+#include "device/cuda/work/lines.h"
 #include "device/cuda/work/pins.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
@@ -33,6 +34,12 @@ static uint64_t gpu_row_probe(void)
 static bool gpu_row_fifos_only(const tt_port *port)
 {
   return tt_gpu_walk_fifos_only(tt_gpu_rank_port(port));
+}
+
+// A walk may wait while another rank connects, and the driver have that one wait for it.
+static bool gpu_row_connects_early(const tt_port *port)
+{
+  return gpu_row_fifos_only(port) || (port->ll128 && gpu_walks(tt_gpu_rank_port(port)));
 }
 
 static bool gpu_row_joins(int device, int other)
@@ -142,6 +149,7 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
     res = gpu_row_pin_windows(l, env);
     tt_gpu_leave();
   }
+  res = res == ncclSuccess ? tt_gpu_lines_connect(tt_gpu_rank_port(port), link) : res;
   if (res != ncclSuccess) {
     gpu_row_disconnect(link);
   }
@@ -254,6 +262,7 @@ const tt_device_ops tt_device_cuda = {.name = "cuda",
                                       .probe = gpu_row_probe,
                                       .reaches = gpu_row_reaches,
                                       .fifos_only = gpu_row_fifos_only,
+                                      .connects_early = gpu_row_connects_early,
                                       .joins = gpu_row_joins,
                                       .alloc = tt_gpu_alloc,
                                       .free = gpu_row_free,

@@ -6,6 +6,7 @@
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
+#include "device/cuda/work/lines.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/times.h"
 #include "device/cuda/work/waits.h"
@@ -48,6 +49,7 @@ typedef struct step_work {
   const tt_lane *lane;
   const tt_program_step *step;
   bool data;              // something is to be combined
+  uint32_t lines;         // of each of its messages in lines (lines.h); 0: it has none
   const uint64_t *scalar; // this rank's factor, where kernels can read it
   step_lists lists;
 } step_work;
@@ -82,6 +84,14 @@ static ncclResult_t waits_flush(step_waits *w)
   return ncclSuccess;
 }
 
+// The host is to know what is waited for.
+static void waits_note(step_waits *w, const volatile void *word, uint32_t value)
+{
+  w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
+  w->wait.value = value;
+  tt_gpu_waits_add(w->port, &w->wait);
+}
+
 // For a word of that FIFO.
 static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile void *word, uint32_t value)
 {
@@ -89,11 +99,11 @@ static ncclResult_t waits_add(step_waits *w, const tt_fifo *f, const volatile vo
     TT_TRY(waits_flush(w));
   }
   gpu_recording *rec = w->port->recording;
-  w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
-  w->wait.value = value;
   if (rec == NULL) {
-    tt_gpu_waits_add(w->port, &w->wait);
+    waits_note(w, word, value);
   } else {
+    w->wait.word = (const _Atomic uint32_t *)(uintptr_t)word;
+    w->wait.value = value;
     if (w->n == 0 && !gpu_walks(w->port)) {
       w->of[w->n++] = place_write(rec, 1 + (uint32_t)rec->nwaits);
     }
@@ -139,6 +149,12 @@ static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
   return none ? ncclSuccess : waits_add(w, f, f->head, f->next);
 }
 
+// Where the message is in lines; 0: it is in a slot.
+static CUdeviceptr lines_of(const step_work *k, const tt_program_ref *r)
+{
+  return r->kind == TT_FIFO && k->port->recording == NULL ? tt_gpu_lines_at(k->port, r->peer, r->fifo) : 0;
+}
+
 // Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
 static ncclResult_t step_wait(const step_work *k)
 {
@@ -156,6 +172,8 @@ static ncclResult_t step_wait(const step_work *k)
                  (r->fifo != NULL && i < s->nsrc && r->kind != TT_DRAIN ? (uint32_t)TT_WAIT_RECEIVES : 0);
     if (r->kind == TT_DRAIN) {
       TT_TRY(wait_drain(k, &w, r->peer));
+    } else if (i < s->nsrc && lines_of(k, r) != 0) { // the kernel looks for each line
+      waits_note(&w, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1);
     } else if (r->fifo != NULL && i < s->nsrc) {
       TT_TRY(waits_add(&w, r->fifo, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
     } else if (r->fifo != NULL) {
@@ -212,6 +230,13 @@ static void set_peer(const step_work *k, const tt_program_ref *r, tt_cuda_ref *o
   }
 }
 
+static void set_message(const step_work *k, const tt_program_ref *r, tt_cuda_ref *out)
+{
+  const CUdeviceptr lines = lines_of(k, r);
+  out->at = lines != 0 ? lines : gpu_address(tt_fifo_data(r->fifo));
+  out->lines = lines != 0 ? tt_gpu_lines_flag(r->fifo, k->lane->call) : 0;
+}
+
 static tt_cuda_ref step_operand(const step_work *k, const tt_program_ref *r, bool source)
 {
   const tt_call *c = k->lane->call;
@@ -221,10 +246,10 @@ static tt_cuda_ref step_operand(const step_work *k, const tt_program_ref *r, boo
   case TT_IN: out.at = step_place(k, c->in) + r->offset; break;
   case TT_OUT: out.at = step_place(k, c->out) + r->offset; break;
   case TT_TMP: out.at = step_place(k, k->lane->tmp) + r->offset; break;
-  case TT_FIFO: out.at = gpu_address(tt_fifo_data(r->fifo)); break;
+  case TT_FIFO: set_message(k, r, &out); break;
   default: set_peer(k, r, &out); break;
   }
-  if (r->kind == TT_FIFO && source) {
+  if (r->kind == TT_FIFO && source && out.lines == 0) {
     set_header(&out, r->fifo);
   }
   out.scaled = scales && (r->kind == TT_IN || r->kind == TT_PEER_IN);
@@ -263,19 +288,23 @@ static void list_refs(step_work *k)
 }
 
 // A slot that is given back. A captured operation's is empty again by then.
-static tt_cuda_post post_back(const step_work *k, const tt_fifo *f)
+static tt_cuda_post post_back(const step_work *k, const tt_program_ref *r)
 {
+  const tt_fifo *f = r->fifo;
   return (tt_cuda_post){.at = gpu_address(f->head),
                         .seq = f->next + 1,
                         .word = 1,
+                        .plain = lines_of(k, r) != 0,
                         .clear = k->port->recording != NULL ? gpu_address(&tt_fifo_slot(f)->seq) : 0};
 }
 
 // A message or token. A captured operation's first one takes back what the receiver has counted in the replay before.
-static tt_cuda_post post_sent(const step_work *k, const tt_fifo *f, size_t bytes)
+static tt_cuda_post post_sent(const step_work *k, const tt_program_ref *r, size_t bytes)
 {
+  const tt_fifo *f = r->fifo;
   return (tt_cuda_post){.at = gpu_address(tt_fifo_slot(f)),
                         .seq = f->next + 1,
+                        .plain = lines_of(k, r) != 0,
                         .bytes = (uint32_t)bytes,
                         .clear = k->port->recording != NULL && f->next == 0 ? gpu_address(f->head) : 0};
 }
@@ -294,11 +323,11 @@ static void list_posts(step_work *k)
   for (int i = 0; i < s->nsrc + s->ndst; i++) {
     const tt_program_ref *r = &s->refs[i];
     if (r->fifo != NULL && i < s->nsrc) {
-      l->posts[l->nposts++] = post_back(k, r->fifo);
+      l->posts[l->nposts++] = post_back(k, r);
     } else if (r->fifo != NULL && r->kind == TT_TOKEN) {
-      l->tokens[l->ntokens++] = post_sent(k, r->fifo, 0);
+      l->tokens[l->ntokens++] = post_sent(k, r, 0);
     } else if (r->fifo != NULL) {
-      l->posts[l->nposts++] = post_sent(k, r->fifo, s->bytes);
+      l->posts[l->nposts++] = post_sent(k, r, s->bytes);
     }
   }
   for (uint32_t i = 0; i < l->nrefs; i++) {
@@ -330,7 +359,9 @@ static ncclResult_t step_list(step_work *k)
 // Threads of each of its CTAs.
 static unsigned step_threads(const step_work *k, const tt_cuda_step *args)
 {
-  const size_t packs = args->combine.count > 0 ? TT_DIV_UP(k->step->bytes, (size_t)TT_CUDA_PACK) : 0;
+  const size_t packs = k->lines > 0              ? (size_t)k->lines * (TT_CUDA_LINE / TT_CUDA_PACK)
+                       : args->combine.count > 0 ? TT_DIV_UP(k->step->bytes, (size_t)TT_CUDA_PACK)
+                                                 : 0;
   const uint32_t posts = TT_MAX(args->post.nposts, args->arrive.to.nposts);
   return tt_kernel_threads(TT_MAX(packs, (size_t)TT_MAX(args->resolve.nrefs, posts)));
 }
@@ -419,7 +450,7 @@ static ncclResult_t launch_combine(const step_work *k, const tt_kernel *kernel)
 // when the lane's channel has begun and ended.
 static ncclResult_t launch_step(const step_work *k)
 {
-  const bool large = k->data && k->step->bytes > TT_GPU_CTA_BYTES;
+  const bool large = k->data && k->step->bytes > TT_GPU_CTA_BYTES && k->lines == 0;
   const tt_kernel without = {.module = "step", .name = "copy"};
   tt_kernel kernel = without;
   tt_cuda_step args = step_base(k);
@@ -438,6 +469,7 @@ static ncclResult_t launch_step(const step_work *k)
     args.start = 0;
   } else {
     args.combine = kernel.args;
+    args.combine.lines = k->lines;
   }
   args.post = part_post(k);
   args.arrive = part_arrive(k);
@@ -479,8 +511,12 @@ static ncclResult_t step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
   if (gpu_walks(p)) {
     TT_TRY(tt_gpu_walk_lane(p, stream, l));
   }
+  for (int i = 0; i < s->nsrc + s->ndst && k.lines == 0; i++) {
+    k.lines = lines_of(&k, &s->refs[i]) != 0 ? gpu_lines_of(s->bytes) : 0;
+  }
+  k.data |= k.lines != 0; // a message without payload is a line, too
   TT_TRY(step_list(&k));
-  k.data = k.lists.nsrc > 0 && k.lists.ndst > 0;
+  k.data = k.lines != 0 || (k.lists.nsrc > 0 && k.lists.ndst > 0);
   TT_TRY(step_wait(&k));
   return launch_step(&k);
 }
