@@ -85,11 +85,11 @@ static void take_slots(const struct ncclComm *comm, tt_tuning *t)
       whole_segments((size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64);
 }
 
-ncclResult_t tt_tuning_names_ll128(bool *named)
+ncclResult_t tt_tuning_ll128(bool *wanted)
 {
   tt_algo_filter filter;
   TT_TRY(tt_algo_filter_parse(NULL, tt_params_get()->proto, &filter));
-  *named = filter.ll128;
+  *wanted = filter.ll128 && !tt_transport_p2p_off();
   return ncclSuccess;
 }
 

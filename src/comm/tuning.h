@@ -42,8 +42,8 @@ static inline tt_proto tt_choice_fifo(const tt_choice *c)
 // ncclSystemError.
 ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out);
 
-// Does NCCL_PROTO name LL128 (tt_algo_filter)? Errors: ncclInvalidUsage.
-ncclResult_t tt_tuning_names_ll128(bool *named);
+// Does NCCL_PROTO name LL128 (tt_algo_filter), and may ranks use each other's memory? Errors: ncclInvalidUsage.
+ncclResult_t tt_tuning_ll128(bool *wanted);
 
 // Reads NCCL_ALGO, NCCL_PROTO and thresholds for a communicator. Free with tt_tuning_destroy.
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);
