@@ -464,8 +464,7 @@ static ncclResult_t compare_networks(const struct ncclComm *c, const meeting *al
     if (tt_ncasecmp(a->net, b->net, sizeof a->net) != 0) {
       return tt_fail(ncclInvalidUsage,
                      "rank 0 uses network %.63s, rank %d uses %.63s: all ranks must use the same. Check "
-                     "NCCL_NET_PLUGIN and NCCL_NET; with "
-                     "NCCL_DEBUG=INFO a rank says why it does not use a plugin",
+                     "NCCL_NET_PLUGIN and NCCL_NET; with NCCL_DEBUG=INFO a rank says why it does not use a plugin",
                      a->net, i, b->net);
     }
     if (a->where.ndevices != b->where.ndevices && !tt_params_get()->ignore_net_mismatch) {
