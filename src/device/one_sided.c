@@ -44,9 +44,7 @@ static bool board_is_written(const tt_rma *rma)
   }
   for (int i = 0; i < rma->port->nranks; i++) {
     const tt_rma_peer *p = &rma->peers[i];
-    if ((atomic_load_explicit(&p->in->writing, memory_order_acquire) != 0 ||
-         atomic_load_explicit(&p->in->handing, memory_order_acquire) != 0) &&
-        (p->networked || p->link == NULL || !tt_link_ended(p->link))) {
+    if (tt_row_is_written(p->in) && (p->networked || p->link == NULL || !tt_link_ended(p->link))) {
       return true;
     }
   }

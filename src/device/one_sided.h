@@ -6,10 +6,10 @@
 // and then counts the signal up (release): so a signal that is seen has its data, and all earlier ones', in place.
 //
 // A window's owner may close it, and a rank may stop, while a peer writes. The two agree as in owner.h, with a word of
-// the row: the writer counts itself in `writing`, full fence, looks whether the owner runs and the window is open,
-// writes a bounded piece, and counts itself out. The owner stores its state or closes the window, full fence, and waits
-// until `writing` is 0. For a peer over the network, the thread of the owner's process that takes its messages is the
-// writer.
+// the row: the writer counts itself in `writing` or `handing`, full fence, looks whether the owner runs and the window
+// is open, writes a bounded piece, and counts itself out. The owner stores its state or closes the window, full fence,
+// and waits until both are 0. For a peer over the network, the thread of the owner's process that takes its messages is
+// the writer.
 //
 // Memory of a GPU that a rank of the machine does not reach (another GPU without peer access, a rank on the host,
 // memory that no other process can map) it does not write itself: the payload goes through a FIFO in shared memory to a
@@ -45,6 +45,12 @@ typedef struct tt_signal_row {
   _Alignas(TT_CACHE_LINE) _Atomic uint64_t count[TT_SIGNALS]; // signals so far: [context * signals + signal]
 } tt_signal_row;
 _Static_assert(sizeof(tt_signal_row) == 4096, "shared memory layout: a page");
+
+static inline bool tt_row_is_written(const tt_signal_row *row)
+{
+  return atomic_load_explicit(&row->writing, memory_order_acquire) != 0 ||
+         atomic_load_explicit(&row->handing, memory_order_acquire) != 0;
+}
 
 typedef struct tt_board {
   _Alignas(TT_CACHE_LINE) _Atomic uint64_t opened; // windows so far

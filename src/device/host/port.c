@@ -227,8 +227,8 @@ void tt_port_stop_for(tt_port *port, ncclResult_t code, tt_culprit culprit)
 static bool is_named(const tt_port *port, const tt_link *link)
 {
   uint32_t whose = atomic_load_explicit(&link->page->writes, memory_order_acquire);
-  bool puts = link->in != NULL && atomic_load_explicit(&link->in->writing, memory_order_acquire) != 0;
-  return puts || whose == (uint32_t)port->rank + 1 || whose == TT_WRITES_ALL;
+  return (link->in != NULL && tt_row_is_written(link->in)) || whose == (uint32_t)port->rank + 1 ||
+         whose == TT_WRITES_ALL;
 }
 
 // Has the rank waited long enough for the piece that this peer is writing? Then it waits no more, and says so.

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/test_log.h"
+#include "device/one_sided.h"
 #include "device/owner.h"
 #include "os/clock.h"
 
@@ -131,7 +132,15 @@ static void test_through_the_kernel(void **state)
 static void test_who_writes(void **state)
 {
   (void)state;
+  static tt_signal_row row;
+  _Atomic uint64_t *const words[] = {&row.writing, &row.handing};
+  r->links[1][0].in = &row;
   stop(1);
+  for (size_t i = 0; i < TT_COUNT(words); i++) { // puts
+    atomic_store(words[i], 1);
+    assert_ptr_equal(tt_port_writer(&r->ports[1], false), &r->links[1][0]);
+    atomic_store(words[i], 0);
+  }
   tt_writes_begin(&r->pages[2], 3 + 1); // somebody else's output
   tt_writes_begin(&r->pages[3], 1 + 1);
   assert_ptr_equal(tt_port_writer(&r->ports[1], false), &r->links[1][3]);
