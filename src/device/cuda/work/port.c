@@ -18,7 +18,12 @@
 #define TT_GPU_LIST_BLOCK (256u << 10)
 #endif
 
-enum { LIST_ALIGN = 16, LIST_BLOCK_LEAST = 4096, CTAS_PER_SM = 2 };
+enum {
+  LIST_ALIGN = 16,
+  LIST_BLOCK_LEAST = 4096,
+  WALK_BLOCKS = 8, // that a resident port has from the start: the driver may have pinning wait for walks
+  CTAS_PER_SM = 2
+};
 
 // ---- Lists ----
 
@@ -49,6 +54,17 @@ static ncclResult_t list_block(tt_gpu_port *p, size_t bytes)
   b->used = 0;
   b->next = p->blocks;
   p->blocks = b;
+  return ncclSuccess;
+}
+
+static ncclResult_t list_blocks_first(tt_gpu_port *p, int n)
+{
+  for (int i = 0; i < n; i++) {
+    gpu_block *b = NULL;
+    TT_TRY(list_block_new(TT_GPU_LIST_BLOCK, &b));
+    b->next = p->blocks;
+    p->blocks = b;
+  }
   return ncclSuccess;
 }
 
@@ -121,7 +137,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   tt_gpu_room_set(p, p->memory, token_seq, &p->own);
   p->room = &p->own;
   TT_TRY(tt_gpu_walk_open(p));
-  TT_TRY(list_block(p, LIST_ALIGN));
+  TT_TRY(list_blocks_first(p, gpu_walks(p) ? WALK_BLOCKS : 1));
   tt_gpu_lines_open(p);
   return ncclSuccess;
 }
