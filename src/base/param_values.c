@@ -58,6 +58,7 @@ static const meaning meanings[] = {
     FROM_TO(cross_nic, 0, 2),
     FROM_TO(net_shared_buffers, 0, 1),
     FROM(p2p_net_chunksize, 1),
+    FROM(net_delay, 0),
     FROM_TO(net_gdr_read, 0, 1),
     FROM_TO(collnet_enable, 0, 1),
     FROM(collnet_node_threshold, 0),

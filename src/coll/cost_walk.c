@@ -1,6 +1,6 @@
 // cost_walk.c: runs schedules on a clock. Steps are taken in the order of the times at which they could start; a step
-// that waits for a message or for room is looked at again when that comes. The same happens every time: of equal times
-// that of the rank goes first which left its core first, then the strand of the lower number.
+// that waits for a message or for room is looked at again when that comes. The same happens every time: at equal times
+// the rank that left its core first goes first, then the lower strand number.
 #include "coll/cost_priv.h"
 
 #include <math.h>

@@ -9,6 +9,7 @@
 
 // What every rank tells all others at init. Travels over the bootstrap network: fixed layout.
 #define TT_PEER_BYTES 584
+#define TT_DELAY_NAMED ((uint64_t)1 << 63)
 enum { TT_PEER_SETTINGS = 12 };
 typedef struct tt_peer {
   tt_endpoint at;
@@ -25,7 +26,7 @@ typedef struct tt_peer {
   int64_t reproducible;               // TUTTI_REPRODUCIBLE
   int64_t direct_threshold;           // NCCL_HOST_DIRECT_THRESHOLD
   int64_t net_chunk;                  // NCCL_P2P_NET_CHUNKSIZE
-  uint64_t net_delay;                 // microseconds to the next rank, or TUTTI_NET_DELAY
+  uint64_t net_delay;                 // microseconds to the next rank's machine, or TUTTI_NET_DELAY and TT_DELAY_NAMED
   tt_figures figures;                 // rank 0's hold for all
   tt_limits limits;                   // that follow from them, as rank 0 has worked them out; else zeros
   tt_geometry geometry;               // the same

@@ -50,13 +50,16 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out)
   return ncclSuccess;
 }
 
-// Of the slowest way between neighbours in the ring, the power of two below it: it is a little different each time, and
-// choices should not be. (Wherever a ring crosses between far places, it is one of these ways.)
+// The largest one-way time between neighbours of the bootstrap's ring, rounded down to a power of two, because it
+// varies between runs. A ring over two sites has at least one connection between them. Networks other than TCP may take
+// another way than the bootstrap does.
 static double net_delay_of(const struct ncclComm *comm)
 {
+  const bool sockets = comm->network.ops == NULL || comm->network.ops == &tt_net_socket;
   uint64_t slowest = 0, us = DELAY_LEAST_US;
   for (int i = 0; i < comm->nranks; i++) {
-    slowest = TT_MAX(slowest, comm->peers[i].net_delay);
+    const uint64_t its = comm->peers[i].net_delay;
+    slowest = sockets || (its & TT_DELAY_NAMED) != 0 ? TT_MAX(slowest, its & ~TT_DELAY_NAMED) : slowest;
   }
   while (us < DELAY_MOST_US && us * 2 <= slowest) {
     us *= 2;

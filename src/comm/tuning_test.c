@@ -120,7 +120,7 @@ static void print_world(FILE *to, const world *w)
     fprintf(to, ", %d Mbit/s", (int)w->mbits);
   }
   if (w->delay > 0) {
-    fprintf(to, ", far: %u us", (unsigned)w->delay);
+    fprintf(to, ", far: %llu us", (unsigned long long)w->delay);
   }
   fprintf(to, "%s\n", w->reproducible ? ", reproducible" : "");
 }

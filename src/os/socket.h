@@ -125,8 +125,8 @@ bool tt_sock_lost(int fd);
 // way, and the peer's window is closed. With encryption the same of the records. False also where that is not known: an
 // old kernel.
 bool tt_sock_stands(int fd);
-// The shortest time, in microseconds, that the kernel has seen between something sent and the peer's answer; no process
-// has a part in it. 0: not known.
+// The shortest time, in microseconds, between something sent and the answer of the peer's kernel, of the last minutes
+// (tcp_min_rtt_wlen). Independent of process scheduling. 0: not known.
 uint32_t tt_sock_trip_us(int fd);
 // Has the peer of a TCP connection said that nothing more comes, or has the connection ended? What came before may
 // still be unread.

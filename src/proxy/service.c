@@ -410,13 +410,14 @@ ncclResult_t tt_proxy_service_start(tt_proxy *p, const tt_proxy_env *env, tt_pro
   tt_sock_raise_file_limit(); // a rank of this process needs up to four for each peer
   TT_TRY(p->net->devices(p->ctx, &s->ndevices));
   s->ndevices = TT_MIN(s->ndevices, (int)TT_MSG_DEVICES);
-  TT_TRY(service_speed(p, s->ndevices, &where->mbits));
+  int64_t mbits;
+  TT_TRY(service_speed(p, s->ndevices, &mbits));
   TT_TRY(service_listen(s));
   *where = (tt_proxy_where){.addrs = s->door.addrs,
                             .node = env->node,
                             .place = env->place,
                             .ndevices = s->ndevices,
-                            .mbits = where->mbits,
+                            .mbits = mbits,
                             .pid = tt_proc_self().pid};
   if (env->mailbox != NULL) {
     memcpy(where->mailbox, env->mailbox, strnlen(env->mailbox, sizeof where->mailbox - 1));

@@ -112,7 +112,7 @@ static tt_cost_env env_of_link(const tt_preview *p)
     hop->work = l->work > 0 ? l->work : hop->work * LOCAL_WORK;
     hop->byte = l->kib > 0 ? l->kib / 1024 : hop->byte;
   }
-  env.net_byte = l->gbit > 0 ? SENT_HEADS * 8e-3 / l->gbit : env.net_byte * LOCAL_BYTE;
+  env.net_byte = l->gbit > 0 ? SENT_HEADS * 8e-3 / l->gbit : near.net_byte * LOCAL_BYTE;
   env.net_window = SOCKET_HOLDS;
   env.change = l->change > 0 ? l->change : env.change;
   env.rouse = l->rouse;
