@@ -516,21 +516,6 @@ static void abort_comms(void)
   close_comms();
 }
 
-// The root sends a short message, and the others expect one of many lines.
-static void test_short(void **state)
-{
-  (void)state;
-  open_comms(2);
-  fill(2000);
-  OK(ncclGroupStart());
-  for (int r = 0; r < 2; r++) {
-    OK(call(BROADCAST, r, r == 1 ? 2 : 2000)); // the root is rank 1
-  }
-  OK(ncclGroupEnd());
-  await_error(0, ncclInvalidUsage, (const char *const[]){"different calls", "count 2000", "count 2", NULL});
-  abort_comms();
-}
-
 // Rank 1 has another count. Every rank learns of it, and says which call is which.
 static void test_mismatch(void **state)
 {
@@ -780,7 +765,6 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_children),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_mismatch),
-      cmocka_unit_test(test_short),
       cmocka_unit_test(test_abort),
       cmocka_unit_test(test_destroy),
       cmocka_unit_test(test_defer),

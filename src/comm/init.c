@@ -67,29 +67,28 @@ static uint64_t init_hash_text(const char *s)
 static void describe_self(const struct ncclComm *c, tt_peer *me)
 {
   const tt_params *p = tt_params_get();
-  *me =
-      (tt_peer){.at.rank = c->rank,
-                .at.device = c->device,
-                .at.host = tt_proc_host_hash(),
-                .machine = tt_proc_machine_hash(),
-                .at.proc = tt_proc_self(),
-                .net_space = tt_proc_net_space(),
-                .pid_space = tt_proc_pid_space(),
-                .cores = tt_proc_core_set(),
-                .cpus = tt_proc_cpus(),
-                .version = NCCL_VERSION_CODE,
-                .algo = init_hash_text(p->algo),
-                .proto = init_hash_text(p->proto),
-                .reproducible = p->reproducible,
-                .direct_threshold = p->host_direct_threshold,
-                .net_chunk = p->p2p_net_chunksize,
-                .net_delay = p->net_delay >= 0 ? (uint64_t)p->net_delay | TT_DELAY_NAMED : tt_bootstrap_way_us(c->boot),
-                .rma_contexts = (uint16_t)TT_MIN(c->config.rma_contexts, UINT16_MAX),
-                .rma_signals = (uint16_t)TT_MIN(c->config.rma_signals, UINT16_MAX),
-                .at.p2p_disable = tt_transport_p2p_off(),
-                .at.shm_disable = p->shm_disable != 0,
-                .geometry = tt_geometry_default(),
-                .figures = tt_figures_own()->figures};
+  *me = (tt_peer){.at.rank = c->rank,
+                  .at.device = c->device,
+                  .at.host = tt_proc_host_hash(),
+                  .machine = tt_proc_machine_hash(),
+                  .at.proc = tt_proc_self(),
+                  .net_space = tt_proc_net_space(),
+                  .pid_space = tt_proc_pid_space(),
+                  .cores = tt_proc_core_set(),
+                  .cpus = tt_proc_cpus(),
+                  .version = NCCL_VERSION_CODE,
+                  .algo = init_hash_text(p->algo),
+                  .proto = init_hash_text(p->proto),
+                  .reproducible = p->reproducible,
+                  .direct_threshold = p->host_direct_threshold,
+                  .net_chunk = p->p2p_net_chunksize,
+                  .net_delay = tt_tuning_delay(c->boot),
+                  .rma_contexts = (uint16_t)TT_MIN(c->config.rma_contexts, UINT16_MAX),
+                  .rma_signals = (uint16_t)TT_MIN(c->config.rma_signals, UINT16_MAX),
+                  .at.p2p_disable = tt_transport_p2p_off(),
+                  .at.shm_disable = p->shm_disable != 0,
+                  .geometry = tt_geometry_default(),
+                  .figures = tt_figures_own()->figures};
   c->port.row->identify(c->device, &me->where);
   snprintf(me->host, sizeof me->host, "%s", tt_proc_host_name());
   tt_topology_describe(c, me);

@@ -50,6 +50,12 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out)
   return ncclSuccess;
 }
 
+uint64_t tt_tuning_delay(const tt_bootstrap *boot)
+{
+  const int64_t named = tt_params_get()->net_delay;
+  return named >= 0 ? (uint64_t)named | TT_DELAY_NAMED : tt_bootstrap_way_us(boot);
+}
+
 // The largest one-way time between neighbours of the bootstrap's ring, rounded down to a power of two, because it
 // varies between runs. A ring over two sites has at least one connection between them. Networks other than TCP may take
 // another way than the bootstrap does.

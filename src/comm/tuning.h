@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bootstrap/bootstrap.h"
 #include "coll/coll.h"
 #include "coll/cost.h"
 #include "coll/crossing.h"
@@ -41,6 +42,9 @@ static inline tt_proto tt_choice_fifo(const tt_choice *c)
 // The sizes from which choices change on a machine with these figures. Rank 0 computes them for all. Errors:
 // ncclSystemError.
 ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out);
+
+// What this rank reports of the network's delay (tt_peer.net_delay).
+uint64_t tt_tuning_delay(const tt_bootstrap *boot);
 
 // Does NCCL_PROTO name LL128 (tt_algo_filter), and may ranks use each other's memory? Errors: ncclInvalidUsage.
 ncclResult_t tt_tuning_ll128(bool *wanted);
