@@ -100,10 +100,40 @@ static void test_long(void **state)
   assert_int_equal(run_processes(&job), 0);
 }
 
+// The root sends a message of one line, and the other rank expects one of many.
+static void short_body(int rank, void *arg)
+{
+  ncclResult_t error = ncclSuccess;
+  (void)rank;
+  (void)arg;
+  open_ranks(SMALL);
+  OK(ncclGroupStart());
+  for (int r = 0; r < RANKS; r++) {
+    OK(ncclBroadcast(buffers[r], buffers[r], r == 0 ? 2 : SMALL, ncclFloat, 0, comms[r], NULL));
+  }
+  OK(ncclGroupEnd());
+  for (double limit = seconds_now() + 30; error == ncclSuccess && seconds_now() < limit; sleep_ms(1)) {
+    OK(ncclCommGetAsyncError(comms[1], &error));
+  }
+  const char *why = ncclGetLastError(comms[1]);
+  CHECK(error == ncclInvalidUsage && strstr(why, "different calls") != NULL, "%d: %s", error, why);
+  for (int r = 0; r < RANKS; r++) {
+    OK(ncclCommAbort(comms[r]));
+  }
+}
+
+static void test_short(void **state)
+{
+  (void)state;
+  const run job = {.n = 1, .seconds = 60, .fn = short_body, .env = ENV("NCCL_PROTO=LL128")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_long)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_long),
+                                     cmocka_unit_test(test_short)};
   use_driver();
-  set_modes("resident,devices=2,waits", "walks-test");
+  set_modes("resident,devices=2,waits,lines", "walks-test");
   return RUN_TESTS("cuda_walks", tests, argc, argv);
 }

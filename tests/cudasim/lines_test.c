@@ -215,7 +215,7 @@ static void test_lines_come(void **state)
   }
 }
 
-// A message of another call is not taken, and is reported as its lines say.
+// A message of another call, also one with fewer lines or more, is not taken, and is reported as its lines say.
 static void test_lines_fault(void **state)
 {
   (void)state;
@@ -223,7 +223,7 @@ static void test_lines_fault(void **state)
     const size_t bytes = lines_count(i, 1);
     static char before[WALK_BYTES + 17];
     lines_begin(all_modes | PTX_WHOLE_LINES);
-    lines_put(0, bytes, 0, line_flag ^ (uint64_t)2 << 32);
+    lines_put(0, i % 3 == 0 ? bytes : lines_count(5 * i + 3, 1), 0, line_flag ^ (uint64_t)2 << 32);
     lines_take(bytes);
     memcpy(before, walk.data[3], sizeof before);
     launch_walk("walk_step", "copy", 1, 1);

@@ -113,17 +113,22 @@ static uint64_t extended(const struct ptx_mem *m, uint64_t value)
 
 bool ptx_poll(struct ptx_thread *t, const struct ptx_ins *i, uint64_t address, uint64_t value)
 {
-  uint64_t key = (address ^ ((uint64_t)(uintptr_t)i << 20)) | 1, hash = (key * UINT64_C(0x9e3779b97f4a7c15)) >> 61;
-  // Keys have places in pairs, so that a loop that reads two words finds both again.
-  uint64_t first = hash & ~UINT64_C(1), at = first + (t->poll[first].key != key && t->poll[first + 1].key == key);
-  if (t->poll[at].key != key || t->poll[at].value != value) {
-    t->poll[first + 1] = t->poll[at].key != key ? t->poll[first] : t->poll[first + 1];
-    t->poll[at].key = key;
-    t->poll[at].value = value;
-    ptx_progress(t);
-    return true;
+  const uint64_t key = (address ^ ((uint64_t)(uintptr_t)i << 20)) | 1;
+  struct ptx_polled *set = t->poll[key * UINT64_C(0x9e3779b97f4a7c15) >> 63];
+  int at = 0;
+  while (at < PTX_POLLED && set[at].key != key) {
+    at++;
   }
-  return ptx_repeat(t);
+  if (at < PTX_POLLED && set[at].value == value) {
+    return ptx_repeat(t);
+  }
+  if (at == PTX_POLLED) { // the oldest one goes
+    memmove(set + 1, set, (PTX_POLLED - 1) * sizeof *set);
+    at = 0;
+  }
+  set[at] = (struct ptx_polled){key, value};
+  ptx_progress(t);
+  return true;
 }
 
 bool ptx_repeat(struct ptx_thread *t)

@@ -382,6 +382,12 @@ struct ptx_return {
 
 enum ptx_wait { PTX_READY, PTX_AT_BARRIER, PTX_AT_WARP, PTX_AT_LINE, PTX_ENDED };
 
+// A loop that reads so many words finds all of them again.
+enum { PTX_POLLED = 4 };
+struct ptx_polled {
+  uint64_t key, value;
+};
+
 // A store that is not visible to all yet.
 struct ptx_pending {
   uint8_t *at;
@@ -431,9 +437,7 @@ struct ptx_thread {
   // Polling: what was read where, and how often in a row nothing but that happened.
   uint32_t repeats;
   uint64_t polled; // epoch of the run in which it was seen polling
-  struct {
-    uint64_t key, value;
-  } poll[PTX_SEEN];
+  struct ptx_polled poll[2][PTX_POLLED];
   struct ptx_return stack[PTX_CALLS];
 };
 

@@ -348,6 +348,28 @@ static void test_polling_in_short_steps(void **state)
   ptx_module_destroy(m);
 }
 
+// So it does when it looks at four words in turn, wherever they are.
+static void test_polling_for_several(void **state)
+{
+  (void)state;
+  for (int k = 1; k <= 100; k++) {
+    static uint32_t out[400];
+    char text[2048], why[PTX_TEXT];
+    void *params = out;
+    snprintf(text, sizeof text,
+             "%sAGAIN: ld.volatile.global.u32 %%r1, [%%rd0]; ld.volatile.global.u32 %%r2, [%%rd0+%d];\n"
+             "ld.volatile.global.u32 %%r3, [%%rd0+%d]; ld.volatile.global.u32 %%r4, [%%rd0+%d];\n"
+             "setp.eq.u32 %%p1, %%r1, 0; @%%p1 bra AGAIN; ret; }\n",
+             RIG_KERNEL, 4 * k, 8 * k, 12 * k);
+    struct ptx_module *m = rig_parse(text);
+    struct ptx_launch l = {.grid = {2, 1, 1}, .block = {32, 1, 1}, .params = &params, .seed = 5};
+    struct ptx_run *run = ptx_run_create(ptx_module_kernel(m, "k"), &l, why);
+    assert_int_equal(ptx_run_step(run, 1000000), PTX_POLLING);
+    ptx_run_destroy(run);
+    ptx_module_destroy(m);
+  }
+}
+
 // One that waits for its own later CTAs does not, unless they have no room.
 static void test_polling_for_others(void **state)
 {
@@ -422,6 +444,7 @@ int main(void)
       cmocka_unit_test(test_resident),
       cmocka_unit_test(test_polling),
       cmocka_unit_test(test_polling_in_short_steps),
+      cmocka_unit_test(test_polling_for_several),
       cmocka_unit_test(test_polling_for_others),
       cmocka_unit_test(test_not_polling),
       cmocka_unit_test(test_not_polling_but_writing),

@@ -223,7 +223,8 @@ TT_INLINE bool span_has_flag(uint64_t number)
 // stopped, or the lines are of another call.
 TT_INLINE bool span_take_line(uint32_t w[4], tt_span s, uint64_t lines, uint64_t flag, uint64_t number)
 {
-  const bool here = span_in_lines(s, number), ends = here && span_has_flag(number);
+  const bool here = span_in_lines(s, number), ends = here && span_has_flag(number),
+             looks = gpu_thread() % TT_CUDA_WARP == 0;
   gpu_warp_meet();
   for (;;) {
     if (here) {
@@ -232,8 +233,10 @@ TT_INLINE bool span_take_line(uint32_t w[4], tt_span s, uint64_t lines, uint64_t
     if (!gpu_warp_any(ends && (w[2] != (uint32_t)flag || w[3] != (uint32_t)(flag >> 32)))) {
       return true;
     }
-    if (!gpu_warp_any(ends && (w[2] != (uint32_t)flag || w[3] == 0)) ||
-        gpu_warp_any(gpu_thread() % TT_CUDA_WARP == 0 && gpu_look(s.stop) != 0)) {
+    // A message of another call may have fewer lines, but it has the first one.
+    const uint64_t its = looks ? gpu_look8(lines + TT_CUDA_LINE_DATA) : 0;
+    const bool other = (uint32_t)its == (uint32_t)flag && its >> 32 != 0 && its != flag;
+    if (gpu_warp_any(looks && (other || gpu_look(s.stop) != 0))) {
       return false;
     }
   }
