@@ -5,9 +5,9 @@
 # Programs of one thread: ThreadSanitizer, which finds nothing in them and makes them ten times slower, leaves them out (ctest says "Disabled").
 set(TUTTI_LONE_TESTS
   coll_channels_test coll_nodes_test coll_zerocopy_test cuda_fences.sh cudasim_kernels_test cudasim_lines_test
-  cudasim_ptx_alu_bits_test cudasim_ptx_line_test
-  cudasim_ptx_alu_compare_test cudasim_ptx_alu_convert_test cudasim_ptx_alu_float_test cudasim_ptx_alu_int_test
-  cudasim_ptx_barrier_test cudasim_ptx_fault_test cudasim_ptx_handover_test cudasim_ptx_litmus_test
+  cudasim_ptx_alu_bits_test cudasim_ptx_alu_compare_test cudasim_ptx_alu_convert_test cudasim_ptx_alu_float_test
+  cudasim_ptx_alu_int_test cudasim_ptx_barrier_test cudasim_ptx_fault_test cudasim_ptx_handover_test
+  cudasim_ptx_line_test cudasim_ptx_litmus_test
   cudasim_ptx_parse_test cudasim_ptx_run_test cudasim_ptx_view_test cudasim_ptx_warp_test
   device_cuda_kernels_kernels_test device_host_reduce_test perf_verify_test tests_executor_test
   tests_machine_channels_test tools_topo_draw_json_test tools_topo_draw_test tools_topo_lint_loader_test
@@ -58,7 +58,7 @@ set(TUTTI_LONG_TESTS
   topo_search_test counts_growth.sh tests_blocks_test_network bootstrap_roots_test bootstrap_faults_test
   topo_browser.sh device_host_reduce_test tests_ras_test proxy_probe_test net_socket_faults_test tests_channels_test
   tests_executor_test tests_run_flag_model_test tools_verify_test coll_nodes_test cudasim_kernels_step_test
-  cudasim_kernels_test cudasim_lines_test tests_redops_test tests_blocks_test tests_leak_test tests_hostcuda_fork_test
+  cudasim_kernels_test tests_redops_test tests_blocks_test tests_leak_test tests_hostcuda_fork_test
   tests_cuda_litmus_test hostcuda_floats.sh examples.sh hostcuda.sh proxy_ring_test tests_net_test net_plugins.sh
   perf_star_test tests_cuda_reset_test device_cuda_kernels_kernels_test counts.sh namespaces.sh tests_stall_test
   tests_one_sided_test_network tests_extreme_params_test tests_wrong_use_test tests_one_sided_test proxy_service_test)

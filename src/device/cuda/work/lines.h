@@ -2,11 +2,11 @@
 // other.
 //
 // They take the place of the messages in the LL and TINY slots of a link. The lines lie in memory of the receiver's
-// GPU, a place for each slot, and end with a flag each: the message's number, and 31 bits of a
-// hash of its call. The sender's kernel writes them, and the receiver's takes each one when its flag is there. So
-// nothing waits for a number of the message, and nothing is ordered by one. The slots of the link stay: the receiver counts in their head
-// how many it has taken, and the sender writes their headers, for the host alone (waits.h). Messages of captured
-// operations are not in lines.
+// GPU, a place for each slot, and end with a flag each: the message's number, and 31 bits of a hash of its call. The
+// sender's kernel writes them, and the receiver's takes each one when its flag is there. So nothing waits for a number
+// of the message, and nothing is ordered by one. The slots of the link stay: the receiver counts in their head how many
+// it has taken, and the sender writes their headers, for the host alone (waits.h). Messages of captured operations are
+// not in lines.
 //
 // Which of two ranks connects first makes the memory of both directions. It stays until both ports are closed, and so
 // longer than any kernel that writes it.

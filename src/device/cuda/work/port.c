@@ -57,17 +57,6 @@ static ncclResult_t list_block(tt_gpu_port *p, size_t bytes)
   return ncclSuccess;
 }
 
-static ncclResult_t list_blocks_first(tt_gpu_port *p, int n)
-{
-  for (int i = 0; i < n; i++) {
-    gpu_block *b = NULL;
-    TT_TRY(list_block_new(TT_GPU_LIST_BLOCK, &b));
-    b->next = p->blocks;
-    p->blocks = b;
-  }
-  return ncclSuccess;
-}
-
 // The same of a captured plan, whose lists stay as long as its graph: the first one is small.
 static ncclResult_t list_block_captured(gpu_capture *c, size_t bytes)
 {
@@ -76,6 +65,18 @@ static ncclResult_t list_block_captured(gpu_capture *c, size_t bytes)
   TT_TRY(list_block_new(TT_MAX(bytes + sizeof *b, TT_MIN(twice, (size_t)TT_GPU_LIST_BLOCK)), &b));
   b->next = c->blocks;
   c->blocks = b;
+  return ncclSuccess;
+}
+
+// What a port has before its first plan.
+static ncclResult_t list_blocks_first(tt_gpu_port *p, int n)
+{
+  for (int i = 0; i < n; i++) {
+    gpu_block *b = NULL;
+    TT_TRY(list_block_new(TT_GPU_LIST_BLOCK, &b));
+    b->next = p->blocks;
+    p->blocks = b;
+  }
   return ncclSuccess;
 }
 
