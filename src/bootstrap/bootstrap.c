@@ -372,6 +372,5 @@ void tt_bootstrap_destroy(tt_bootstrap *b)
     close_connection(b, &b->early.fd);
   }
   tt_free(b->cards);
-  tt_free(b->shrunk_with);
   tt_free(b);
 }

@@ -168,7 +168,7 @@ typedef struct tt_shrinking {
   tt_bootstrap *parent;
   const int *members; // the parent's ranks, by the child's
   int count;
-  uint32_t attempt; // the parent's `nshrinks`
+  uint32_t attempt; // 1 + the parent's `nfailed`
   uint64_t list;    // hash of the members
   tt_greeter door;  // the child's own one: until its ring stands the parent's is in its place
 } tt_shrinking;
@@ -208,9 +208,8 @@ struct tt_bootstrap {
   tt_ring_card *cards;         // by rank; NULL when nranks is 1
   const tt_shrinking *shrinks; // while a shrink forms this ring; else NULL
   tt_early early;              // of this ring's next shrink
-  tt_past_end past_end;        // the same
-  uint32_t nshrinks;           // that this rank has begun
-  uint32_t *shrunk_with;       // by rank: those that have that rank, too; NULL: none
+  tt_past_end past_end;        // of its last one
+  uint32_t nfailed;            // shrinks of this ring
   int next, prev;              // connections to the successor and the predecessor, -1: none
   // ncclSuccess, or what every later call returns. By __atomic_…; the next six are under `busy`
   ncclResult_t broken;
@@ -225,7 +224,8 @@ struct tt_bootstrap {
   bool look_own;
   uint64_t look_ns;  // when to ask again
   int dead;          // what it has said; -1: nothing
-  uint32_t sequence; // collective operations so far
+  uint32_t sequence; // collective operations so far,
+  uint32_t finished; // and those of them that have succeeded
   char doing[96];    // "rank 1 of 4: ...", for lines and errors
   char awaits[128];  // "ranks 1-5 of 7": for the line; "" unknown
   uint64_t line_ns;  // when to say so next
@@ -258,7 +258,8 @@ ncclResult_t tt_bs_dial(tt_bootstrap *b, tt_dial *d, int *fd, int *e);
 // ---- ring_end.c
 
 // Kinds of frames between neighbours. A BLOCK has the operation's number and the size of the block that follows. A STOP
-// has the rank that is the cause for its number, and no block: its size is the ncclResult_t, and in the upper half why.
+// has the rank that is the cause for its number, and no block: its size holds, from the lowest bit on, the ncclResult_t
+// (8 bits), why (8), the sender's attempt at a shrink (16), and how many operations it has finished (32).
 enum { TT_FRAME_BLOCK = 0x626c6f63, TT_FRAME_STOP = 0x73746f70 };
 
 // Ends the ring: both neighbours hear which rank is the cause (`forward`: the successor, too), and then that nothing
@@ -283,8 +284,13 @@ void tt_ring_tell(tt_bootstrap *b, int fd);
 // The same where the predecessor has not come yet: waits for it for half a second, unless it is the cause or this rank
 // is aborted. It would find this rank gone, and take it for the cause, or wait until its patience ends.
 void tt_ring_tell_late_prev(tt_bootstrap *b);
-// Tells a connection that has knocked at the door of `b` that it comes to nothing, and closes it.
-void tt_ring_refuse(int fd, int cause, ncclResult_t code, tt_stop_reason reason);
+// Tells one connection of `b` that it comes to nothing, and closes it.
+void tt_ring_refuse(const tt_bootstrap *b, int fd, int cause, ncclResult_t code, tt_stop_reason reason);
+// Does `f`, from a neighbour, only end what was before: a shrink that the neighbour was still at when this rank was at
+// the next one? It will come again. Not, where the ring of this shrink cannot be either.
+bool tt_ring_ends_past(const tt_bootstrap *b, int neighbour, const tt_frame *f);
+// Is `f` from a neighbour that has finished the operation which this rank is in?
+bool tt_ring_ends_later(const tt_bootstrap *b, const tt_frame *f);
 // The rank leaves in order.
 void tt_ring_leave(tt_bootstrap *b);
 
@@ -304,6 +310,8 @@ int tt_shrink_name(const tt_bootstrap *b, int rank);
 int tt_shrink_size(const tt_bootstrap *b);
 // The hello by which this rank of a ring that a shrink forms introduces itself to its successor. Pure.
 tt_hello tt_shrink_hello(const tt_bootstrap *b);
+// Where that successor listens. Pure.
+const tt_addrs *tt_shrink_door(const tt_bootstrap *b);
 // A connection has proved itself at the door: lets the predecessor in. Takes over `fd`. Errors: ncclInvalidUsage (the
 // ranks have passed different lists), ncclRemoteError (that rank has given this shrink up).
 ncclResult_t tt_shrink_judge(tt_bootstrap *b, const tt_hello *h, int fd);

@@ -498,6 +498,65 @@ static bool child_is_good(bool (*body)(void))
   return status == 0;
 }
 
+typedef struct gathering {
+  tt_bootstrap *b;
+  uint8_t blocks[3][4];
+  ncclResult_t res;
+  pthread_t thread;
+} gathering;
+
+static void *gather_thread(void *arg)
+{
+  gathering *g = arg;
+  g->res = tt_bootstrap_allgather(g->b, g->blocks, sizeof(g->blocks[0]));
+  return NULL;
+}
+
+// Rank 1 of 3 has sent everything, and still waits for a block. Its successor may be through, and whatever it says is
+// nothing to this operation. But if it is not, the end is heard at once.
+static void test_word_of_the_successor(void **state)
+{
+  (void)state;
+  static const struct {
+    uint64_t finished; // operations of the successor
+    ncclResult_t res;
+  } words[] = {{1, ncclSuccess}, {0, ncclRemoteError}};
+  static const tt_key key = {.b = {1}};
+  for (size_t i = 0; i < TT_COUNT(words); i++) {
+    int prev[2], next[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, prev), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, next), 0);
+    gathering g = {.b = tt_bs_new(1, 3, &key, NULL)};
+    g.b->prev = prev[0];
+    g.b->next = next[0];
+    struct {
+      tt_frame frame;
+      uint8_t block[4];
+    } data = {{.kind = TT_FRAME_BLOCK, .number = 1, .size = 4}, {7}};
+    enum { UNIT = sizeof(tt_frame) + 4 };
+    assert_int_equal(tt_sock_send(prev[1], &data, UNIT), UNIT);
+    assert_int_equal(pthread_create(&g.thread, NULL, gather_thread, &g), 0);
+    uint8_t sent[2 * UNIT];
+    for (size_t got = 0; got < sizeof(sent);) {
+      ssize_t n = tt_sock_take(next[1], sent, sizeof(sent) - got, false);
+      got += n > 0 ? (size_t)n : 0;
+      tt_sleep_ns(TT_NS_PER_MS);
+    }
+    tt_frame stop = {.kind = TT_FRAME_STOP, .number = 0, .size = words[i].finished << 32 | ncclRemoteError};
+    assert_int_equal(tt_sock_send(next[1], &stop, sizeof(stop)), sizeof(stop));
+    if (words[i].res == ncclSuccess) {
+      tt_sleep_ns(20 * TT_NS_PER_MS);
+      assert_int_equal(tt_sock_send(prev[1], &data, UNIT), UNIT);
+    }
+    pthread_join(g.thread, NULL);
+    assert_int_equal(g.res, words[i].res);
+    assert_int_equal(g.b->cause, g.res == ncclSuccess ? -1 : 0);
+    tt_bootstrap_destroy(g.b);
+    tt_sock_close(&prev[1]);
+    tt_sock_close(&next[1]);
+  }
+}
+
 // A rank that has no descriptor for its successor, which listens and is not to blame.
 static bool ring_without_descriptors(void)
 {
@@ -674,6 +733,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_death_in_init),
       cmocka_unit_test(test_sizes_differ),
       cmocka_unit_test(test_strangers),
+      cmocka_unit_test(test_word_of_the_successor),
       cmocka_unit_test(test_a_rank_comes_again),
       cmocka_unit_test(test_door_closes),
       cmocka_unit_test(test_no_descriptors),

@@ -24,6 +24,7 @@ typedef struct {
   size_t size;
   uint64_t waited_ns; // since something moved, as far as this process was awake
   uint64_t in, out;   // bytes of the streams that have come, and that were sent
+  bool next_left;     // the successor, to which everything was sent
   tt_frame own, head; // of each block that goes out; of the block that is arriving
   char stage[STAGE];  // what has just come
 } gather;
@@ -40,12 +41,38 @@ static void end_ring(tt_bootstrap *b, const gather *g, int cause, tt_stop_reason
   tt_ring_stop(b, may_forward(g), cause, ncclRemoteError, reason);
 }
 
-static ncclResult_t successor_ended(tt_bootstrap *b, const gather *g)
+static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t deadline_ns);
+static ncclResult_t await_prev(tt_bootstrap *b, gather *g, uint64_t deadline_ns);
+
+// The successor of a shrink comes again: connects anew, and has nothing of the stream sent.
+static ncclResult_t renew_next(tt_bootstrap *b, gather *g)
+{
+  tt_sock_close(&b->next);
+  if (g != NULL) {
+    g->out = 0;
+    g->next_left = false;
+  }
+  return connect_next(b, tt_shrink_door(b), tt_now_ns() + tt_bs_patience_ns());
+}
+
+// The same for the predecessor, of whose blocks none has come: they would have gone on, and some will be others.
+static ncclResult_t renew_prev(gather *g)
+{
+  tt_sock_close(&g->b->prev);
+  g->in = 0;
+  return await_prev(g->b, g, tt_now_ns() + tt_bs_patience_ns());
+}
+
+// Errors: why the ring has ended. None, where that was the ring of the past.
+static ncclResult_t successor_ended(tt_bootstrap *b, gather *g)
 {
   tt_frame f;
   ssize_t n = tt_sock_take(b->next, &f, sizeof(f), false);
   if (n != (ssize_t)sizeof(f)) {
     f.kind = 0;
+  }
+  if (tt_ring_ends_past(b, b->successor, &f)) {
+    return renew_next(b, g);
   }
   return tt_ring_neighbour_ended(b, may_forward(g), b->successor, tt_ring_is_closed(n) ? NULL : &f);
 }
@@ -97,10 +124,14 @@ static ncclResult_t send_blocks(gather *g, bool *moved)
   return ncclSuccess;
 }
 
-static ncclResult_t check_frame(const gather *g)
+// Errors: that of another call, or why the ring has ended. With g->in 0: the predecessor has come again.
+static ncclResult_t check_frame(gather *g)
 {
   tt_bootstrap *b = g->b;
   const tt_frame *f = &g->head;
+  if (g->in == sizeof(*f) && tt_ring_ends_past(b, b->predecessor, f)) {
+    return renew_prev(g);
+  }
   if (f->kind != TT_FRAME_BLOCK) {
     return tt_ring_neighbour_ended(b, may_forward(g), b->predecessor, f);
   }
@@ -127,6 +158,9 @@ static ncclResult_t take_bytes(gather *g, const char *from, size_t n)
     g->in += part;
     if (g->in % (sizeof(tt_frame) + g->size) == sizeof(tt_frame)) {
       TT_TRY(check_frame(g));
+      if (g->in == 0) {
+        return ncclSuccess;
+      }
     }
   }
   return ncclSuccess;
@@ -174,13 +208,23 @@ static ncclResult_t check_patience(gather *g, uint64_t since_ns)
                  tt_shrink_name(g->b, late), (unsigned long long)(patience_ns / TT_NS_PER_S));
 }
 
-// The successor matters only as long as it has to get something: afterwards it may finish and leave.
+// The successor, to which everything was sent, has said something, or has closed. It may have got all that and leave.
+// Or it ends this operation, or has never let this rank in, and nobody else can tell.
+static ncclResult_t hear_next(gather *g)
+{
+  tt_bootstrap *b = g->b;
+  tt_frame f;
+  ssize_t n = tt_sock_take(b->next, &f, sizeof(f), true);
+  g->next_left = n != (ssize_t)sizeof(f) || f.kind != TT_FRAME_STOP || tt_ring_ends_later(b, &f);
+  return g->next_left ? ncclSuccess : successor_ended(b, g);
+}
+
 static ncclResult_t wait_gather(gather *g, bool sending)
 {
   tt_bootstrap *b = g->b;
   short out = (short)(g->out < ready_to_send(g) ? POLLOUT | POLLIN : POLLIN);
   struct pollfd want[2] = {{.fd = g->in < stream_size(g) ? b->prev : -1, .events = POLLIN},
-                           {.fd = sending ? b->next : -1, .events = out}};
+                           {.fd = g->next_left ? -1 : b->next, .events = out}};
   uint64_t now = tt_now_ns();
   tt_bs_awaits(b, "rank %d", tt_shrink_name(b, late_rank(g)));
   ncclResult_t res = tt_bs_wait(b, want, 2, now + PATIENCE_SLICE_NS);
@@ -192,7 +236,10 @@ static ncclResult_t wait_gather(gather *g, bool sending)
   if (want[0].revents == 0 && want[1].revents == 0) {
     return check_patience(g, now);
   }
-  return (want[1].revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? successor_ended(b, g) : ncclSuccess;
+  if ((want[1].revents & (POLLIN | POLLHUP | POLLERR)) == 0) {
+    return ncclSuccess;
+  }
+  return sending ? successor_ended(b, g) : hear_next(g);
 }
 
 static ncclResult_t run_gather(gather *g)
@@ -220,8 +267,13 @@ static ncclResult_t gather_blocks(tt_bootstrap *b, void *data, size_t size)
   g.data = data;
   g.size = size;
   g.waited_ns = g.in = g.out = 0;
+  g.next_left = false;
   g.own = (tt_frame){.kind = TT_FRAME_BLOCK, .number = ++b->sequence, .size = size};
-  return b->nranks == 1 || size == 0 ? ncclSuccess : run_gather(&g);
+  if (b->nranks > 1 && size > 0) {
+    TT_TRY(run_gather(&g));
+  }
+  b->finished = b->sequence;
+  return ncclSuccess;
 }
 
 ncclResult_t tt_bootstrap_allgather(tt_bootstrap *b, void *data, size_t size)
@@ -295,15 +347,16 @@ static ncclResult_t connect_next(tt_bootstrap *b, const tt_addrs *next, uint64_t
                  ours ? "" : " (if it lives: NCCL_SOCKET_IFNAME on its machine)");
 }
 
-static ncclResult_t await_prev(tt_bootstrap *b, uint64_t deadline_ns)
+// `g`: as in end_ring.
+static ncclResult_t await_prev(tt_bootstrap *b, gather *g, uint64_t deadline_ns)
 {
   int rank = tt_shrink_name(b, b->predecessor);
-  tt_bs_awaits(b, "rank %d", rank);
   while (b->prev < 0) {
     struct pollfd want = {.fd = b->next, .events = POLLIN};
+    tt_bs_awaits(b, "rank %d", rank);
     TT_TRY(tt_bs_wait(b, &want, 1, deadline_ns));
     if (b->prev < 0 && want.revents != 0) {
-      return successor_ended(b, NULL);
+      TT_TRY(successor_ended(b, g));
     }
     if (b->prev < 0 && tt_now_ns() >= deadline_ns) {
       return b->door.shortage != 0
@@ -339,13 +392,13 @@ ncclResult_t tt_ring_form(tt_bootstrap *b, const tt_addrs *next)
   TT_TRY(TT_NEW(b->cards, b->nranks, "%s: no memory", b->doing));
   ncclResult_t res = connect_next(b, next, deadline);
   if (res == ncclSuccess) {
-    res = await_prev(b, deadline);
+    res = await_prev(b, NULL, deadline);
   }
   if (res == ncclSuccess) {
     res = exchange_ring_cards(b);
   }
   if (res != ncclSuccess && b->broken == ncclSuccess) {
-    end_ring(b, NULL, b->rank, TT_STOP_GONE);
+    end_ring(b, NULL, b->rank, TT_STOP_ABORTED);
   }
   if (res != ncclSuccess && b->shrinks == NULL) { // a shrink does more before
     tt_ring_tell_late_prev(b);

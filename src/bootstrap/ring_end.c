@@ -14,22 +14,24 @@
 #include "bootstrap/bootstrap_priv.h"
 
 enum { PEEK = 8192 };
+enum { REASON_BIT = 8, ATTEMPT_BIT = 16, ATTEMPT_MOST = 0xffff, FINISHED_BIT = 32 }; // in the size of a STOP
 #define TELL_PREV_NS (TT_NS_PER_S / 2) // for the predecessor to come: as long as a root waits for a lost rank
 
-// Why a rank is the cause, beside ncclRemoteError. Sent as it is.
+// Why a rank is the cause, beside ncclRemoteError. `lasts`: another rank has gone, also from the shrinks to come.
 static const struct {
   const char *text;
   tt_ring_end end;
+  bool lasts;
 } reasons[] = {
-    [TT_STOP_GONE] = {"has gone", TT_RING_ENDED},
+    [TT_STOP_GONE] = {"has gone", TT_RING_ENDED, true},
     [TT_STOP_LATE] = {"has not made this call in time (NCCL_BOOTSTRAP_TIMEOUT)", TT_RING_ENDED},
     [TT_STOP_ABORTED] = {"was aborted in it, or stopped waiting", TT_RING_ENDED},
     [TT_STOP_LISTS] = {"excludes other ranks than the rank before it: all survivors must pass the same ranks",
                        TT_RING_ENDED},
     [TT_STOP_PAST] = {"has given this shrink up, and is at a later one", TT_RING_ENDED},
-    [TT_STOP_DIED] = {"has gone: it was killed, or left by _exit", TT_RING_DIED},
-    [TT_STOP_LOST] = {"has gone, or the network between has failed", TT_RING_LOST},
-    [TT_STOP_EXITED] = {"has gone: it has exited without ncclCommDestroy", TT_RING_EXITED},
+    [TT_STOP_DIED] = {"has gone: it was killed, or left by _exit", TT_RING_DIED, true},
+    [TT_STOP_LOST] = {"has gone, or the network between has failed", TT_RING_LOST, true},
+    [TT_STOP_EXITED] = {"has gone: it has exited without ncclCommDestroy", TT_RING_EXITED, true},
 };
 
 // What a frame says, be it a STOP or not.
@@ -37,16 +39,25 @@ typedef struct stop {
   int cause;
   ncclResult_t code;
   tt_stop_reason reason;
+  uint32_t attempt, finished;
 } stop;
 
-static tt_frame stop_frame(int cause, ncclResult_t code, tt_stop_reason reason)
+static uint32_t attempt_of(const tt_bootstrap *b)
 {
-  return (tt_frame){.kind = TT_FRAME_STOP, .number = (uint32_t)cause, .size = (uint64_t)code | (uint64_t)reason << 32};
+  return b->shrinks != NULL ? TT_MIN(b->shrinks->attempt, ATTEMPT_MOST) : 0;
+}
+
+static tt_frame stop_frame(const tt_bootstrap *b, int cause, ncclResult_t code, tt_stop_reason reason)
+{
+  return (tt_frame){.kind = TT_FRAME_STOP,
+                    .number = (uint32_t)cause,
+                    .size = (uint64_t)code | (uint64_t)reason << REASON_BIT | (uint64_t)attempt_of(b) << ATTEMPT_BIT |
+                            (uint64_t)b->finished << FINISHED_BIT};
 }
 
 void tt_ring_stop(tt_bootstrap *b, bool forward, int cause, ncclResult_t code, tt_stop_reason reason)
 {
-  b->last_stop = stop_frame(cause, code, reason);
+  b->last_stop = stop_frame(b, cause, code, reason);
   if (b->next >= 0 && forward) {
     (void)tt_sock_send(b->next, &b->last_stop, sizeof b->last_stop);
   }
@@ -81,9 +92,9 @@ void tt_ring_tell_late_prev(tt_bootstrap *b)
   }
 }
 
-void tt_ring_refuse(int fd, int cause, ncclResult_t code, tt_stop_reason reason)
+void tt_ring_refuse(const tt_bootstrap *b, int fd, int cause, ncclResult_t code, tt_stop_reason reason)
 {
-  tt_frame f = stop_frame(cause, code, reason);
+  tt_frame f = stop_frame(b, cause, code, reason);
   (void)tt_sock_send(fd, &f, sizeof f);
   tt_sock_finish(fd);
   tt_sock_close(&fd);
@@ -104,10 +115,27 @@ void tt_bootstrap_stop(tt_bootstrap *b)
 // The cause of a shrink that is refused has its number in the parent.
 static stop stop_read(const tt_bootstrap *b, const tt_frame *f)
 {
-  uint32_t code = (uint32_t)f->size, reason = (uint32_t)(f->size >> 32);
+  uint8_t code = (uint8_t)f->size, reason = (uint8_t)(f->size >> REASON_BIT);
   return (stop){.cause = f->number < (uint32_t)tt_shrink_size(b) ? (int)f->number : b->rank,
                 .code = code > 0 && code < ncclInProgress ? (ncclResult_t)code : ncclRemoteError,
-                .reason = reason < TT_COUNT(reasons) ? (tt_stop_reason)reason : TT_STOP_GONE};
+                .reason = reason < TT_COUNT(reasons) ? (tt_stop_reason)reason : TT_STOP_GONE,
+                .attempt = (uint32_t)(f->size >> ATTEMPT_BIT) & ATTEMPT_MOST,
+                .finished = (uint32_t)(f->size >> FINISHED_BIT)};
+}
+
+bool tt_ring_ends_past(const tt_bootstrap *b, int neighbour, const tt_frame *f)
+{
+  if (b->shrinks == NULL || f->kind != TT_FRAME_STOP) {
+    return false;
+  }
+  stop s = stop_read(b, f);
+  bool lasts = reasons[s.reason].lasts && s.cause != neighbour;
+  return s.attempt < attempt_of(b) && !lasts;
+}
+
+bool tt_ring_ends_later(const tt_bootstrap *b, const tt_frame *f)
+{
+  return f->kind == TT_FRAME_STOP && stop_read(b, f).finished >= b->sequence;
 }
 
 ncclResult_t tt_ring_neighbour_ended(tt_bootstrap *b, bool forward, int neighbour, const tt_frame *f)
@@ -149,7 +177,7 @@ static bool peek_stop(const tt_bootstrap *b, int fd, int neighbour, stop *out)
     memcpy(&f, data + at, sizeof f);
     if (f.kind == TT_FRAME_STOP) {
       *out = stop_read(b, &f);
-      return true;
+      return !tt_ring_ends_past(b, neighbour, &f);
     }
     if (f.kind != TT_FRAME_BLOCK || f.size > got - at - sizeof f) {
       return false; // a call will see

@@ -1,9 +1,10 @@
 // shrink.c: a ring of some ranks of a ring, made by these ranks alone: the others may be busy, or dead.
 //
 // Every rank of a ring listens while it lives, and all know where (tt_ring_card). So each survivor connects to the next
-// one. Its hello says which shrink of the ring it takes this for (tag: number of all, and of those that have both
-// ranks), and which ranks survive (cookie). A rank that is at a later shrink has given up the earlier one. After a
-// failure the ranks may try again with fewer ranks.
+// one. Its hello says which attempt this is (tag: one more after each shrink of the ring that has failed on this rank),
+// and which ranks survive (cookie). A rank at a later attempt has given up the earlier one. After a failure the ranks
+// may try again with fewer ranks. Where they list the same ranks, different attempts meet, since a rank may have missed
+// one; but how an earlier one ends is nothing to a later one (tt_ring_ends_past).
 #include <string.h>
 #include <unistd.h>
 
@@ -22,11 +23,9 @@ int tt_shrink_size(const tt_bootstrap *b)
   return b->shrinks != NULL ? b->shrinks->parent->nranks : b->nranks;
 }
 
-// The shrinks that this rank has begun and that have the other one, too. Where both list the same ranks, this tells
-// which one is ahead: a rank that an earlier shrink left out has begun fewer of all.
-static uint32_t shrunk_with(const tt_bootstrap *parent, int rank)
+const tt_addrs *tt_shrink_door(const tt_bootstrap *b)
 {
-  return rank >= 0 && rank < parent->nranks ? parent->shrunk_with[rank] : 0;
+  return &b->shrinks->parent->cards[b->shrinks->members[b->successor]].door;
 }
 
 tt_hello tt_shrink_hello(const tt_bootstrap *b)
@@ -36,21 +35,26 @@ tt_hello tt_shrink_hello(const tt_bootstrap *b)
                 .to = tt_shrink_name(b, b->successor),
                 .nranks = tt_shrink_size(b)};
   if (b->shrinks != NULL) {
-    h.tag = (uint64_t)shrunk_with(b->shrinks->parent, h.to) << 32 | b->shrinks->attempt;
+    h.tag = b->shrinks->attempt;
     h.cookie = b->shrinks->list;
   }
   return h;
 }
 
-// The predecessor of this rank's next shrink is at it already: its connection is good for that. Errors: what it, or
-// another neighbour, has said of this shrink's end; that it has given this one up. Quiet where this one has failed.
-static ncclResult_t keep_early(tt_bootstrap *b, const tt_hello *h, int fd)
+static void keep_early(tt_bootstrap *b, const tt_hello *h, int fd)
 {
   tt_early *early = &b->shrinks->parent->early;
   if (early->there) {
     tt_sock_close(&early->fd);
   }
   *early = (tt_early){.there = true, .fd = fd, .hello = *h};
+}
+
+// The predecessor of this rank's next shrink is at it already: its connection is good for that. Errors: what it, or
+// another neighbour, has said of this shrink's end; that it has given this one up. Quiet where this one has failed.
+static ncclResult_t give_way(tt_bootstrap *b, const tt_hello *h, int fd)
+{
+  keep_early(b, h, fd);
   if (b->broken != ncclSuccess || h->rank == tt_shrink_name(b, b->successor)) {
     return b->broken; // the successor says why on this shrink's own connection
   }
@@ -60,13 +64,13 @@ static ncclResult_t keep_early(tt_bootstrap *b, const tt_hello *h, int fd)
 }
 
 // To a rank that is still at a shrink of the past: the rank that ended it, where this is known.
-static void refuse_past(const tt_shrinking *s, const tt_hello *h, int fd, int me)
+static void refuse_past(const tt_bootstrap *b, const tt_hello *h, int fd, int me)
 {
-  const tt_past_end *g = &s->parent->past_end;
-  if (g->attempt == (uint32_t)h->tag && g->list == h->cookie) {
-    tt_ring_refuse(fd, g->cause, g->code, g->reason);
+  const tt_past_end *g = &b->shrinks->parent->past_end;
+  if (g->attempt == h->tag && g->list == h->cookie) {
+    tt_ring_refuse(b, fd, g->cause, g->code, g->reason);
   } else {
-    tt_ring_refuse(fd, me, ncclRemoteError, TT_STOP_PAST);
+    tt_ring_refuse(b, fd, me, ncclRemoteError, TT_STOP_PAST);
   }
 }
 
@@ -74,30 +78,33 @@ ncclResult_t tt_shrink_judge(tt_bootstrap *b, const tt_hello *h, int fd)
 {
   const tt_shrinking *s = b->shrinks;
   int me = tt_shrink_name(b, b->rank);
-  bool same = h->cookie == s->list;
-  uint32_t theirs = (uint32_t)(same ? h->tag >> 32 : h->tag),
-           ours = same ? shrunk_with(s->parent, h->rank) : s->attempt;
-  bool past = theirs < ours; // one whose connection has ended was given up
-  bool later = theirs > ours;
+  bool past = h->tag < s->attempt; // one whose connection has ended was given up
+  bool later = h->tag > s->attempt;
   if (later && b->broken != ncclSuccess) {
-    return keep_early(b, h, fd);
+    return give_way(b, h, fd);
   }
-  if (same) {
-    if (h->rank == tt_shrink_name(b, b->predecessor) && b->prev < 0 && !(past && tt_sock_finished(fd))) {
-      b->prev = fd;
-    } else {
+  if (h->cookie == s->list) {
+    bool ended = past && tt_sock_finished(fd);
+    if (h->rank != tt_shrink_name(b, b->predecessor) || ended) {
       tt_sock_close(&fd);
+    } else if (b->prev < 0) {
+      b->prev = fd;
+    } else { // it has given up what it has connected for before
+      keep_early(b, h, fd);
     }
     return ncclSuccess;
   }
-  if (past || tt_sock_finished(fd)) { // numbers may be alike where ranks have taken part in different shrinks
-    refuse_past(s, h, fd, me);
+  if (past || tt_sock_finished(fd)) {
+    refuse_past(b, h, fd, me);
     return ncclSuccess;
   }
   if (later) {
-    return keep_early(b, h, fd);
+    return give_way(b, h, fd);
   }
-  tt_ring_refuse(fd, me, ncclInvalidUsage, TT_STOP_LISTS);
+  tt_ring_refuse(b, fd, me, ncclInvalidUsage, TT_STOP_LISTS);
+  if (b->broken == ncclSuccess) {
+    tt_ring_stop(b, true, me, ncclInvalidUsage, TT_STOP_LISTS);
+  }
   return tt_fail(ncclInvalidUsage,
                  "%s: rank %d excludes other ranks than rank %d: all survivors must pass the same ranks", b->doing,
                  h->rank, me);
@@ -122,7 +129,7 @@ static ncclResult_t form_through(tt_bootstrap *parent, tt_bootstrap *b)
     res = tt_shrink_judge(b, &parent->early.hello, parent->early.fd);
   }
   if (res == ncclSuccess) {
-    res = tt_ring_form(b, &parent->cards[b->shrinks->members[b->successor]].door);
+    res = tt_ring_form(b, tt_shrink_door(b));
   }
   if (res != ncclSuccess) {
     tt_bootstrap_stop(b);
@@ -178,14 +185,8 @@ ncclResult_t tt_bootstrap_shrink(tt_bootstrap *parent, const int *members, int c
   tt_shrinking s = {.parent = parent,
                     .members = members,
                     .count = count,
-                    .attempt = ++parent->nshrinks,
+                    .attempt = 1 + parent->nfailed,
                     .list = tt_hash(members, (size_t)count * sizeof(members[0]), 5)};
-  if (parent->shrunk_with == NULL) {
-    TT_TRY(TT_NEW(parent->shrunk_with, parent->nranks, "ncclCommShrink: no memory"));
-  }
-  for (int i = 0; i < count; i++) {
-    parent->shrunk_with[members[i]]++;
-  }
   tt_key knock = tt_key_derive(&parent->key, "shrink", NULL, 0);
   tt_bootstrap *b = tt_bs_new(shrunk_rank(members, count, parent->rank), count, &knock, abort_flag);
   if (b == NULL) {
@@ -199,6 +200,7 @@ ncclResult_t tt_bootstrap_shrink(tt_bootstrap *parent, const int *members, int c
   b->shrinks = NULL;
   b->what = NULL;
   if (res != ncclSuccess) {
+    parent->nfailed++;
     tt_bootstrap_destroy(b);
     return res;
   }

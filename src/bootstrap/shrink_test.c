@@ -175,7 +175,7 @@ static void test_nested(void **state)
 }
 
 // A dead rank that is not excluded: all survivors learn it, each at once or as soon as it comes, and can try again.
-// `behind`: an earlier shrink left out the rank before the dead one, so that rank counts one less.
+// `behind`: an earlier shrink left out the rank before the dead one.
 static void try_dead_member(bool behind)
 {
   enum { N = 6 };
@@ -303,6 +303,116 @@ static void test_lists_differ(void **state)
   close_ring(a, N);
 }
 
+// A program that shrinks until it has a ring: with the list that `out` leaves, later with that of all.
+typedef struct stubborn {
+  actor a;
+  int before; // shrinks that have failed on this rank alone: it is ahead of the others
+  int late_ms[2];
+  unsigned out[2];
+  int calls;
+} stubborn;
+
+static void *shrink_again(void *arg)
+{
+  stubborn *s = arg;
+  s->a.parent->nfailed = (uint32_t)s->before;
+  for (s->calls = 0; s->calls < 3 && (s->calls == 0 || s->a.res != ncclSuccess); s->calls++) {
+    list_without(&s->a, s->a.parent->nranks, s->out[s->calls > 0]);
+    s->a.late_ms = s->calls < 2 ? s->late_ms[s->calls] : 0;
+    (void)shrink_once(&s->a);
+  }
+  return NULL;
+}
+
+static stubborn *open_game(const stubborn *s, int n)
+{
+  stubborn *own = calloc((size_t)n, sizeof(*own));
+  actor *a = open_ring(n);
+  for (int i = 0; i < n; i++) {
+    own[i] = s[i];
+    own[i].a = a[i];
+  }
+  free(a);
+  return own;
+}
+
+static void begin_game(stubborn *s, int n, unsigned away)
+{
+  for (int i = 0; i < n; i++) {
+    if ((away >> i & 1) == 0) {
+      assert_int_equal(pthread_create(&s[i].a.thread, NULL, shrink_again, &s[i]), 0);
+    }
+  }
+}
+
+// All have a ring after their second call, or their first where they were ahead. How many have not?
+static int end_game(stubborn *s, int n, unsigned away)
+{
+  int failed = 0;
+  for (int i = 0; i < n; i++) {
+    if ((away >> i & 1) == 0) {
+      pthread_join(s[i].a.thread, NULL);
+      if (s[i].a.res != ncclSuccess || s[i].calls > 2 - (s[i].before > 0)) {
+        print_error("rank %d: %d calls: %s\n", i, s[i].calls, s[i].a.text);
+        failed++;
+      }
+      tt_bootstrap_destroy(s[i].a.child);
+    }
+  }
+  for (int i = 0; i < n; i++) {
+    tt_bootstrap_destroy(s[i].a.parent);
+  }
+  free(s);
+  return failed;
+}
+
+// A rank is at its second shrink while others, which list the same ranks, are at their first. How that ends is nothing
+// to the second, in which all meet: neither where the rank's successor was at the first, and its successor had another
+// list; nor where its predecessor was.
+static void test_earlier_ends(void **state)
+{
+  (void)state;
+  enum { N = 5 };
+  static const struct {
+    unsigned away;
+    stubborn s[N];
+  } games[] = {
+      {0x18,
+       {{.out = {0x1a, 0x18}, .late_ms = {300}},
+        {.before = 1, .out = {0x18}},
+        {.out = {0x18, 0x18}, .late_ms = {100}}}},
+      {0x18,
+       {{.before = 1, .out = {0x18}},
+        {.out = {0x19, 0x18}, .late_ms = {300}},
+        {.out = {0x18, 0x18}, .late_ms = {100}}}},
+  };
+  for (size_t i = 0; i < TT_COUNT(games); i++) {
+    stubborn *s = open_game(games[i].s, N);
+    begin_game(s, N, games[i].away);
+    assert_int_equal(end_game(s, N, games[i].away), 0);
+  }
+}
+
+// The same by chance: many rings, whose ranks are all in a hurry. Rank 0 excludes another rank than the others first.
+static void test_races(void **state)
+{
+  (void)state;
+  enum { N = 4, GAMES = 32 };
+  static const stubborn crew[N] = {{.out = {4, 8}}, {.out = {8, 8}}, {.out = {8, 8}}};
+  stubborn *s[GAMES];
+  int failed = 0;
+  for (int i = 0; i < GAMES; i++) {
+    s[i] = open_game(crew, N);
+  }
+  for (int i = 0; i < GAMES; i++) {
+    begin_game(s[i], N, 8);
+  }
+  for (int i = 0; i < GAMES; i++) {
+    failed += end_game(s[i], N, 8);
+  }
+  assert_int_equal(failed, 0);
+}
+
 // Strangers in the queue of the door, and an abort of a shrink whose peer never comes.
 static void test_strangers_and_abort(void **state)
 {
@@ -341,6 +451,8 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_one_is_ahead),
       cmocka_unit_test(test_late_hears_the_cause),
       cmocka_unit_test(test_lists_differ),
+      cmocka_unit_test(test_earlier_ends),
+      cmocka_unit_test(test_races),
       cmocka_unit_test(test_strangers_and_abort),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
