@@ -135,6 +135,7 @@ static void end_direct(const trial *t)
     for (size_t e = 0; e < sides[i].nout; e++) {
       check_word(t, i, e, sides[i].out[e], 0xa5a5a5a5u);
     }
+    free(sides[i].tmp);
   }
   drop_schedules();
 }
