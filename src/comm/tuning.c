@@ -25,11 +25,11 @@ enum { DELAY_LEAST_US = 256, DELAY_MOST_US = 1 << 20 }; // of a network: from wh
 static tt_cost_env cost_env(const struct ncclComm *comm, const tt_tuning *t)
 {
   tt_cost_env env = tt_cost_env_of(&t->figures, comm->peers[0].cpus);
-  for (int i = 0; i < TT_COST_FIFOS && t->net_delay > 0; i++) {
-    tt_cost_hop *hop = &env.hop[TT_HOP_NETWORK][i];
-    hop->latency = TT_MAX(hop->latency, t->net_delay);
-  }
   if (t->net_delay > 0) {
+    for (int i = 0; i < TT_COST_FIFOS; i++) {
+      tt_cost_hop *hop = &env.hop[TT_HOP_NETWORK][i];
+      hop->latency = TT_MAX(hop->latency, t->net_delay);
+    }
     const int64_t mbits = comm->network.mbits < LEAST_MBITS ? USUAL_MBITS : comm->network.mbits;
     env.net_byte = TT_MAX(env.net_byte, 8.0 / (double)mbits);
   }
