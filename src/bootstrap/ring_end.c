@@ -17,21 +17,20 @@ enum { PEEK = 8192 };
 enum { REASON_BIT = 8, ATTEMPT_BIT = 16, ATTEMPT_MOST = 0xffff, FINISHED_BIT = 32 }; // in the size of a STOP
 #define TELL_PREV_NS (TT_NS_PER_S / 2) // for the predecessor to come: as long as a root waits for a lost rank
 
-// Why a rank is the cause, beside ncclRemoteError. `lasts`: another rank has gone, also from the shrinks to come.
+// Why a rank is the cause, beside ncclRemoteError. Sent as it is.
 static const struct {
   const char *text;
   tt_ring_end end;
-  bool lasts;
 } reasons[] = {
-    [TT_STOP_GONE] = {"has gone", TT_RING_ENDED, true},
+    [TT_STOP_GONE] = {"has gone", TT_RING_ENDED},
     [TT_STOP_LATE] = {"has not made this call in time (NCCL_BOOTSTRAP_TIMEOUT)", TT_RING_ENDED},
     [TT_STOP_ABORTED] = {"was aborted in it, or stopped waiting", TT_RING_ENDED},
     [TT_STOP_LISTS] = {"excludes other ranks than the rank before it: all survivors must pass the same ranks",
                        TT_RING_ENDED},
     [TT_STOP_PAST] = {"has given this shrink up, and is at a later one", TT_RING_ENDED},
-    [TT_STOP_DIED] = {"has gone: it was killed, or left by _exit", TT_RING_DIED, true},
-    [TT_STOP_LOST] = {"has gone, or the network between has failed", TT_RING_LOST, true},
-    [TT_STOP_EXITED] = {"has gone: it has exited without ncclCommDestroy", TT_RING_EXITED, true},
+    [TT_STOP_DIED] = {"has gone: it was killed, or left by _exit", TT_RING_DIED},
+    [TT_STOP_LOST] = {"has gone, or the network between has failed", TT_RING_LOST},
+    [TT_STOP_EXITED] = {"has gone: it has exited without ncclCommDestroy", TT_RING_EXITED},
 };
 
 // What a frame says, be it a STOP or not.
@@ -129,8 +128,8 @@ bool tt_ring_ends_past(const tt_bootstrap *b, int neighbour, const tt_frame *f)
     return false;
   }
   stop s = stop_read(b, f);
-  bool lasts = reasons[s.reason].lasts && s.cause != neighbour;
-  return s.attempt < attempt_of(b) && !lasts;
+  bool gone = s.reason == TT_STOP_GONE || reasons[s.reason].end != TT_RING_ENDED; // another rank, and for good
+  return s.attempt < attempt_of(b) && !(gone && s.cause != neighbour);
 }
 
 bool tt_ring_ends_later(const tt_bootstrap *b, const tt_frame *f)
