@@ -446,8 +446,7 @@ static void test_children(void **state)
 static void await_error(int rank, ncclResult_t code, const char *const *words)
 {
   ncclResult_t async = ncclSuccess;
-  const double end = seconds_now() + 60;
-  while (async == ncclSuccess && seconds_now() < end) {
+  for (const double end = seconds_now() + 60; async == ncclSuccess && seconds_now() < end; sleep_ms(1)) {
     OK(ncclCommGetAsyncError(comms[rank], &async));
   }
   CHECK(async == code, "rank %d: %d", rank, (int)async);

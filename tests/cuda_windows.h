@@ -172,6 +172,7 @@ HARNESS void await_error(int rank, ncclResult_t code, const char *const *words)
   const double end = seconds_now() + GENEROUS(6);
   while (async == ncclSuccess && seconds_now() < end) {
     OK(ncclCommGetAsyncError(sides[rank].comm, &async));
+    sleep_ms(1);
   }
   CHECK(async == code, "rank %d: %d", rank, (int)async);
   CHECK(has_words(ncclGetLastError(sides[rank].comm), words), "rank %d: the text", rank);

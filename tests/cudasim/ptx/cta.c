@@ -7,6 +7,20 @@
 
 enum { UNWRITTEN = 0xa5 }; // what shared and local memory begin with
 
+// ThreadSanitizer's memset looks at each word, which takes longer than the kernel; no other thread has this memory yet.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+#define UNSEEN_BEGIN() AnnotateIgnoreWritesBegin(__FILE__, __LINE__)
+#define UNSEEN_END() AnnotateIgnoreWritesEnd(__FILE__, __LINE__)
+#endif
+#endif
+#ifndef UNSEEN_BEGIN
+#define UNSEEN_BEGIN() (void)0
+#define UNSEEN_END() (void)0
+#endif
+
 static void *some(size_t n, size_t bytes)
 {
   size_t room = (n * bytes + 127) / 128 * 128 + 128;
@@ -162,9 +176,11 @@ static void start_cta(struct ptx_run *run, struct ptx_cta *cta, uint64_t number)
     uint32_t there = lanes >= PTX_WARP ? UINT32_MAX : (UINT32_C(1) << lanes) - 1;
     cta->warps[i] = (struct ptx_warp){.ready = there, .ended = ~there, .barrier = -1};
   }
+  UNSEEN_BEGIN();
   for (int i = 0; i < run->threads; i++) {
     start_thread(cta, i);
   }
+  UNSEEN_END();
 }
 
 static uint64_t next_number(struct ptx_run *run)
