@@ -55,11 +55,13 @@ static ncclResult_t renew_next(tt_bootstrap *b, gather *g)
   return connect_next(b, tt_shrink_door(b), tt_now_ns() + tt_bs_patience_ns());
 }
 
-// The same for the predecessor, of whose blocks none has come: they would have gone on, and some will be others.
+// The same for the predecessor. Only before its first block: this rank passes blocks on at once, and some of those to
+// come will differ.
 static ncclResult_t renew_prev(gather *g)
 {
   tt_sock_close(&g->b->prev);
   g->in = 0;
+  TT_TRY(tt_shrink_take_early(g->b));
   return await_prev(g->b, g, tt_now_ns() + tt_bs_patience_ns());
 }
 
@@ -209,7 +211,7 @@ static ncclResult_t check_patience(gather *g, uint64_t since_ns)
 }
 
 // The successor, to which everything was sent, has said something, or has closed. It may have got all that and leave.
-// Or it ends this operation, or has never let this rank in, and nobody else can tell.
+// Or it ends this operation, or has refused this rank's connection, and only it can say so.
 static ncclResult_t hear_next(gather *g)
 {
   tt_bootstrap *b = g->b;

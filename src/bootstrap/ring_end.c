@@ -77,11 +77,22 @@ void tt_ring_tell(tt_bootstrap *b, int fd)
   tt_sock_finish(fd);
 }
 
+// The cause of a shrink that is refused has its number in the parent.
+static bool names_parents(const tt_bootstrap *b)
+{
+  return b->reason == TT_STOP_LISTS || b->reason == TT_STOP_PAST;
+}
+
+static bool is_cause(const tt_bootstrap *b, int rank)
+{
+  return b->cause == (names_parents(b) ? tt_shrink_name(b, rank) : rank);
+}
+
 void tt_ring_tell_late_prev(tt_bootstrap *b)
 {
   uint64_t end_ns = tt_now_ns() + TELL_PREV_NS;
   struct pollfd none = {.fd = -1};
-  if (b->prev >= 0 || (int)b->last_stop.number == b->predecessor || tt_aborted(b->abort_flag)) {
+  if (b->prev >= 0 || is_cause(b, b->predecessor) || tt_aborted(b->abort_flag)) {
     return;
   }
   while (b->prev < 0 && tt_now_ns() < end_ns && tt_bs_wait(b, &none, 1, end_ns) == ncclSuccess) {
@@ -111,7 +122,6 @@ void tt_bootstrap_stop(tt_bootstrap *b)
   tt_bs_release(b);
 }
 
-// The cause of a shrink that is refused has its number in the parent.
 static stop stop_read(const tt_bootstrap *b, const tt_frame *f)
 {
   uint8_t code = (uint8_t)f->size, reason = (uint8_t)(f->size >> REASON_BIT);
@@ -149,13 +159,12 @@ ncclResult_t tt_ring_neighbour_ended(tt_bootstrap *b, bool forward, int neighbou
 
 ncclResult_t tt_ring_error(const tt_bootstrap *b)
 {
-  bool lists = b->reason == TT_STOP_LISTS, parents = lists || b->reason == TT_STOP_PAST;
-  int name = parents ? b->cause : tt_shrink_name(b, b->cause);
-  if (b->broken != ncclRemoteError && !lists) {
+  int name = names_parents(b) ? b->cause : tt_shrink_name(b, b->cause);
+  if (b->broken != ncclRemoteError && b->reason != TT_STOP_LISTS) {
     return tt_fail(b->broken, "%s: stopped, because a call failed on rank %d (%s)", b->doing, name,
                    tt_result_string(b->broken));
   }
-  bool neighbour = b->cause == b->predecessor || b->cause == b->successor;
+  bool neighbour = is_cause(b, b->predecessor) || is_cause(b, b->successor);
   return tt_fail(b->broken, "%s: rank %d %s%s", b->doing, name, reasons[b->reason].text,
                  neighbour ? "" : " (a neighbour reported it)");
 }

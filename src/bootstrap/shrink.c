@@ -4,7 +4,8 @@
 // one. Its hello says which attempt this is (tag: one more after each shrink of the ring that has failed on this rank),
 // and which ranks survive (cookie). A rank at a later attempt has given up the earlier one. After a failure the ranks
 // may try again with fewer ranks. Where they list the same ranks, different attempts meet, since a rank may have missed
-// one; but how an earlier one ends is nothing to a later one (tt_ring_ends_past).
+// one. That an earlier one has ended does not end a later one, unless a member has gone for good, or blocks of the
+// earlier one have come already (tt_ring_ends_past).
 #include <string.h>
 #include <unistd.h>
 
@@ -110,6 +111,13 @@ ncclResult_t tt_shrink_judge(tt_bootstrap *b, const tt_hello *h, int fd)
                  h->rank, me);
 }
 
+ncclResult_t tt_shrink_take_early(tt_bootstrap *b)
+{
+  tt_early early = b->shrinks->parent->early;
+  b->shrinks->parent->early.there = false;
+  return early.there ? tt_shrink_judge(b, &early.hello, early.fd) : ncclSuccess;
+}
+
 // That another rank has ended the shrink.
 static void remember(tt_bootstrap *parent, const tt_bootstrap *b)
 {
@@ -122,12 +130,8 @@ static void remember(tt_bootstrap *parent, const tt_bootstrap *b)
 // Through the parent's door, which is the child's for as long.
 static ncclResult_t form_through(tt_bootstrap *parent, tt_bootstrap *b)
 {
-  ncclResult_t res = ncclSuccess;
   b->door.welcome = (tt_welcome){.key = b->key, .kinds = TT_HELLO_RING, .to = parent->rank};
-  if (parent->early.there) {
-    parent->early.there = false;
-    res = tt_shrink_judge(b, &parent->early.hello, parent->early.fd);
-  }
+  ncclResult_t res = tt_shrink_take_early(b);
   if (res == ncclSuccess) {
     res = tt_ring_form(b, tt_shrink_door(b));
   }

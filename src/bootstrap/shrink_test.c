@@ -303,6 +303,26 @@ static void test_lists_differ(void **state)
   close_ring(a, N);
 }
 
+// The rank that finds the difference tells its predecessor, which is late, also where the number that one has in the
+// child is its own in the parent.
+static void test_late_hears_of_lists(void **state)
+{
+  (void)state;
+  enum { N = 4 };
+  actor *a = open_ring(N);
+  for (int i = 1; i < N; i++) {
+    list_without(&a[i], N, i == 3 ? 1 : 9);
+  }
+  a[2].late_ms = 450; // rank 1 waits 250 ms for it as its successor first, then 500 ms as its predecessor
+  uint64_t began = tt_now_ns();
+  run_actors(a, N, 1);
+  assert_true(tt_now_ns() - began < (uint64_t)LONG_S * TT_NS_PER_S / 2);
+  for (int i = 1; i < N; i++) {
+    assert_int_not_equal(a[i].res, ncclSuccess);
+  }
+  close_ring(a, N);
+}
+
 // A program that shrinks until it has a ring: with the list that `out` leaves, later with that of all.
 typedef struct stubborn {
   actor a;
@@ -451,6 +471,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_one_is_ahead),
       cmocka_unit_test(test_late_hears_the_cause),
       cmocka_unit_test(test_lists_differ),
+      cmocka_unit_test(test_late_hears_of_lists),
       cmocka_unit_test(test_earlier_ends),
       cmocka_unit_test(test_races),
       cmocka_unit_test(test_strangers_and_abort),
