@@ -207,7 +207,7 @@ struct tt_bootstrap {
   tt_greeter door;
   tt_ring_card *cards;         // by rank; NULL when nranks is 1
   const tt_shrinking *shrinks; // while a shrink forms this ring; else NULL
-  tt_early early;              // of this ring's next shrink
+  tt_early early;              // of a later attempt than this rank was at
   tt_past_end past_end;        // of its last one
   uint32_t nfailed;            // shrinks of this ring
   int next, prev;              // connections to the successor and the predecessor, -1: none
@@ -287,7 +287,7 @@ void tt_ring_tell_late_prev(tt_bootstrap *b);
 // Tells one connection of `b` that it comes to nothing, and closes it.
 void tt_ring_refuse(const tt_bootstrap *b, int fd, int cause, ncclResult_t code, tt_stop_reason reason);
 // Does `f`, from a neighbour, only end what was before: a shrink that the neighbour was still at when this rank was at
-// the next one? It will come again. Not, where another rank has gone for good: then this shrink fails, too.
+// the next one? The neighbour will come again. False where another rank has gone for good: then this shrink fails, too.
 bool tt_ring_ends_past(const tt_bootstrap *b, int neighbour, const tt_frame *f);
 // Is `f` from a neighbour that has finished the operation which this rank is in?
 bool tt_ring_ends_later(const tt_bootstrap *b, const tt_frame *f);
@@ -315,5 +315,5 @@ const tt_addrs *tt_shrink_door(const tt_bootstrap *b);
 // A connection has proved itself at the door: lets the predecessor in. Takes over `fd`. Errors: ncclInvalidUsage (the
 // ranks have passed different lists), ncclRemoteError (that rank has given this shrink up).
 ncclResult_t tt_shrink_judge(tt_bootstrap *b, const tt_hello *h, int fd);
-// The same for a connection that was kept for a later attempt than the one before, if there is one.
+// The same for the connection that came too early and was kept (`early` of the parent), if there is one.
 ncclResult_t tt_shrink_take_early(tt_bootstrap *b);

@@ -63,8 +63,8 @@ typedef struct tt_hello {
   int32_t rank;    // the sender's
   int32_t to;      // the receiver's, as the sender believes; -1: root
   int32_t nranks;  // as the sender believes
-  uint64_t tag;    // JOIN: tt_key_name of the unique id's key. RAS: of the communicator's. PROXY, NET: theirs
-  uint64_t cookie; // PROXY, NET: theirs. RAS: the process's
+  uint64_t tag;    // JOIN: tt_key_name of the unique id's key. RAS: of the communicator's. PROXY, NET, RING: theirs
+  uint64_t cookie; // PROXY, NET, RING: theirs. RAS: the process's
   uint8_t nonce[TT_NONCE_BYTES];
   tt_seal seal;
 } tt_hello;

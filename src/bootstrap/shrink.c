@@ -42,6 +42,7 @@ tt_hello tt_shrink_hello(const tt_bootstrap *b)
   return h;
 }
 
+// Keeps a connection for the next attempt. One is enough: a rank that connects again has given up its last one.
 static void keep_early(tt_bootstrap *b, const tt_hello *h, int fd)
 {
   tt_early *early = &b->shrinks->parent->early;
@@ -138,8 +139,6 @@ static ncclResult_t form_through(tt_bootstrap *parent, tt_bootstrap *b)
   if (res != ncclSuccess) {
     tt_bootstrap_stop(b);
     remember(parent, b);
-  }
-  if (res != ncclSuccess) {
     tt_ring_tell_late_prev(b);
   }
   tt_greeter_rest(&b->door);

@@ -303,8 +303,8 @@ static void test_lists_differ(void **state)
   close_ring(a, N);
 }
 
-// The rank that finds the difference tells its predecessor, which is late, also where the number that one has in the
-// child is its own in the parent.
+// The rank that finds the difference tells its predecessor, which is late. Here this one's number in the child is the
+// other one's in the parent.
 static void test_late_hears_of_lists(void **state)
 {
   (void)state;
@@ -313,7 +313,7 @@ static void test_late_hears_of_lists(void **state)
   for (int i = 1; i < N; i++) {
     list_without(&a[i], N, i == 3 ? 1 : 9);
   }
-  a[2].late_ms = 450; // rank 1 waits 250 ms for it as its successor first, then 500 ms as its predecessor
+  a[2].late_ms = 300; // rank 1 waits 250 ms for it as its successor first, then 500 ms as its predecessor
   uint64_t began = tt_now_ns();
   run_actors(a, N, 1);
   assert_true(tt_now_ns() - began < (uint64_t)LONG_S * TT_NS_PER_S / 2);
