@@ -3,8 +3,6 @@
 #include "cuda_modes.h"
 #include "harness.h"
 
-#include <dlfcn.h>
-
 #include "device/cuda/gpu.h"
 
 enum { RANKS = 2, COUNT = 100 };
@@ -26,10 +24,7 @@ static uint64_t (*calls)(const char *name);
 static void open_counts(void)
 {
   OK(tt_gpu_enter(0));
-  void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
-  CHECK(driver != NULL, "%s", dlerror());
-  *(void **)&calls = dlsym(driver, "cudasim_calls");
-  CHECK(calls != NULL, "%s", dlerror());
+  *(void **)&calls = driver_hook("cudasim_calls");
   tt_gpu_leave();
 }
 

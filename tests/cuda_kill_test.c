@@ -7,7 +7,6 @@
 #include "cuda_modes.h"
 #include "harness.h"
 
-#include <dlfcn.h>
 #include <semaphore.h>
 
 #include "base/util.h"
@@ -50,10 +49,7 @@ static void open_driver(void)
 {
   cu = tt_cuda_get(NULL);
   CHECK(cu != NULL, "no driver");
-  void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
-  CHECK(driver != NULL, "%s", dlerror());
-  *(void **)&signal_behind = dlsym(driver, "cudasim_signal");
-  CHECK(signal_behind != NULL, "%s", dlerror());
+  *(void **)&signal_behind = driver_hook("cudasim_signal");
 }
 
 // Joins with the ranks from `from` on, before `to`.

@@ -6,6 +6,7 @@
 // CUDA_TEST_DRIVER=libcuda.so.1 runs them on a real driver. Of the modes it has those that variables of CUDA's set;
 // the others are left out, and so is what a test needs of the driver for tests alone.
 #pragma once
+#include <dlfcn.h>
 #include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,6 +34,19 @@ static inline void use_driver(void)
   char path[600];
   snprintf(path, sizeof path, "%s/libcuda.so.1", driver_folder());
   setenv("TUTTI_CUDA_DRIVER", real_driver() ? getenv("CUDA_TEST_DRIVER") : path, 1);
+}
+
+// A function that the driver for tests has beside those of a driver, "cudasim_NAME" (cudasim/sim.h). The driver is
+// open.
+static inline void *driver_hook(const char *name)
+{
+  void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  void *hook = driver != NULL ? dlsym(driver, name) : NULL;
+  if (hook == NULL) {
+    fprintf(stderr, "no %s: %s\n", name, dlerror());
+    exit(1);
+  }
+  return hook;
 }
 
 // A word of the modes as a variable of CUDA's, or nothing to set; false: there is none. `set`: set it.

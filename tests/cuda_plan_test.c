@@ -2,6 +2,9 @@
 // ranks in one process, on one GPU or three. What comes out is checked as executor_test.c does for the host's executor.
 // Each mode of the driver has a process of its own.
 #include "cuda_plans.h"
+
+#include <pthread.h>
+
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/waits.h"
 
@@ -124,7 +127,9 @@ static bool stop_all(void)
 
 static void end_direct(const trial *t)
 {
-  for (int ms = 0; !stop_all() && ms < 300000; ms++) {
+  const char *limit = getenv("CUDA_DEADLOCK_MS"); // less where a deadlock is expected
+  const int most = limit != NULL ? 5 * atoi(limit) : 300000;
+  for (int ms = 0; !stop_all() && ms < most; ms++) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
   for (int i = 0; i < w.n; i++) {
@@ -212,6 +217,39 @@ static void test_lines_again(void **state)
     drop_schedules();
     gpu_close();
   }
+}
+
+static void (*devices_run)(long steps);
+
+static void *run_later(void *unused)
+{
+  tt_sleep_ns(50 * TT_NS_PER_MS);
+  devices_run(-1);
+  return unused;
+}
+
+// A connection is there when its lines are clear, and no earlier: here the GPUs take their time with that.
+static void test_lines_clear(void **state)
+{
+  (void)state;
+  pthread_t thread;
+  if (!ll128) {
+    skip();
+  }
+  gpu_begin(2, 8, 0);
+  *(void **)&devices_run = driver_hook("cudasim_run");
+  devices_run(0);
+  assert_int_equal(pthread_create(&thread, NULL, run_later, NULL), 0);
+  gpu_connect(2);
+  for (int r = 0; r < 2; r++) {
+    const tt_fifo *f = &w.links[r * 2 + 1 - r].send[TT_LL];
+    const char *lines = (const char *)(uintptr_t)tt_gpu_lines_at(gpu_ports[r], 1 - r, f);
+    for (size_t i = 0; i < (f->mask + (size_t)1) * gpu_lines_of(f->capacity) * TT_CUDA_LINE; i++) {
+      assert_int_equal(lines[i], 0);
+    }
+  }
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  gpu_close();
 }
 
 static int alarms;
@@ -327,7 +365,7 @@ static int in_mode(const char *modes, unsigned number)
       cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_two_ranks),     cmocka_unit_test(test_three_ranks),
       cmocka_unit_test(test_eight_ranks), cmocka_unit_test(test_stop),          cmocka_unit_test(test_mismatch),
       cmocka_unit_test(test_refused),     cmocka_unit_test(test_refused_later), cmocka_unit_test(test_mixed),
-      cmocka_unit_test(test_lines_stop),  cmocka_unit_test(test_lines_again),
+      cmocka_unit_test(test_lines_stop),  cmocka_unit_test(test_lines_again),   cmocka_unit_test(test_lines_clear),
   };
   blocking = strstr(modes, "blocking") != NULL;
   every = *modes == '\0' || SAMPLE > 1 ? SAMPLE : 3;

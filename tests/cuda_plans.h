@@ -46,7 +46,7 @@ static int device_of(int rank)
   return rank % n;
 }
 
-static void gpu_open(int n, int slots, uint32_t first)
+static void gpu_begin(int n, int slots, uint32_t first)
 {
   open_world(n, slots, TT_ACCESS_LOCAL, first);
   pin(w.memory, w.bytes);
@@ -65,6 +65,10 @@ static void gpu_open(int n, int slots, uint32_t first)
     }
     tt_gpu_leave();
   }
+}
+
+static void gpu_connect(int n)
+{
   for (int i = 0; i < n * n; i++) {
     assert_int_equal(tt_gpu_lines_connect(gpu_ports[i / n], &w.links[i]), ncclSuccess);
   }
@@ -74,6 +78,12 @@ static void gpu_open(int n, int slots, uint32_t first)
     assert_true(!both || tt_gpu_lines_at(gpu_ports[i / n], i % n, &w.links[i].send[TT_LL]) ==
                              tt_gpu_lines_at(gpu_ports[i % n], i / n, &w.links[i % n * n + i / n].recv[TT_LL]));
   }
+}
+
+static void gpu_open(int n, int slots, uint32_t first)
+{
+  gpu_begin(n, slots, first);
+  gpu_connect(n);
 }
 
 static void gpu_close(void)

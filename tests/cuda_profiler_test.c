@@ -4,8 +4,6 @@
 #include "cuda_windows.h"
 #include "profiler_rig.h"
 
-#include <dlfcn.h>
-
 #include "cudasim/ptx/ptx.h"
 
 enum { MOST_EVENTS = 512, MOST_OPS = 32, BURST = 3, SMALL = 48, LARGE = HALF / 4, NO_KERNELS = 0xf3f };
@@ -342,8 +340,7 @@ static void count_body(int rank, void *arg)
     setenv("TUTTI_RECORD_MASK", text, 1);
   }
   open_comms(2);
-  *(void **)&calls = dlsym(dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD), "cudasim_calls");
-  CHECK(calls != NULL, "no counts");
+  *(void **)&calls = driver_hook("cudasim_calls");
   operations();
   static const char *const names[] = {"cuLaunchKernel", "cuStreamBatchMemOp", "cuStreamWriteValue32",
                                       "cuMemHostRegister"};

@@ -5,8 +5,6 @@
 #include "cuda_modes.h"
 #include "harness.h"
 
-#include <dlfcn.h>
-
 #include "base/util.h"
 #include "comm/comm.h"
 #include "device/cuda/gpu.h"
@@ -51,12 +49,9 @@ static int device_of(int rank)
 
 static void find_hooks(void)
 {
-  void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
-  CHECK(driver != NULL, "%s", dlerror());
-  *(void **)&devices_run = dlsym(driver, "cudasim_run");
-  *(void **)&devices_stand = dlsym(driver, "cudasim_stands");
-  *(void **)&device_steps = dlsym(driver, "cudasim_steps");
-  CHECK(devices_run != NULL && devices_stand != NULL && device_steps != NULL, "%s", dlerror());
+  *(void **)&devices_run = driver_hook("cudasim_run");
+  *(void **)&devices_stand = driver_hook("cudasim_stands");
+  *(void **)&device_steps = driver_hook("cudasim_steps");
 }
 
 static void open_buffers(int r)

@@ -189,7 +189,8 @@ static void test_standstill(void **state)
   assert_true(tt_sock_trip_us(fds[0]) > 0);
   assert_false(tt_sock_stands(fds[1])); // the other way nothing waits
   tt_sleep_ns(300 * TT_NS_PER_MS);      // the kernel has asked for room meanwhile
-  assert_int_equal(tt_sock_send(fds[0], in, 1), -EAGAIN);
+  assert_true(tt_sock_stands(fds[0]));
+  fill(fds[0], 0); // a little may go in: poll tells of room only when a third is free
   assert_true(tt_sock_stands(fds[0]));
   bool moves = false;
   while (tt_sock_recv(fds[1], in, sizeof in) != -EAGAIN || !moves) { // the peer reads
