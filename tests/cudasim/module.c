@@ -1,4 +1,6 @@
 // module.c: modules of PTX, their functions and variables, launches.
+#define _GNU_SOURCE
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +34,10 @@ static bool is_ptx(const char *image)
 static void add_variable(struct sim_module *module, const char *at)
 {
   char name[256];
-  size_t end = strcspn(at, "[=;"), bytes = 0;
+  size_t end = 0, bytes = 0;
+  while (at[end] != '\0' && strchr("[=;", at[end]) == NULL) {
+    end++;
+  }
   while (end > 0 && isspace((unsigned char)at[end - 1])) {
     end--;
   }
@@ -59,9 +64,10 @@ static void add_variable(struct sim_module *module, const char *at)
 static void add_variables(struct sim_module *module, const char *text)
 {
   static const char *const words[] = {".global", ".const"};
+  const char *end = text + strlen(text);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     size_t n = strlen(words[i]);
-    for (const char *at = strstr(text, words[i]); at != NULL; at = strstr(at + n, words[i])) {
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), words[i], n)) != NULL; at += n) {
       if ((at == text || isspace((unsigned char)at[-1])) && isspace((unsigned char)at[n])) {
         add_variable(module, at + n);
       }

@@ -145,7 +145,10 @@ bool ptx_parse_instruction(struct ptx_parser *p)
 
 static bool at_label(const struct ptx_parser *p)
 {
-  const char *s = p->at + strspn(p->at, " \t");
+  const char *s = p->at;
+  while (*s == ' ' || *s == '\t') {
+    s++;
+  }
   return p->kind == PTX_WORD && *s == ':';
 }
 

@@ -40,11 +40,20 @@ static bool is_ptx_blank(char c)
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+// The end of the line. The text is long, and AddressSanitizer's strcspn looks at all of it each time.
+static const char *line_end(const char *at)
+{
+  while (*at && *at != '\n') {
+    at++;
+  }
+  return at;
+}
+
 static void skip_blanks(struct ptx_parser *p)
 {
   for (;; p->at++) {
     if (p->at[0] == '/' && p->at[1] == '/') {
-      p->at += strcspn(p->at, "\n");
+      p->at = line_end(p->at);
     } else if (p->at[0] == '/' && p->at[1] == '*') {
       for (p->at += 2; *p->at && (p->at[0] != '*' || p->at[1] != '/'); p->at++) {
         p->line += *p->at == '\n';
@@ -65,7 +74,9 @@ static size_t token_length(const char *s, enum ptx_token *kind)
   size_t n = 1;
   if (*s == '"') {
     *kind = PTX_STRING;
-    n += strcspn(s + 1, "\"\n");
+    while (s[n] && s[n] != '"' && s[n] != '\n') {
+      n++;
+    }
     return n + (s[n] == '"');
   }
   *kind = is_ptx_digit(*s) ? PTX_NUMBER : in_word(*s) || *s == '%' ? PTX_WORD : PTX_PUNCT;
@@ -109,7 +120,7 @@ void ptx_next(struct ptx_parser *p)
 void ptx_skip_line(struct ptx_parser *p)
 {
   if (!p->failed) {
-    p->at = p->token_at + strcspn(p->token_at, "\n");
+    p->at = line_end(p->token_at);
     p->line = p->token_line;
     ptx_next(p);
   }
