@@ -47,21 +47,22 @@ set(TUTTI_LOCK_python python.sh torch.sh)                      # write the packa
 # What takes long begins first, in this order.
 set(TUTTI_LONG_TESTS
   torch.sh python.sh tests_bits_test_network netns_faults.sh plugin_check_net.sh tests_wrong_init_test netns_pxn.sh
-  tests_kill_test_network tests_cuda_comm_test tests_cuda_capture_ipc_test tests_cuda_capture_net_test tests_cuda_capture_test
-  tests_cuda_plan_test netns_gpus.sh cuda_fences.sh cuda_orders.sh install.sh tests_kill_test plugin_check.sh
-  tests_deadlock_test perf_launch.sh tests_one_sided_matrix_test_network tests_cuda_matrix_test tests_bits_test
-  collnet.sh topo_graph_files.sh topo_explorer.sh wheel.sh tests_cuda_ipc_test tests_cuda_window_test
-  tests_cuda_stop_test tests_cuda_kill_test netns_matrix.sh perf_cuda.sh gpu_session.sh tests_reproducible_test
-  tests_owner_test net_nodes.sh net_ofi.sh tests_cuda_capture_fail_test tests_init_death_test
-  tests_init_death_test_network gpu_session_faults.sh perf_matrix.sh tests_proxy_model_test
-  tests_cuda_window_fail_test tests_cuda_window_reset_test tune.sh cuda_ptxas.sh tests_redops_test_network tests_abort_test tests_leak_test_network
-  topo_search_test counts_growth.sh tests_blocks_test_network bootstrap_roots_test bootstrap_faults_test
-  topo_browser.sh device_host_reduce_test tests_ras_test proxy_probe_test net_socket_faults_test tests_channels_test
-  tests_executor_test tests_run_flag_model_test tools_verify_test coll_nodes_test cudasim_kernels_step_test
-  cudasim_kernels_test tests_redops_test tests_blocks_test tests_leak_test tests_hostcuda_fork_test
-  tests_cuda_litmus_test hostcuda_floats.sh examples.sh hostcuda.sh proxy_ring_test tests_net_test net_plugins.sh
-  perf_star_test tests_cuda_reset_test device_cuda_kernels_kernels_test counts.sh namespaces.sh tests_stall_test
-  tests_one_sided_test_network tests_extreme_params_test tests_wrong_use_test tests_one_sided_test proxy_service_test)
+  tests_kill_test_network tests_cuda_window_fail_test tests_init_death_test_network tests_init_death_test
+  tests_deadlock_test tests_cuda_comm_test tests_cuda_capture_ipc_test tests_cuda_capture_net_test
+  tests_cuda_capture_test tests_cuda_plan_test netns_gpus.sh cuda_fences.sh install.sh tests_kill_test plugin_check.sh
+  perf_launch.sh tests_one_sided_matrix_test_network tests_cuda_matrix_test tests_bits_test collnet.sh
+  topo_graph_files.sh topo_explorer.sh wheel.sh tests_cuda_ipc_test tests_cuda_window_test tests_cuda_stop_test
+  tests_cuda_kill_test netns_matrix.sh perf_cuda.sh gpu_session.sh tests_reproducible_test tests_owner_test net_nodes.sh
+  net_ofi.sh tests_cuda_capture_fail_test gpu_session_faults.sh perf_matrix.sh tests_proxy_model_test
+  tests_cuda_window_reset_test cuda_orders.sh tune.sh cuda_ptxas.sh tests_redops_test_network tests_abort_test
+  tests_leak_test_network topo_search_test counts_growth.sh tests_blocks_test_network bootstrap_roots_test
+  bootstrap_faults_test topo_browser.sh device_host_reduce_test tests_ras_test proxy_probe_test net_socket_faults_test
+  tests_channels_test tests_executor_test tests_run_flag_model_test tools_verify_test coll_nodes_test
+  cudasim_kernels_step_test cudasim_kernels_test tests_redops_test tests_blocks_test tests_leak_test
+  tests_hostcuda_fork_test tests_cuda_litmus_test hostcuda_floats.sh examples.sh hostcuda.sh proxy_ring_test
+  tests_net_test net_plugins.sh perf_star_test tests_cuda_reset_test device_cuda_kernels_kernels_test counts.sh
+  namespaces.sh tests_stall_test tests_one_sided_test_network tests_extreme_params_test tests_wrong_use_test
+  tests_one_sided_test proxy_service_test)
 
 # tutti_test_schedule(name): its share of the machine, and its turn.
 function(tutti_test_schedule name)
