@@ -8,9 +8,11 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "bootstrap/players.h"
 #include "os/random.h"
@@ -557,6 +559,50 @@ static void test_word_of_the_successor(void **state)
   }
 }
 
+// What happens before the next call of poll.
+static void (*before_poll)(void);
+
+int poll(struct pollfd *fds, nfds_t n, int ms)
+{
+  const struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+  void (*first)(void) = __atomic_exchange_n(&before_poll, NULL, __ATOMIC_ACQ_REL);
+  if (first != NULL) {
+    first();
+  }
+  return (int)syscall(SYS_ppoll, fds, n, ms < 0 ? NULL : &limit, NULL, 0);
+}
+
+static int leaving;
+
+static void stop_and_leave(void)
+{
+  const tt_frame stop = {.kind = TT_FRAME_STOP, .number = 2, .size = ncclRemoteError};
+  assert_int_equal(tt_sock_send(leaving, &stop, sizeof(stop)), sizeof(stop));
+  tt_sock_close(&leaving);
+}
+
+// Between calls a rank has looked at what its predecessor has sent for the next one; before it asks whether that has
+// ended, the predecessor says that rank 2 is the cause, and leaves. It has not been killed.
+static void test_word_before_the_end(void **state)
+{
+  (void)state;
+  static const tt_key key = {.b = {1}};
+  const tt_frame block = {.kind = TT_FRAME_BLOCK, .number = 1, .size = 0};
+  int prev[2], next[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, prev), 0);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, next), 0);
+  tt_bootstrap *b = tt_bs_new(1, 4, &key, NULL);
+  b->prev = prev[0];
+  b->next = next[0];
+  leaving = prev[1];
+  assert_int_equal(tt_sock_send(leaving, &block, sizeof(block)), sizeof(block));
+  __atomic_store_n(&before_poll, stop_and_leave, __ATOMIC_RELEASE);
+  assert_int_equal(tt_ring_hear(b), ncclRemoteError);
+  assert_int_equal(b->cause, 2);
+  tt_bootstrap_destroy(b);
+  tt_sock_close(&next[1]);
+}
+
 // A rank that has no descriptor for its successor, which listens and is not to blame.
 static bool ring_without_descriptors(void)
 {
@@ -734,6 +780,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(test_sizes_differ),
       cmocka_unit_test(test_strangers),
       cmocka_unit_test(test_word_of_the_successor),
+      cmocka_unit_test(test_word_before_the_end),
       cmocka_unit_test(test_a_rank_comes_again),
       cmocka_unit_test(test_door_closes),
       cmocka_unit_test(test_no_descriptors),

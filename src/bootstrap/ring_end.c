@@ -171,8 +171,9 @@ ncclResult_t tt_ring_error(const tt_bootstrap *b)
 
 // ---- between calls
 
-// Has the neighbour behind `fd` ended the ring? What it has sent for the next call stays where it is.
-static bool peek_stop(const tt_bootstrap *b, int fd, int neighbour, stop *out)
+// Has the neighbour behind `fd` ended the ring? What it has sent for the next call stays where it is. `ended`: nothing
+// more can come.
+static bool peek_stop(const tt_bootstrap *b, int fd, int neighbour, bool ended, stop *out)
 {
   char data[PEEK];
   ssize_t n = fd < 0 ? -EAGAIN : tt_sock_take(fd, data, sizeof data, true);
@@ -192,14 +193,18 @@ static bool peek_stop(const tt_bootstrap *b, int fd, int neighbour, stop *out)
     }
     at += sizeof f + (size_t)f.size;
   }
-  return n < 0 ? n != -EAGAIN : at == got && got < sizeof data && tt_sock_ended(fd);
+  if (n < 0 || at < got || got == sizeof data) {
+    return n < 0 && n != -EAGAIN;
+  }
+  // A STOP may have come behind what was looked at, and then the end.
+  return ended || (tt_sock_ended(fd) && peek_stop(b, fd, neighbour, true, out));
 }
 
 static bool hear_neighbours(tt_bootstrap *b)
 {
   stop s;
   bool news = b->broken == ncclSuccess &&
-              (peek_stop(b, b->prev, b->predecessor, &s) || peek_stop(b, b->next, b->successor, &s));
+              (peek_stop(b, b->prev, b->predecessor, false, &s) || peek_stop(b, b->next, b->successor, false, &s));
   if (news) {
     b->heard = true; // before `broken` is set
     tt_ring_stop(b, true, s.cause, s.code, s.reason);
