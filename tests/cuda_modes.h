@@ -36,8 +36,7 @@ static inline void use_driver(void)
   setenv("TUTTI_CUDA_DRIVER", real_driver() ? getenv("CUDA_TEST_DRIVER") : path, 1);
 }
 
-// A function that the driver for tests has beside those of a driver, "cudasim_NAME" (cudasim/sim.h). The driver is
-// open.
+// A function that the driver for tests, which is open, has beside those of a driver: "cudasim_NAME" (cudasim/sim.h).
 static inline void *driver_hook(const char *name)
 {
   void *driver = dlopen(getenv("TUTTI_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
@@ -89,12 +88,18 @@ static inline void drop_devices(pid_t pid)
   }
 }
 
+// After so long without progress the driver reports a deadlock. CUDA_DEADLOCK_MS: less where one is expected.
+static inline int deadlock_ms(void)
+{
+  const char *limit = getenv("CUDA_DEADLOCK_MS");
+  return limit != NULL ? atoi(limit) : 60000;
+}
+
 // The driver that this process opens, and those of its children, have these modes. `name`: of the test; processes of
 // one test and mode share the devices.
 static inline void set_modes(const char *modes, const char *name)
 {
   char all[256];
-  const char *limit = getenv("CUDA_DEADLOCK_MS"); // less where a deadlock is expected
   static const char resident[] = "resident,";
   const bool is_resident = strncmp(modes, resident, strlen(resident)) == 0;
   setenv("NCCL_CUDA_RESIDENT", is_resident ? "1" : "0", 1);
@@ -105,8 +110,8 @@ static inline void set_modes(const char *modes, const char *name)
   if (real_driver()) {
     real_modes(modes, true);
   }
-  snprintf(all, sizeof all, "%s%sdeadlock=%s,box=%s-%d", modes, *modes != '\0' ? "," : "",
-           limit != NULL ? limit : "60000", name, (int)getpid());
+  snprintf(all, sizeof all, "%s%sdeadlock=%d,box=%s-%d", modes, *modes != '\0' ? "," : "", deadlock_ms(), name,
+           (int)getpid());
   setenv("CUDASIM", all, 1);
   printf("modes \"%s\"\n", modes);
 }

@@ -127,9 +127,7 @@ static bool stop_all(void)
 
 static void end_direct(const trial *t)
 {
-  const char *limit = getenv("CUDA_DEADLOCK_MS"); // less where a deadlock is expected
-  const int most = limit != NULL ? 5 * atoi(limit) : 300000;
-  for (int ms = 0; !stop_all() && ms < most; ms++) {
+  for (int ms = 0; !stop_all() && ms < 5 * deadlock_ms(); ms++) {
     tt_sleep_ns(TT_NS_PER_MS);
   }
   for (int i = 0; i < w.n; i++) {

@@ -193,8 +193,11 @@ static bool peek_stop(const tt_bootstrap *b, int fd, int neighbour, bool ended, 
     }
     at += sizeof f + (size_t)f.size;
   }
-  if (n < 0 || at < got || got == sizeof data) {
-    return n < 0 && n != -EAGAIN;
+  if (n < 0) {
+    return n != -EAGAIN;
+  }
+  if (at < got || got == sizeof data) {
+    return false;
   }
   // A STOP may have come behind what was looked at, and then the end.
   return ended || (tt_sock_ended(fd) && peek_stop(b, fd, neighbour, true, out));
