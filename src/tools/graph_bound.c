@@ -129,9 +129,11 @@ static int64_t least_flow(bound_net *b, int root, bool back)
   return least;
 }
 
-static int find_part(const int *part, int node)
+// Halves the way on which it goes.
+static int find_part(int *part, int node)
 {
   while (part[node] != node) {
+    part[node] = part[part[node]];
     node = part[node];
   }
   return node;

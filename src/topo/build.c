@@ -93,14 +93,12 @@ bool tt_topo_in_place(const tt_xml_node *x)
 // Does this take part: a GPU with a rank, a port with a device number, where they belong?
 static bool build_takes_part(const tt_xml_node *x)
 {
-  if (!tt_topo_in_place(x)) {
-    return false;
-  }
   if (tt_xml_is(x, "gpu")) {
-    return tt_xml_get(x, "rank") != NULL;
+    return tt_xml_get(x, "rank") != NULL && tt_topo_in_place(x);
   }
   const char *net = tt_xml_get(x, "net");
-  return tt_xml_is(x, "net") && tt_xml_get(x, "dev") != NULL && (net == NULL || strcmp(net, "0") != 0);
+  bool used = tt_xml_is(x, "net") && tt_xml_get(x, "dev") != NULL && (net == NULL || strcmp(net, "0") != 0);
+  return used && tt_topo_in_place(x);
 }
 
 // ---- The order of things ----
