@@ -222,7 +222,7 @@ static void one_whose_init_fails(void **state)
 {
   (void)state;
   for (int bad = 1; bad <= 7; bad++) {
-    char list[8], fails[64];
+    char list[40], fails[64];
     snprintf(list, sizeof list, "%d%d%d", bad % 7 + 1, bad, (bad + 2) % 7 + 1);
     snprintf(fails, sizeof fails, "TUTTI_RECORD_INIT_FAILS=%d", bad);
     const job j = {

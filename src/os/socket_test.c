@@ -487,7 +487,7 @@ static void test_many_interfaces(void **state)
   (void)state;
   enum { BRIDGES = 300, N = 2 * BRIDGES + 2 };
   static tt_netif all[N], list[N];
-  char name[16];
+  char name[32];
   for (int i = 0; i < BRIDGES; i++) {
     snprintf(name, sizeof(name), "docker%d", i);
     all[i] = netif(name, AF_INET, 172);

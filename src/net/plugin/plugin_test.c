@@ -192,7 +192,7 @@ static void every_version_carries_messages(void **state)
 {
   (void)state;
   for (int v = 6; v <= 12; v++) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "net_v%d", v);
     pair *p = plug_pair_open(name);
     assert_string_equal(p->net->name, "TestTcp");
@@ -233,7 +233,7 @@ static void memory_with_a_descriptor(void **state)
   enum { SKIP = 8192, BYTES = 3 * SKIP };
   setenv("TEST_NET_DMABUF", "1", 1);
   for (int v = 6; v <= 12; v++) {
-    char name[16];
+    char name[32];
     snprintf(name, sizeof name, "net_v%d", v);
     pair *p = plug_pair_open(name);
     int fd = memfd_create("dmabuf", MFD_CLOEXEC);
@@ -304,7 +304,7 @@ static void virtual_devices(void **state)
 {
   (void)state;
   for (int v = 8; v <= 12; v++) {
-    char name[16], why[256];
+    char name[32], why[256];
     int dev = -1;
     tt_pnet_library *lib = NULL;
     snprintf(name, sizeof name, "net_v%d", v);
