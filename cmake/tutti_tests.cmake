@@ -41,7 +41,7 @@ function(tutti_c_test file label seconds)
   get_filename_component(folder ${file} DIRECTORY)
   add_executable(${name} ${file})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests ENABLE_EXPORTS ON)
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-Og>) # for the compiler, half of the time
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-Og>) # compiles twice as fast as -O2
   target_include_directories(${name} PRIVATE ${folder})
   target_link_libraries(${name} PRIVATE tutti_include tutti_cmocka)
   if(TARGET perf_engine AND NOT name MATCHES "^plugins_") # has a profiler of its own

@@ -129,7 +129,7 @@ static int64_t least_flow(bound_net *b, int root, bool back)
   return least;
 }
 
-// Halves the way on which it goes.
+// Also halves the way to the root, for those who come later.
 static int find_part(int *part, int node)
 {
   while (part[node] != node) {
