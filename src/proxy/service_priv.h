@@ -110,14 +110,14 @@ struct tt_proxy_ties {
 };
 typedef struct tt_proxy_ties tt_proxy_ties;
 
-// Limits; tests shorten them.
+// Limits. Tests shorten them while the service runs, which finds them when it next looks.
 typedef struct tt_proxy_limits {
-  uint64_t connect_ns; // until a link is connected
-  uint64_t attempt_ns; // for one device, while there are others
-  uint64_t refused_ns; // how long a refusal is not believed: services listen before anybody knows where
-  uint64_t grace_ns;   // for a word that is on its way
-  uint64_t drain_ns;   // for the messages that a peer has sent before it went
-  uint64_t silent_ns;  // for the answer to a question; 0: for ever
+  _Atomic uint64_t connect_ns; // until a link is connected
+  _Atomic uint64_t attempt_ns; // for one device, while there are others
+  _Atomic uint64_t refused_ns; // how long a refusal is not believed: services listen before anybody knows where
+  _Atomic uint64_t grace_ns;   // for a word that is on its way
+  _Atomic uint64_t drain_ns;   // for the messages that a peer has sent before it went
+  _Atomic uint64_t silent_ns;  // for the answer to a question; 0: for ever
 } tt_proxy_limits;
 
 struct tt_proxy_service {
