@@ -6,6 +6,9 @@
 // once, and eight that read it after a vote read it at once. This is what the hardware is known to do with lines of
 // memory on the GPU and over NVLink, and what NCCL's LL128 relies on; in PTX's memory model each element is an access
 // of its own. What is written so is visible at once: a store that should have been ordered before may come later.
+//
+// Runs of several processes have no moment in common. There a line is whole for whoever looks at its last 8 bytes, as
+// lines with a flag at their end need it: they are written last and read first.
 #include "ptx_priv.h"
 
 bool ptx_makes_line(const struct ptx_thread *t, const struct ptx_ins *i)
@@ -37,17 +40,24 @@ static uint32_t line_members(struct ptx_cta *cta, int warp, const struct ptx_thr
   return all;
 }
 
+// Of the 16 bytes, the later half is written last and read first.
+enum { LINE_HALF = 8 };
+
 static void line_store(struct ptx_thread *t, const struct ptx_ins *i, uint8_t *at)
 {
-  const struct ptx_mem *m = &i->mem;
-  for (int j = 0; j < m->count; j++, at += m->bytes) {
-    const struct ptx_pending e = {
-        .at = at, .value = t->regs[i->in[1 + j]] & (UINT64_MAX >> (64 - 8 * m->bytes)), .bytes = m->bytes};
+  const int each = LINE_HALF / i->mem.bytes;
+  for (int half = 0; half < 2; half++, at += LINE_HALF) {
+    struct ptx_pending e = {.at = at, .bytes = LINE_HALF};
+    for (int j = each; j-- > 0;) { // the first element is the lowest
+      const uint64_t element = t->regs[i->in[1 + half * each + j]];
+      e.value =
+          each == 1 ? element : e.value << (8 * i->mem.bytes) | (element & (UINT64_MAX >> (64 - 8 * i->mem.bytes)));
+    }
     if (t->view) {
-      ptx_view_settle(t, at, m->bytes);
+      ptx_view_settle(t, at, LINE_HALF);
       ptx_late_write(t->cta, t, &e);
-    } else if (ptx_raw_load(at, m->bytes) != e.value) {
-      ptx_raw_store(at, m->bytes, e.value);
+    } else if (ptx_raw_load(at, LINE_HALF) != e.value) {
+      ptx_raw_store(at, LINE_HALF, e.value);
       ptx_progress(t);
     }
   }
@@ -55,25 +65,32 @@ static void line_store(struct ptx_thread *t, const struct ptx_ins *i, uint8_t *a
 
 static void line_load(struct ptx_thread *t, const struct ptx_ins *i, const uint8_t *at)
 {
-  const struct ptx_mem *m = &i->mem;
+  const int each = LINE_HALF / i->mem.bytes;
+  struct ptx_mem m = i->mem;
   uint64_t mix = 0;
-  for (int j = 0; j < m->count; j++) {
-    const uint64_t value = t->view ? ptx_view_load(t, m, at + j * m->bytes) : ptx_raw_load(at + j * m->bytes, m->bytes);
+  m.bytes = LINE_HALF;
+  for (int half = 2; half-- > 0;) {
+    const uint8_t *from = at + (size_t)half * LINE_HALF;
+    const uint64_t value = t->view ? ptx_view_load(t, &m, from) : ptx_raw_load(from, LINE_HALF);
     mix = mix * 31 + value;
-    t->regs[i->out[j]] = value;
+    for (int j = 0; j < each; j++) {
+      t->regs[i->out[half * each + j]] = value >> (8 * i->mem.bytes * j) & (UINT64_MAX >> (64 - 8 * i->mem.bytes));
+    }
   }
   ptx_poll(t, i, (uint64_t)(uintptr_t)at, mix);
 }
 
+// Lanes write in their order, and read in the opposite one.
 static void line_complete(struct ptx_cta *cta, int warp, uint32_t lanes)
 {
   struct ptx_warp *w = &cta->warps[warp];
   w->at_line &= ~lanes;
   w->operations++;
-  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    struct ptx_thread *t = line_thread(cta, warp, __builtin_ctz(rest));
+  for (uint32_t rest = lanes, lane; rest; rest &= ~(UINT32_C(1) << lane)) {
+    const bool loads = line_thread(cta, warp, __builtin_ctz(rest))->pc->exec == ptx_do_load;
+    lane = loads ? 31 - (uint32_t)__builtin_clz(rest) : (uint32_t)__builtin_ctz(rest);
+    struct ptx_thread *t = line_thread(cta, warp, (int)lane);
     const struct ptx_ins *i = t->pc;
-    const bool loads = i->exec == ptx_do_load;
     bool direct;
     uint8_t *at = ptx_place(t, i, &i->mem, loads ? PTX_READ : PTX_WRITE, &direct);
     ptx_thread_wake(t);
