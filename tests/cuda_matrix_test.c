@@ -112,6 +112,13 @@ static bool order_matters(const cover_case *c)
   return reduces(c->of[FUNC]) && formats[c->of[TYPE]].ebits > 0 && op != ncclMax && op != ncclMin && op < OPS;
 }
 
+// Do ranks use each other's buffers? Resident ones of several processes do not. COVER_UNKNOWN: as far as is known.
+static bool has_access(int home, int mode)
+{
+  const bool apart = mode != COVER_UNKNOWN && modes[mode].apart;
+  return home != MIXED && !apart && (mode != LL128_MODE || home == COVER_UNKNOWN || home <= THREADS);
+}
+
 static bool way_suits(const cover_case *c)
 {
   const tt_algorithm *a = ways[c->of[WAY]].a;
@@ -120,7 +127,7 @@ static bool way_suits(const cover_case *c)
       (!(a->funcs >> func_of[c->of[FUNC]] & 1) || c->of[FUNC] > ALLGATHER)) {
     return false; // the others have no selection
   }
-  if (reads && ((c->of[HOME] == MIXED) || (c->of[MODE] != COVER_UNKNOWN && modes[c->of[MODE]].apart))) {
+  if (reads && !has_access(c->of[HOME], c->of[MODE])) {
     return false;
   }
   // By itself the library may choose another algorithm on a GPU than on a host.
@@ -136,9 +143,6 @@ static bool is_allowed(const cover_case *c)
     return false; // bits of integers
   }
   if (known(c, FUNC, PLACE) && c->of[FUNC] == RING && c->of[PLACE] == 1) {
-    return false;
-  }
-  if (known(c, HOME, MODE) && c->of[MODE] == LL128_MODE && c->of[HOME] > THREADS) {
     return false;
   }
   if (known(c, HOME, MODE) && c->of[HOME] == THREADS && !modes[c->of[MODE]].spare) {
@@ -659,9 +663,9 @@ static void make_product(const int *values)
 // Of the functions whose calls have no selection, every second world takes the one algorithm, or the other.
 static const char *algorithm_of(const setting *w, int seed)
 {
-  const bool reads = w->home != MIXED && !modes[w->mode].apart;
-  return seed % 2 == 0 && reads ? "NCCL_ALGO=AlltoAll:Direct;Gather:Direct;Scatter:Direct;Send:Direct;Recv:Direct"
-                                : "NCCL_ALGO=AlltoAll:Pairwise;Gather:Linear;Scatter:Linear;Send:Linear;Recv:Linear";
+  return seed % 2 == 0 && has_access(w->home, w->mode)
+             ? "NCCL_ALGO=AlltoAll:Direct;Gather:Direct;Scatter:Direct;Send:Direct;Recv:Direct"
+             : "NCCL_ALGO=AlltoAll:Pairwise;Gather:Linear;Scatter:Linear;Send:Linear;Recv:Linear";
 }
 
 // Returns how many processes have failed.

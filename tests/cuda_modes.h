@@ -1,7 +1,7 @@
 // cuda_modes.h: tests on the driver for tests, in several of its modes (tests/cudasim), each in a process of its own.
 //
 // The word "resident" is no mode of the driver: ranks that share no GPU are resident (NCCL_CUDA_RESIDENT). With the
-// driver's mode "lines" their messages are LL128, where both ranks are in one process (NCCL_PROTO).
+// driver's mode "lines" their messages are LL128 (NCCL_PROTO).
 //
 // CUDA_TEST_DRIVER=libcuda.so.1 runs them on a real driver. Of the modes it has those that variables of CUDA's set;
 // the others are left out, and so is what a test needs of the driver for tests alone.

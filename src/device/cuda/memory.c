@@ -513,29 +513,27 @@ static ncclResult_t pieces_open(int device, size_t bytes, void **base)
   return ncclSuccess;
 }
 
-// Maps what the descriptor is of. The mapping keeps it.
-static CUresult piece_map(uintptr_t at, size_t bytes, int fd)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  CUmemGenericAllocationHandle memory = 0;
-  CUresult error = cu->MemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, // NOLINT: as the driver wants it
-                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  if (error == CUDA_SUCCESS) {
-    error = cu->MemMap(at, bytes, 0, memory, 0);
-    cu->MemRelease(memory);
-  }
-  return error;
-}
-
-// The next piece, and access to all of them with the last one. The device's context is current; one thread opens.
-static CUresult piece_open(int device, gpu_mapping *m, size_t bytes, int fd)
+// Maps the next piece, and gives access to all of them with the last one. The mapping keeps the piece, whose handle
+// goes. The device's context is current; one thread opens.
+static CUresult piece_map(int device, gpu_mapping *m, size_t bytes, CUmemGenericAllocationHandle piece)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
   const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  CUresult error = piece_map(m->base + m->mapped, bytes, fd);
+  CUresult error = cu->MemMap(m->base + m->mapped, bytes, 0, piece, 0);
+  cu->MemRelease(piece);
   m->mapped += error == CUDA_SUCCESS ? bytes : 0;
   return error == CUDA_SUCCESS && m->mapped == m->bytes ? cu->MemSetAccess(m->base, m->bytes, &access, 1) : error;
+}
+
+// The same of what the descriptor is of.
+static CUresult piece_open(int device, gpu_mapping *m, size_t bytes, int fd)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUmemGenericAllocationHandle piece = 0;
+  CUresult error = cu->MemImportFromShareableHandle(&piece, (void *)(intptr_t)fd, // NOLINT: as the driver wants it
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  return error == CUDA_SUCCESS ? piece_map(device, m, bytes, piece) : error;
 }
 
 ncclResult_t tt_gpu_open_piece(int device, void *base, uint64_t bytes, int fd, bool *whole)
@@ -568,6 +566,59 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base)
   tt_gpu_leave();
   TT_CUDA(cu, error, "GPU %d: cannot open a peer's allocation of %llu bytes", device, (unsigned long long)share->bytes);
   *base = (void *)(uintptr_t)at;
+  return ncclSuccess;
+}
+
+// ---- Memory that lasts ----
+
+// A piece of whole granules, of at least so many bytes. The device's context is current.
+static CUresult lasting_create(int device, size_t least, size_t *bytes, CUmemGenericAllocationHandle *piece)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+  size_t granule = 0;
+  if (cu->MemCreate == NULL) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUresult error = cu->MemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (error == CUDA_SUCCESS) {
+    *bytes = TT_ROUND_UP(least, granule);
+    error = cu->MemCreate(piece, *bytes, &prop, 0);
+  }
+  return error;
+}
+
+// Maps it, or releases it.
+static CUresult lasting_map(int device, size_t bytes, CUmemGenericAllocationHandle piece, void **base)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const ncclResult_t res = pieces_open(device, bytes, base);
+  if (res != ncclSuccess) {
+    cu->MemRelease(piece);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  pthread_mutex_lock(&blocks.lock);
+  gpu_mapping *m = *mapping_at(*base);
+  pthread_mutex_unlock(&blocks.lock);
+  CUresult error = piece_map(device, m, bytes, piece);
+  if (error != CUDA_SUCCESS) {
+    tt_gpu_close(device, tt_gpu_epoch(device), *base);
+  }
+  return error;
+}
+
+ncclResult_t tt_gpu_alloc_lasting(int device, size_t least, void **base)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  CUmemGenericAllocationHandle piece = 0;
+  size_t bytes = 0;
+  TT_TRY(tt_gpu_enter(device));
+  CUresult error = lasting_create(device, least, &bytes, &piece);
+  error = error == CUDA_SUCCESS ? lasting_map(device, bytes, piece, base) : error;
+  tt_gpu_leave();
+  TT_CUDA(cu, error, "GPU %d: cannot allocate %zu bytes that other processes can map", device, least);
   return ncclSuccess;
 }
 

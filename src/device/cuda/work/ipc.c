@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "device/cuda/memory.h"
+#include "device/cuda/work/lines.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/lane.h"
@@ -24,8 +25,8 @@ enum {
 };
 #define NO_HANDLE UINT32_MAX // of a place in a list that is free again
 
-typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO } mail_what;
-enum { MAIL_SERVES = 1, MAIL_LEFT };
+typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO, MAIL_LINES } mail_what;
+enum { MAIL_SERVES = 1, MAIL_SERVES_LINES, MAIL_LEFT };
 enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS, MAIL_MORE }; // answers; MAIL_MORE: a piece is wanted
 
 // A captured operation's FIFO. What is new goes to the mailbox, which is for this request alone.
@@ -204,10 +205,8 @@ static void half_end(ipc_half *half)
 static void half_drop(const tt_gpu_port *p, int peer)
 {
   ipc_half *half = &p->ipc->halves[peer];
-  ipc_stale *s = half->map.handle != 0 ? stale_new(p) : NULL;
-  if (s != NULL) {
-    s->base = (void *)(uintptr_t)half->map.here;
-    stale_add(s);
+  if (half->map.handle != 0) {
+    tt_gpu_ipc_drop(p, (void *)(uintptr_t)half->map.here);
   }
   half_end(half);
 }
@@ -322,6 +321,13 @@ static uint32_t mail_fifo(const tt_gpu_port *p, int peer, const ipc_fifo *r, uin
   return res == ncclSuccess ? MAIL_YES : res == ncclInvalidUsage ? MAIL_DIFFERS : MAIL_NO;
 }
 
+// The peer's lines for messages of this rank, in an allocation that is open.
+static uint32_t mail_lines(tt_gpu_port *p, int peer, const ipc_request *r)
+{
+  const char *lines = tt_gpu_ipc_address(p, peer, r->handle, r->base, 1);
+  return lines != NULL && tt_gpu_lines_take(p, peer, lines) ? MAIL_YES : MAIL_NO;
+}
+
 // Answers what the peer has asked, if it has.
 static bool mail_answer(tt_gpu_port *p, int peer)
 {
@@ -336,6 +342,7 @@ static bool mail_answer(tt_gpu_port *p, int peer)
   switch (r.what) {
   case MAIL_OPEN: m->answer = mail_open(p, peer, &r, m->reply); break;
   case MAIL_PIECE: m->answer = mail_piece(p, peer, &r); break;
+  case MAIL_LINES: m->answer = mail_lines(p, peer, &r); break;
   case MAIL_FIFO: m->answer = mail_fifo(p, peer, &r.fifo, m->reply); break;
   default: mail_forget(p, peer, r.handle); break;
   }
@@ -524,6 +531,11 @@ bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
   return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) != 0;
 }
 
+bool tt_gpu_ipc_takes_lines(const tt_gpu_port *p, int peer)
+{
+  return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) == MAIL_SERVES_LINES;
+}
+
 // ---- What peers have opened ----
 
 // Has the peer close it. One that has left in order has closed all.
@@ -632,6 +644,27 @@ ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memor
   return ncclSuccess;
 }
 
+ncclResult_t tt_gpu_ipc_offer_lines(tt_gpu_port *p, int peer, void *lines, size_t bytes, bool *taken)
+{
+  const tt_mappable m = tt_gpu_find(lines, bytes);
+  const ipc_request r = {.base = gpu_address(lines), .handle = m.handle, .what = MAIL_LINES};
+  uint32_t answer = MAIL_NO;
+  *taken = false;
+  TT_TRY(m.handle != 0 ? tt_gpu_ipc_share(p, peer, &m, taken) : ncclSuccess);
+  TT_TRY(*taken ? mail_require(p, peer, &r, &answer) : ncclSuccess);
+  *taken = answer == MAIL_YES;
+  return ncclSuccess;
+}
+
+void tt_gpu_ipc_drop(const tt_gpu_port *p, void *base)
+{
+  ipc_stale *s = stale_new(p);
+  if (s != NULL) {
+    s->base = base;
+    stale_add(s);
+  }
+}
+
 // ---- Open and close ----
 
 bool tt_gpu_ipc_stale(void)
@@ -658,7 +691,7 @@ static ncclResult_t ipc_start(tt_gpu_port *p)
   TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, bytes, &maps));
   p->ipc->maps = maps;
   memset(maps, 0, bytes);
-  mail_serve(p, MAIL_SERVES); // before peers can ask whether it does
+  mail_serve(p, p->lines_out != NULL ? MAIL_SERVES_LINES : MAIL_SERVES); // before peers can ask whether it does
   return tt_thread_start(&p->ipc->thread, "tutti ipc", ipc_run, p);
 }
 
@@ -685,10 +718,8 @@ static void maps_close(const tt_gpu_port *p)
 {
   for (int i = 0; i < p->nranks; i++) {
     for (const tt_cuda_map *m = maps_of(p, i); m->handle != 0; m++) {
-      ipc_stale *s = m->handle != NO_HANDLE ? stale_new(p) : NULL;
-      if (s != NULL) {
-        s->base = (void *)(uintptr_t)m->here;
-        stale_add(s);
+      if (m->handle != NO_HANDLE) {
+        tt_gpu_ipc_drop(p, (void *)(uintptr_t)m->here);
       }
     }
   }

@@ -4,17 +4,21 @@
 #include <pthread.h>
 
 #include "base/log.h"
+#include "device/cuda/memory.h"
+#include "device/cuda/work/ipc.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/walk.h"
 #include "os/proc.h"
 
-// The lines of the messages from one rank to another one.
+// The lines of the messages from one rank to another one. Those with a rank of another process are the port's, and in
+// no list.
 struct gpu_lines {
   struct gpu_lines *next;
-  uint64_t hash; // the communicator's
-  int from, to;  // ranks
-  int device;    // the receiver's
-  void *memory;
+  uint64_t hash;           // the communicator's
+  int from, to;            // ranks
+  int device;              // the receiver's
+  bool far;                // one of the two is in another process
+  void *memory;            // NULL: that process has made it, and tt_gpu_port.lines_out says where it is
   size_t at[TT_NFIFOS];    // where those of each FIFO begin,
   size_t bytes[TT_NFIFOS]; // and of each message of it; 0: its messages are in slots
   bool left[2];            // the receiver's port is closed, the sender's
@@ -30,15 +34,18 @@ static bool has_lines(tt_proto kind)
   return kind == TT_LL || kind == TT_TINY;
 }
 
-void tt_gpu_lines_open(tt_gpu_port *p)
+ncclResult_t tt_gpu_lines_open(tt_gpu_port *p)
 {
   if (!gpu_walks(p) || !p->port->ll128) {
-    return;
+    return ncclSuccess;
   }
+  TT_TRY(TT_NEW(p->lines, p->nranks, "GPU %d: no memory for connections", p->device));
+  TT_TRY(TT_NEW(p->lines_out, p->nranks, "GPU %d: no memory for connections", p->device));
   pthread_mutex_lock(&lock);
   p->lines_next = ports;
   ports = p;
   pthread_mutex_unlock(&lock);
+  return ncclSuccess;
 }
 
 static void lines_free(struct gpu_lines *l)
@@ -48,6 +55,17 @@ static void lines_free(struct gpu_lines *l)
     tt_gpu_pool_give(l->device, l->memory);
     tt_free(l);
   }
+}
+
+static void lines_free_far(const tt_gpu_port *p, struct gpu_lines *l)
+{
+  if (l == NULL || !l->far) {
+    return;
+  }
+  if (l->memory != NULL) {
+    tt_gpu_ipc_drop(p, l->memory);
+  }
+  tt_free(l);
 }
 
 void tt_gpu_lines_close(tt_gpu_port *p)
@@ -76,8 +94,14 @@ void tt_gpu_lines_close(tt_gpu_port *p)
   }
   pthread_mutex_unlock(&lock);
   lines_free(over); // without the lock: the pool's may be held up
+  for (int i = 0; p->lines != NULL && i < p->nranks; i++) {
+    lines_free_far(p, p->lines[i][0]);
+    lines_free_far(p, p->lines[i][1]);
+  }
   tt_free(p->lines);
+  tt_free((void *)p->lines_out);
   p->lines = NULL;
+  p->lines_out = NULL;
 }
 
 // ---- Connecting ----
@@ -128,7 +152,8 @@ static ncclResult_t lines_clear(const struct gpu_lines *l, size_t bytes)
   return ncclSuccess;
 }
 
-static ncclResult_t lines_fill(struct gpu_lines *l, const tt_fifo fifos[TT_NFIFOS])
+// Where the messages of each FIFO are. Returns the bytes of all.
+static size_t lines_divide(struct gpu_lines *l, const tt_fifo fifos[TT_NFIFOS])
 {
   size_t bytes = 0;
   for (int k = 0; k < TT_NFIFOS; k++) {
@@ -138,7 +163,13 @@ static ncclResult_t lines_fill(struct gpu_lines *l, const tt_fifo fifos[TT_NFIFO
       bytes += (fifos[k].mask + (size_t)1) * l->bytes[k];
     }
   }
-  TT_TRY(tt_gpu_pool_take(l->device, bytes, &l->memory));
+  return bytes;
+}
+
+static ncclResult_t lines_fill(struct gpu_lines *l, const tt_fifo fifos[TT_NFIFOS])
+{
+  const size_t bytes = lines_divide(l, fifos);
+  TT_TRY(l->far ? tt_gpu_alloc_lasting(l->device, bytes, &l->memory) : tt_gpu_pool_take(l->device, bytes, &l->memory));
   TT_TRY(tt_gpu_enter(l->device));
   const ncclResult_t res = lines_clear(l, bytes);
   tt_gpu_leave();
@@ -194,14 +225,67 @@ static bool lines_come(tt_gpu_port *p, const tt_link *link, int *device)
   return in != NULL;
 }
 
+// ---- Ranks of other processes ----
+
+static ncclResult_t lines_new_far(const tt_gpu_port *p, struct gpu_lines **out)
+{
+  TT_TRY(TT_NEW(*out, 1, "GPU %d: no memory for a connection", p->device));
+  **out = (struct gpu_lines){.far = true, .device = p->device};
+  return ncclSuccess;
+}
+
+// Makes the lines of what this rank receives, and has the peer open them. Without them the messages are in slots.
+static ncclResult_t lines_offer(tt_gpu_port *p, const tt_link *link)
+{
+  struct gpu_lines *l = NULL;
+  bool taken = false;
+  TT_TRY(lines_new_far(p, &l));
+  ncclResult_t res = lines_fill(l, link->recv);
+  if (l->memory != NULL) {
+    res = res == ncclSuccess ? tt_gpu_ipc_offer_lines(p, link->peer, l->memory, lines_divide(l, link->recv), &taken)
+                             : res;
+  } else {
+    tt_info(TT_INIT, "rank %d: messages of rank %d are not LL128: %s", p->port->rank, link->peer, tt_last_error());
+    res = ncclSuccess;
+  }
+  if (!taken) {
+    lines_free_far(p, l);
+    return res;
+  }
+  p->lines[link->peer][0] = l;
+  tt_info(TT_INIT, "rank %d: LL messages of rank %d are LL128: lines in memory of GPU %d", p->port->rank, link->peer,
+          p->device);
+  return res;
+}
+
+static ncclResult_t lines_connect_far(tt_gpu_port *p, const tt_link *link)
+{
+  struct gpu_lines **out = &p->lines[link->peer][1];
+  if (!tt_gpu_ipc_takes_lines(p, link->peer)) {
+    return ncclSuccess;
+  }
+  TT_TRY(lines_new_far(p, out));
+  lines_divide(*out, link->send);
+  return lines_offer(p, link);
+}
+
+bool tt_gpu_lines_take(tt_gpu_port *p, int peer, const char *lines)
+{
+  if (p->lines_out == NULL) {
+    return false;
+  }
+  atomic_store_explicit(&p->lines_out[peer], gpu_address(lines), memory_order_release);
+  return true;
+}
+
 ncclResult_t tt_gpu_lines_connect(tt_gpu_port *p, const tt_link *link)
 {
   int device;
-  if (!gpu_walks(p) || !p->port->ll128 || link->peer == p->port->rank) {
+  if (p->lines == NULL || link->peer == p->port->rank) {
     return ncclSuccess;
   }
-  if (p->lines == NULL) {
-    TT_TRY(TT_NEW(p->lines, p->nranks, "GPU %d: no memory for connections", p->device));
+  if (tt_gpu_ipc_has(p, link->peer)) {
+    return lines_connect_far(p, link);
   }
   bool come = lines_come(p, link, &device);
   if (!come && device >= 0 && tt_gpu_join(p->device, device) && tt_gpu_join(device, p->device)) {
@@ -223,8 +307,10 @@ CUdeviceptr tt_gpu_lines_at(const tt_gpu_port *p, int peer, const tt_fifo *f)
   const bool sends = f >= link->send && f < link->send + TT_NFIFOS;
   const ptrdiff_t kind = f - (sends ? link->send : link->recv);
   const struct gpu_lines *l = p->lines != NULL && peer < p->nranks ? p->lines[peer][sends] : NULL;
-  return l == NULL || l->bytes[kind] == 0 ? 0
-                                          : gpu_address(l->memory) + l->at[kind] + (f->next & f->mask) * l->bytes[kind];
+  const CUdeviceptr base = l == NULL           ? 0
+                           : l->memory == NULL ? atomic_load_explicit(&p->lines_out[peer], memory_order_acquire)
+                                               : gpu_address(l->memory);
+  return base == 0 || l->bytes[kind] == 0 ? 0 : base + l->at[kind] + (f->next & f->mask) * l->bytes[kind];
 }
 
 uint64_t tt_gpu_lines_flag(const tt_fifo *f, const tt_call *call)

@@ -1,4 +1,4 @@
-// lines.h: messages in lines of 128 bytes (LL128), between two resident ranks of this process whose GPUs reach each
+// lines.h: messages in lines of 128 bytes (LL128), between two resident ranks of this machine whose GPUs reach each
 // other.
 //
 // They take the place of the messages in the LL and TINY slots of a link. The lines lie in memory of the receiver's
@@ -8,19 +8,26 @@
 // it has taken, and the sender writes their headers, for the host alone (waits.h). Messages of captured operations are
 // not in lines.
 //
-// Which of two ranks connects first makes the memory of both directions. It stays until both ports are closed, and so
-// longer than any kernel that writes it.
+// Of two ranks of this process, the one that connects first makes the memory of both directions. It stays until both
+// ports are closed, and so longer than any kernel that writes it. Of ranks of two processes, each makes the memory of
+// what it receives, and has the other one open it (ipc.h). There it stays as long as either of the two has it open:
+// whatever has become of the receiver, the sender's kernels write into nobody else's memory.
 #pragma once
 #include "device/cuda/work/port_priv.h"
 
-// The port is open: it can have messages in lines from now on, if it is resident and tt_port.ll128 says so.
-void tt_gpu_lines_open(tt_gpu_port *p);
+// The port is open: it can have messages in lines from now on, if it is resident and tt_port.ll128 says so. Errors:
+// ncclSystemError.
+ncclResult_t tt_gpu_lines_open(tt_gpu_port *p);
 // It ends, and is idle.
 void tt_gpu_lines_close(tt_gpu_port *p);
 
 // Messages of the link go in lines, if both ranks can have them. The first message comes later. Errors:
 // ncclUnhandledCudaError, ncclSystemError.
 ncclResult_t tt_gpu_lines_connect(tt_gpu_port *p, const tt_link *link);
+
+// A rank of another process has made lines for messages of this one. False: this one does not write such. The thread
+// "tutti ipc".
+bool tt_gpu_lines_take(tt_gpu_port *p, int peer, const char *lines);
 
 // Where the next message of the link's FIFO `f` is in lines; 0: it is in its slot.
 CUdeviceptr tt_gpu_lines_at(const tt_gpu_port *p, int peer, const tt_fifo *f);

@@ -139,8 +139,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   p->room = &p->own;
   TT_TRY(tt_gpu_walk_open(p));
   TT_TRY(list_blocks_first(p, gpu_walks(p) ? WALK_BLOCKS : 1));
-  tt_gpu_lines_open(p);
-  return ncclSuccess;
+  return tt_gpu_lines_open(p);
 }
 
 static ncclResult_t port_open_device(tt_gpu_port *p)

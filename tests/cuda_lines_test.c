@@ -1,0 +1,279 @@
+// cuda_lines_test.c: messages in lines (LL128) between ranks of several processes: which pairs have them, and both ends
+// agree; whose memory they are when a rank has gone (src/device/cuda/work/lines.h).
+#include "cuda_processes.h"
+
+#include <dirent.h>
+
+#include "device/cuda/work/lines.h"
+#include "device/cuda/work/rank.h"
+
+enum { RANKS = 3, MARK = 0x5a };
+
+// ---- Ways to have none ----
+
+// What is wrong with rank 1.
+typedef enum {
+  NOTHING,
+  HAS_STREAMS,  // it is not resident
+  HAS_NO_CALLS, // its driver has no cuMemCreate,
+  CREATES_NOT,  // refuses that,
+  EXPORTS_NOT,  // or to export it,
+  IMPORTS_NOT,  // or to import it
+  OBSTACLES
+} obstacle;
+
+static CUresult create_none(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *prop,
+                            unsigned long long flags)
+{
+  (void)out;
+  (void)bytes;
+  (void)prop;
+  (void)flags;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult export_none(void *out, CUmemGenericAllocationHandle memory, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+  (void)out;
+  (void)memory;
+  (void)type;
+  (void)flags;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult import_none(CUmemGenericAllocationHandle *out, void *shareable, CUmemAllocationHandleType type)
+{
+  (void)out;
+  (void)shareable;
+  (void)type;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static void hinder(obstacle what)
+{
+  if (what == HAS_STREAMS) { // before the driver is opened, and variables are read
+    setenv("NCCL_CUDA_RESIDENT", "0", 1);
+  }
+  tt_cuda *driver = (tt_cuda *)(uintptr_t)tt_cuda_get(NULL);
+  CHECK(driver != NULL, "no driver");
+  if (what == HAS_NO_CALLS) {
+    driver->MemCreate = NULL;
+    driver->MemAddressReserve = NULL;
+  } else if (what == CREATES_NOT) {
+    driver->MemCreate = create_none;
+  } else if (what == EXPORTS_NOT) {
+    driver->MemExportToShareableHandle = export_none;
+  } else if (what == IMPORTS_NOT) {
+    driver->MemImportFromShareableHandle = import_none;
+  }
+}
+
+static bool has_lines(int from, int to, obstacle what)
+{
+  switch (what) {
+  case HAS_STREAMS:
+  case HAS_NO_CALLS: return from != 1 && to != 1;
+  case CREATES_NOT:
+  case EXPORTS_NOT: return to != 1;
+  case IMPORTS_NOT: return from != 1;
+  default: return true;
+  }
+}
+
+// ---- Ranks ----
+
+static CUdeviceptr lines_with(int peer, bool sends, tt_proto kind)
+{
+  const tt_link *link = comms[first]->port.links[peer];
+  CHECK(link != NULL, "rank %d is not connected with rank %d", first, peer);
+  return tt_gpu_lines_at(tt_gpu_rank_port(&comms[first]->port), peer, sends ? &link->send[kind] : &link->recv[kind]);
+}
+
+static void check_ends(obstacle what)
+{
+  static const tt_proto kinds[] = {TT_LL, TT_TINY};
+  for (int peer = 0; peer < nranks; peer++) {
+    for (int k = 0; peer != first && k < 4; k++) {
+      const bool sends = k % 2 != 0, has = lines_with(peer, sends, kinds[k / 2]) != 0,
+                 should = sends ? has_lines(first, peer, what) : has_lines(peer, first, what);
+      CHECK(has == should, "obstacle %d: rank %d %s rank %d, messages of kind %d: %s lines", (int)what, first,
+            sends ? "sends to" : "receives from", peer, (int)kinds[k / 2], has ? "has" : "has no");
+    }
+    CHECK(peer == first || lines_with(peer, true, TT_SIMPLE) == 0, "lines for large messages");
+  }
+}
+
+static void try_all(size_t n)
+{
+  for (int f = 0; f < FUNCTIONS; f++) {
+    const buffers plain = {.kind = DEVICE};
+    rank_memory m;
+    memory_open((function)f, first, n, &plain, &m);
+    OK(ncclGroupStart());
+    OK(call((function)f, first, m.in, m.out, n));
+    OK(ncclGroupEnd());
+    wait_all();
+    if (f != REDUCE || first == 1 % nranks) {
+      compare((function)f, first, m.out, n);
+    }
+    memory_close(first, &plain, &m);
+  }
+}
+
+// The driver for tests has a descriptor for each allocation of cuMemCreate that this process has made or mapped.
+static int allocations(void)
+{
+  char path[300], name[300];
+  int n = 0;
+  DIR *d = opendir("/proc/self/fd");
+  CHECK(d != NULL, "no /proc/self/fd");
+  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    name[TT_MAX(length, 0)] = 0;
+    n += strstr(name, "cudasim-block") != NULL;
+  }
+  closedir(d);
+  return n;
+}
+
+// The rest of what is mapped when all ranks of the process have left.
+static void check_closed(void)
+{
+  CHECK(allocations() == 0, "rank %d: %d allocations are left", first, allocations());
+}
+
+static void ways_body(int process, void *arg)
+{
+  const obstacle what = *(const obstacle *)arg;
+  static const size_t counts[] = {0, 1, 25, 26, 27, 700, 9000};
+  if (process == 1) {
+    hinder(what);
+  }
+  join(process, RANKS, 1);
+  check_ends(what);
+  const int made = allocations();
+  CHECK(what != NOTHING || made == 2 * (RANKS - 1), "%d allocations, made and mapped", made);
+  for (size_t i = 0; i < TT_COUNT(counts); i++) {
+    try_all(counts[i]);
+  }
+  leave();
+  check_closed();
+}
+
+static void test_ways(void **state)
+{
+  static const obstacle all[OBSTACLES] = {NOTHING, HAS_STREAMS, HAS_NO_CALLS, CREATES_NOT, EXPORTS_NOT, IMPORTS_NOT};
+  (void)state;
+  for (int i = 0; i < OBSTACLES; i++) {
+    PROCESSES(RANKS, 100, ways_body, (void *)(uintptr_t)&all[i]);
+  }
+}
+
+static void forbidden_body(int process, void *arg)
+{
+  (void)arg;
+  join(process, 2, 1);
+  CHECK(lines_with(1 - first, true, TT_LL) == 0 && lines_with(1 - first, false, TT_LL) == 0 && allocations() == 0,
+        "rank %d has lines", first);
+  try_all(700);
+  leave();
+}
+
+static void test_forbidden(void **state)
+{
+  (void)state;
+  const run job = {.n = 2, .seconds = 60, .fn = forbidden_body, .env = ENV("NCCL_P2P_DISABLE=1")};
+  assert_int_equal(run_processes(&job), 0);
+}
+
+// ---- Ranks that have gone ----
+
+static void check_mark(const char *memory, size_t bytes)
+{
+  static char found[1 << 20];
+  CHECK(bytes <= sizeof found, "%zu bytes", bytes);
+  ON(first, cu->MemcpyDtoH(found, (CUdeviceptr)(uintptr_t)memory, bytes));
+  for (size_t i = 0; i < bytes; i++) {
+    CHECK(found[i] == MARK, "byte %zu of memory that another rank's lines were in before has changed: %d", i, found[i]);
+  }
+}
+
+// The receiver aborts, and its program uses all memory that there is again. Or its process ends. What kernels of the
+// sender write into its lines until the sender has noticed goes nowhere.
+static void gone_body(int process, void *arg)
+{
+  const bool ends = *(const bool *)arg;
+  char *memory[4];
+  const size_t bytes = 1 << 20;
+  join(process, 2, 1);
+  try_all(700);
+  const CUdeviceptr lines = lines_with(1 - first, true, TT_LL);
+  CHECK(lines != 0, "rank %d has no lines", first);
+  meet(2);
+  if (process == 0) {
+    if (ends) {
+      _exit(0);
+    }
+    OK(ncclCommAbort(comms[0]));
+    check_closed();
+    for (int i = 0; i < 4; i++) {
+      memory[i] = take(0, i % 2 == 0 ? DEVICE : CREATED, bytes);
+      ON(0, cu->MemsetD8((CUdeviceptr)(uintptr_t)memory[i], MARK, bytes));
+    }
+    meet(2);
+    meet(2);
+    for (int i = 0; i < 4; i++) {
+      check_mark(memory[i], bytes);
+      give(0, i % 2 == 0 ? DEVICE : CREATED, memory[i]);
+    }
+    return;
+  }
+  if (ends) {
+    ncclResult_t error = ncclSuccess;
+    for (double limit = seconds_now() + 30; error == ncclSuccess && seconds_now() < limit; sleep_ms(1)) {
+      OK(ncclCommGetAsyncError(comms[1], &error));
+    }
+    CHECK(error == ncclRemoteError, "%d: %s", (int)error, ncclGetLastError(comms[1]));
+  } else {
+    meet(2);
+  }
+  ON(1, cu->MemsetD8(lines, 0, TT_CUDA_LINE));
+  if (!ends) {
+    meet(2);
+  }
+  OK(ncclCommAbort(comms[1]));
+  check_closed();
+}
+
+static void test_gone(void **state)
+{
+  static const bool ends[] = {false, true};
+  (void)state;
+  PROCESSES(2, 60, gone_body, (void *)(uintptr_t)&ends[0]);
+  PROCESSES(2, 60, gone_body, (void *)(uintptr_t)&ends[1]);
+}
+
+static int in_mode(const char *modes, unsigned number)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_ways), cmocka_unit_test(test_forbidden),
+                                     cmocka_unit_test(test_gone)};
+  (void)number;
+  set_modes(modes, "lines-test");
+  setenv("NCCL_ALGO", "Ring", 1);
+  peers_none = true; // plans use FIFOs alone
+  return cmocka_run_group_tests_name(modes, tests, NULL, NULL);
+}
+
+// An argument chooses tests by name; CUDA_LINES_MODE one mode.
+int main(int argc, char **argv)
+{
+  static const char *const modes[] = {"resident,devices=3,lines", "resident,devices=4,lines,waits,seed=3",
+                                      "resident,devices=3,lines,order=random,stores,stale,seed=2"};
+  use_driver();
+  if (argc > 1) {
+    cmocka_set_test_filter(argv[1]);
+  }
+  return for_each_mode(modes, TT_COUNT(modes), 1, getenv("CUDA_LINES_MODE"), in_mode) != 0;
+}
