@@ -2,7 +2,7 @@
 set(orders_from ${PROJECT_SOURCE_DIR}/tests/cuda_orders)
 set(orders_to ${PROJECT_BINARY_DIR}/cuda_orders)
 set(orders_sources)
-foreach(source stream.c work/fifos.c work/hold.c work/lines.c work/port.c work/record.c work/step.c work/submit.c work/walk.c)
+foreach(source stream.c work/fifos.c work/hold.c work/inbox.c work/port.c work/record.c work/step.c work/submit.c work/walk.c)
   get_filename_component(name ${source} NAME)
   set(from ${PROJECT_SOURCE_DIR}/src/device/cuda/${source})
   add_custom_command(OUTPUT ${orders_to}/${name}

@@ -241,7 +241,8 @@ static void test_lines_clear(void **state)
   gpu_connect(2);
   for (int r = 0; r < 2; r++) {
     const tt_fifo *f = &w.links[r * 2 + 1 - r].send[TT_LL];
-    const char *lines = (const char *)(uintptr_t)tt_gpu_lines_at(gpu_ports[r], 1 - r, f);
+    bool in_lines;
+    const char *lines = (const char *)(uintptr_t)tt_gpu_inbox_at(gpu_ports[r], 1 - r, f, &in_lines);
     for (size_t i = 0; i < (f->mask + (size_t)1) * gpu_lines_of(f->capacity) * TT_CUDA_LINE; i++) {
       assert_int_equal(lines[i], 0);
     }

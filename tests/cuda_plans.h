@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "coll/level.h"
 #include "device/cuda/work/capture.h"
-#include "device/cuda/work/lines.h"
+#include "device/cuda/work/inbox.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/submit.h"
 #include "device/cuda/work/walk.h"
@@ -70,13 +70,16 @@ static void gpu_begin(int n, int slots, uint32_t first)
 static void gpu_connect(int n)
 {
   for (int i = 0; i < n * n; i++) {
-    assert_int_equal(tt_gpu_lines_connect(gpu_ports[i / n], &w.links[i]), ncclSuccess);
+    assert_int_equal(tt_gpu_inbox_connect(gpu_ports[i / n], &w.links[i]), ncclSuccess);
   }
   for (int i = 0; i < n * n; i++) { // both ends of a link agree
     const bool both = ll128 && i / n != by_streams && i % n != by_streams && i / n != i % n;
-    assert_int_equal(tt_gpu_lines_at(gpu_ports[i / n], i % n, &w.links[i].send[TT_LL]) != 0, both);
-    assert_true(!both || tt_gpu_lines_at(gpu_ports[i / n], i % n, &w.links[i].send[TT_LL]) ==
-                             tt_gpu_lines_at(gpu_ports[i % n], i / n, &w.links[i % n * n + i / n].recv[TT_LL]));
+    const tt_link *back = &w.links[i % n * n + i / n];
+    bool lines[2] = {false, false};
+    const CUdeviceptr from = tt_gpu_inbox_at(gpu_ports[i / n], i % n, &w.links[i].send[TT_LL], &lines[0]),
+                      to = tt_gpu_inbox_at(gpu_ports[i % n], i / n, &back->recv[TT_LL], &lines[1]);
+    assert_true(both ? from != 0 && lines[0] && lines[1] : from == 0);
+    assert_true(from == to);
   }
 }
 

@@ -383,7 +383,7 @@ static ncclResult_t port_step(init *in)
   p->hash = c->hash;
   p->device = c->device;
   p->crowded = c->machine.crowded;
-  TT_TRY(tt_tuning_ll128(&p->ll128));
+  TT_TRY(tt_tuning_gpus(p));
   p->page = c->segment != NULL ? tt_segment_page(c->segment, tt_segment_place(c->segment, c->rank)) : &p->lone_page;
   p->life = c->segment != NULL ? tt_segment_life(c->segment) : -1;
   p->neighbors = c->nranks > 1 ? neighbors_of(c) : NULL;

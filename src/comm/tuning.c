@@ -94,11 +94,12 @@ static void take_slots(const struct ncclComm *comm, tt_tuning *t)
       whole_segments((size_t)TT_CLAMP(comm->peers[0].net_chunk, 64, 1 << 30) / 64 * 64);
 }
 
-ncclResult_t tt_tuning_ll128(bool *wanted)
+ncclResult_t tt_tuning_gpus(tt_port *port)
 {
   tt_algo_filter filter;
   TT_TRY(tt_algo_filter_parse(NULL, tt_params_get()->proto, &filter));
-  *wanted = filter.ll128 && !tt_transport_p2p_off();
+  port->gpu_access = !tt_transport_p2p_off();
+  port->ll128 = filter.ll128 && port->gpu_access;
   return ncclSuccess;
 }
 

@@ -46,8 +46,9 @@ ncclResult_t tt_tuning_limits(const tt_figures *f, tt_limits *out);
 // What this rank reports of the network's delay (tt_peer.net_delay).
 uint64_t tt_tuning_delay(const tt_bootstrap *boot);
 
-// Does NCCL_PROTO name LL128 (tt_algo_filter), and may ranks use each other's memory? Errors: ncclInvalidUsage.
-ncclResult_t tt_tuning_ll128(bool *wanted);
+// Whether ranks may use each other's memory, and NCCL_PROTO names LL128 (tt_algo_filter): tt_port.gpu_access, ll128.
+// Errors: ncclInvalidUsage.
+ncclResult_t tt_tuning_gpus(tt_port *port);
 
 // Reads NCCL_ALGO, NCCL_PROTO and thresholds for a communicator. Free with tt_tuning_destroy.
 ncclResult_t tt_tuning_create(const struct ncclComm *comm, tt_tuning **out);

@@ -398,7 +398,8 @@ typedef struct tt_port {
                    // ranks at most
   const tt_mover *mover; // NULL: no link goes over the network
   void *mover_self;
-  bool ll128;                // NCCL_PROTO names LL128, and ranks may use memory of other GPUs
+  bool gpu_access;           // ranks may use memory of other GPUs (NCCL_P2P_DISABLE)
+  bool ll128;                // and NCCL_PROTO names LL128
   bool crowded;              // more ranks on this machine than cores: do not spin
   _Atomic uint64_t done;     // plans completed, in order. Written by the thread that runs the plan (release)
   _Atomic uint32_t stop;     // ncclResult_t when the rank must not go on (abort, failed peer); first writer wins

@@ -21,7 +21,7 @@ enum {
   TT_CUDA_THREADS = 256, // of a CTA, at most (tt_kernel_threads)
   TT_CUDA_WARP = 32,
   TT_CUDA_PACK = 16, // bytes that a thread moves at a time
-  // A message in lines (work/lines.h): its call (tt_cuda_call), and behind it the payload. Each line ends with the
+  // A message in lines (work/inbox.h): its call (tt_cuda_call), and behind it the payload. Each line ends with the
   // flag.
   TT_CUDA_LINE = 128,
   TT_CUDA_LINE_DATA = 120

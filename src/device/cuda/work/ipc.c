@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "device/cuda/memory.h"
-#include "device/cuda/work/lines.h"
+#include "device/cuda/work/inbox.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/lane.h"
@@ -25,8 +25,8 @@ enum {
 };
 #define NO_HANDLE UINT32_MAX // of a place in a list that is free again
 
-typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO, MAIL_LINES } mail_what;
-enum { MAIL_SERVES = 1, MAIL_SERVES_LINES, MAIL_LEFT };
+typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO, MAIL_INBOX } mail_what;
+enum { MAIL_SERVES = 1, MAIL_SERVES_INBOX, MAIL_LEFT };
 enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS, MAIL_MORE }; // answers; MAIL_MORE: a piece is wanted
 
 // A captured operation's FIFO. What is new goes to the mailbox, which is for this request alone.
@@ -321,11 +321,11 @@ static uint32_t mail_fifo(const tt_gpu_port *p, int peer, const ipc_fifo *r, uin
   return res == ncclSuccess ? MAIL_YES : res == ncclInvalidUsage ? MAIL_DIFFERS : MAIL_NO;
 }
 
-// The peer's lines for messages of this rank, in an allocation that is open.
-static uint32_t mail_lines(tt_gpu_port *p, int peer, const ipc_request *r)
+// Where the peer has messages of this rank, in an allocation that is open.
+static uint32_t mail_inbox(tt_gpu_port *p, int peer, const ipc_request *r)
 {
-  const char *lines = tt_gpu_ipc_address(p, peer, r->handle, r->base, 1);
-  return lines != NULL && tt_gpu_lines_take(p, peer, lines) ? MAIL_YES : MAIL_NO;
+  const char *memory = tt_gpu_ipc_address(p, peer, r->handle, r->base, 1);
+  return memory != NULL && tt_gpu_inbox_take(p, peer, memory) ? MAIL_YES : MAIL_NO;
 }
 
 // Answers what the peer has asked, if it has.
@@ -342,7 +342,7 @@ static bool mail_answer(tt_gpu_port *p, int peer)
   switch (r.what) {
   case MAIL_OPEN: m->answer = mail_open(p, peer, &r, m->reply); break;
   case MAIL_PIECE: m->answer = mail_piece(p, peer, &r); break;
-  case MAIL_LINES: m->answer = mail_lines(p, peer, &r); break;
+  case MAIL_INBOX: m->answer = mail_inbox(p, peer, &r); break;
   case MAIL_FIFO: m->answer = mail_fifo(p, peer, &r.fifo, m->reply); break;
   default: mail_forget(p, peer, r.handle); break;
   }
@@ -531,9 +531,9 @@ bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
   return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) != 0;
 }
 
-bool tt_gpu_ipc_takes_lines(const tt_gpu_port *p, int peer)
+bool tt_gpu_ipc_takes_inbox(const tt_gpu_port *p, int peer)
 {
-  return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) == MAIL_SERVES_LINES;
+  return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) == MAIL_SERVES_INBOX;
 }
 
 // ---- What peers have opened ----
@@ -644,10 +644,10 @@ ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memor
   return ncclSuccess;
 }
 
-ncclResult_t tt_gpu_ipc_offer_lines(tt_gpu_port *p, int peer, void *lines, size_t bytes, bool *taken)
+ncclResult_t tt_gpu_ipc_offer_inbox(tt_gpu_port *p, int peer, void *memory, size_t bytes, bool *taken)
 {
-  const tt_mappable m = tt_gpu_find(lines, bytes);
-  const ipc_request r = {.base = gpu_address(lines), .handle = m.handle, .what = MAIL_LINES};
+  const tt_mappable m = tt_gpu_find(memory, bytes);
+  const ipc_request r = {.base = gpu_address(memory), .handle = m.handle, .what = MAIL_INBOX};
   uint32_t answer = MAIL_NO;
   *taken = false;
   TT_TRY(m.handle != 0 ? tt_gpu_ipc_share(p, peer, &m, taken) : ncclSuccess);
@@ -691,7 +691,7 @@ static ncclResult_t ipc_start(tt_gpu_port *p)
   TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, bytes, &maps));
   p->ipc->maps = maps;
   memset(maps, 0, bytes);
-  mail_serve(p, p->lines_out != NULL ? MAIL_SERVES_LINES : MAIL_SERVES); // before peers can ask whether it does
+  mail_serve(p, p->inbox_out != NULL ? MAIL_SERVES_INBOX : MAIL_SERVES); // before peers can ask whether it does
   return tt_thread_start(&p->ipc->thread, "tutti ipc", ipc_run, p);
 }
 

@@ -46,12 +46,12 @@ ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_ke
 // Does the rank of another process answer requests: is it on a GPU of this machine? Communicators that are complete.
 bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer);
 
-// Lines (lines.h) in memory of this rank's device, for messages of the peer (tt_gpu_alloc_lasting). Can the peer use
-// such? Communicators whose ports are open.
-bool tt_gpu_ipc_takes_lines(const tt_gpu_port *p, int peer);
-// Has the peer open them: waits for that. *taken: it sends in them from now on; false: it cannot. Errors: the port has
+// Memory of this rank's device (tt_gpu_alloc_lasting) for messages of the peer (inbox.h). Can the peer write there?
+// Communicators whose ports are open.
+bool tt_gpu_ipc_takes_inbox(const tt_gpu_port *p, int peer);
+// Has the peer open it: waits for that. *taken: it sends that way from now on; false: it cannot. Errors: the port has
 // been stopped, now if the peer has gone.
-ncclResult_t tt_gpu_ipc_offer_lines(tt_gpu_port *p, int peer, void *lines, size_t bytes, bool *taken);
+ncclResult_t tt_gpu_ipc_offer_inbox(tt_gpu_port *p, int peer, void *memory, size_t bytes, bool *taken);
 // What begins there, for tt_gpu_close, is not used any more.
 void tt_gpu_ipc_drop(const tt_gpu_port *p, void *base);
 

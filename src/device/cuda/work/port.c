@@ -6,7 +6,7 @@
 #include "device/cuda/work/fifos.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
-#include "device/cuda/work/lines.h"
+#include "device/cuda/work/inbox.h"
 #include "device/cuda/work/owner.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rma.h"
@@ -139,7 +139,7 @@ static ncclResult_t port_open_memory(tt_gpu_port *p)
   p->room = &p->own;
   TT_TRY(tt_gpu_walk_open(p));
   TT_TRY(list_blocks_first(p, gpu_walks(p) ? WALK_BLOCKS : 1));
-  return tt_gpu_lines_open(p);
+  return tt_gpu_inbox_open(p);
 }
 
 static ncclResult_t port_open_device(tt_gpu_port *p)
@@ -194,7 +194,7 @@ static void port_close_own(tt_gpu_port *p)
 {
   tt_gpu_lists_give(p->blocks);
   tt_gpu_waits_free(p);
-  tt_gpu_lines_close(p);
+  tt_gpu_inbox_close(p);
   tt_gpu_walk_close(p);
   tt_free(p->refs);
   tt_free(p->captured);

@@ -35,7 +35,7 @@ typedef struct gpu_room {
 } gpu_room;
 
 struct gpu_capture;
-struct gpu_lines;
+struct gpu_inbox;
 struct gpu_recording;
 
 // How many plans of a peer have been captured that use a FIFO of the link: [TT_NFIFOS][receives, sends].
@@ -47,22 +47,22 @@ struct tt_gpu_port {
   uint32_t epoch; // of the device
   int sms, ctas;  // of the device; CTAs of a kernel that makes data, at most
   gpu_flags *flags;
-  void *memory;                  // of the device: of `own`
-  gpu_room own;                  // of plans that are not captured
-  const gpu_room *room;          // of the step that is submitted; in a walk that of its group
-  tt_program_ref *refs;          // of that step: room for any
-  gpu_block *blocks;             // the one in use first
-  tt_gpu_stream *last;           // used last; NULL: none has been
-  uint32_t submitted;            // ticket of the last plan
-  _Atomic bool lost;             // which its stream will not write
-  bool keeps;                    // tokens are kept for later steps of the plan
-  bool timed;                    // kernels write when the plan's channels run (times.h)
-  struct gpu_walk *walk;         // the port is resident (walk.h); NULL: it is not
-  struct gpu_lines *(*lines)[2]; // by peer: messages in lines (lines.h), from and to it; NULL: there are none
-  // By peer: where those to a rank of another process lie, which has made them; 0: nowhere. NULL: the rank has no
-  // messages in lines. Written by the thread "tutti ipc" (release) before that rank's connection is complete.
-  _Atomic uint64_t *lines_out;
-  tt_gpu_port *lines_next;         // lines.c's list of ports
+  void *memory;                    // of the device: of `own`
+  gpu_room own;                    // of plans that are not captured
+  const gpu_room *room;            // of the step that is submitted; in a walk that of its group
+  tt_program_ref *refs;            // of that step: room for any
+  gpu_block *blocks;               // the one in use first
+  tt_gpu_stream *last;             // used last; NULL: none has been
+  uint32_t submitted;              // ticket of the last plan
+  _Atomic bool lost;               // which its stream will not write
+  bool keeps;                      // tokens are kept for later steps of the plan
+  bool timed;                      // kernels write when the plan's channels run (times.h)
+  struct gpu_walk *walk;           // the port is resident (walk.h); NULL: it is not
+  struct gpu_inbox *(*inboxes)[2]; // by peer: of messages from and to it (inbox.h); NULL: there are none
+  // By peer: where that to a rank of another process is, which has made it; 0: nowhere. NULL: the rank has no
+  // inboxes. Written by the thread "tutti ipc" (release) before that rank's connection is complete.
+  _Atomic uint64_t *inbox_out;
+  tt_gpu_port *inbox_next;         // inbox.c's list of ports
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
   gpu_captured *captured;          // by peer
   gpu_shared *shared;              // by peer: memory of captured operations, with ranks of other processes

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/work/ipc.h"
-#include "device/cuda/work/lines.h"
+#include "device/cuda/work/inbox.h"
 #include "device/cuda/work/pins.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/rank.h"
@@ -149,7 +149,7 @@ static ncclResult_t gpu_row_connect(const tt_port *port, tt_link *link, const tt
     res = gpu_row_pin_windows(l, env);
     tt_gpu_leave();
   }
-  res = res == ncclSuccess ? tt_gpu_lines_connect(tt_gpu_rank_port(port), link) : res;
+  res = res == ncclSuccess ? tt_gpu_inbox_connect(tt_gpu_rank_port(port), link) : res;
   if (res != ncclSuccess) {
     gpu_row_disconnect(link);
   }

@@ -6,7 +6,7 @@
 #include "device/cuda/work/capture_priv.h"
 #include "device/cuda/work/functions.h"
 #include "device/cuda/work/ipc.h"
-#include "device/cuda/work/lines.h"
+#include "device/cuda/work/inbox.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/cuda/work/times.h"
 #include "device/cuda/work/waits.h"
@@ -49,7 +49,7 @@ typedef struct step_work {
   const tt_lane *lane;
   const tt_program_step *step;
   bool data;              // something is to be combined
-  uint32_t lines;         // of each of its messages in lines (lines.h); 0: it has none
+  uint32_t lines;         // of each of its messages in lines (inbox.h); 0: it has none
   const uint64_t *scalar; // this rank's factor, where kernels can read it
   step_lists lists;
 } step_work;
@@ -149,10 +149,16 @@ static ncclResult_t wait_drain(const step_work *k, step_waits *w, int peer)
   return none ? ncclSuccess : waits_add(w, f, f->head, f->next);
 }
 
-// Where the message is in lines; 0: it is in a slot.
-static CUdeviceptr lines_of(const step_work *k, const tt_program_ref *r)
+// Where the message is in memory of a GPU (inbox.h); 0: in its slot. *lines: in lines.
+static CUdeviceptr inbox_of(const step_work *k, const tt_program_ref *r, bool *lines)
 {
-  return r->kind == TT_FIFO && k->port->recording == NULL ? tt_gpu_lines_at(k->port, r->peer, r->fifo) : 0;
+  return r->kind == TT_FIFO && k->port->recording == NULL ? tt_gpu_inbox_at(k->port, r->peer, r->fifo, lines) : 0;
+}
+
+static bool is_in_lines(const step_work *k, const tt_program_ref *r)
+{
+  bool lines = false;
+  return inbox_of(k, r, &lines) != 0 && lines;
 }
 
 // Messages and tokens that have to arrive, tokens that have to come back, and room for what is sent.
@@ -172,7 +178,7 @@ static ncclResult_t step_wait(const step_work *k)
                  (r->fifo != NULL && i < s->nsrc && r->kind != TT_DRAIN ? (uint32_t)TT_WAIT_RECEIVES : 0);
     if (r->kind == TT_DRAIN) {
       TT_TRY(wait_drain(k, &w, r->peer));
-    } else if (i < s->nsrc && lines_of(k, r) != 0) { // the kernel looks for each line
+    } else if (i < s->nsrc && is_in_lines(k, r)) { // the kernel looks for each line
       waits_note(&w, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1);
     } else if (r->fifo != NULL && i < s->nsrc) {
       TT_TRY(waits_add(&w, r->fifo, &tt_fifo_slot(r->fifo)->seq, r->fifo->next + 1));
@@ -232,9 +238,10 @@ static void set_peer(const step_work *k, const tt_program_ref *r, tt_cuda_ref *o
 
 static void set_message(const step_work *k, const tt_program_ref *r, tt_cuda_ref *out)
 {
-  const CUdeviceptr lines = lines_of(k, r);
-  out->at = lines != 0 ? lines : gpu_address(tt_fifo_data(r->fifo));
-  out->lines = lines != 0 ? tt_gpu_lines_flag(r->fifo, k->lane->call) : 0;
+  bool lines = false;
+  const CUdeviceptr inbox = inbox_of(k, r, &lines);
+  out->at = inbox != 0 ? inbox : gpu_address(tt_fifo_data(r->fifo));
+  out->lines = inbox != 0 && lines ? tt_gpu_lines_flag(r->fifo, k->lane->call) : 0;
 }
 
 static tt_cuda_ref step_operand(const step_work *k, const tt_program_ref *r, bool source)
@@ -294,7 +301,7 @@ static tt_cuda_post post_back(const step_work *k, const tt_program_ref *r)
   return (tt_cuda_post){.at = gpu_address(f->head),
                         .seq = f->next + 1,
                         .word = 1,
-                        .plain = lines_of(k, r) != 0,
+                        .plain = is_in_lines(k, r),
                         .clear = k->port->recording != NULL ? gpu_address(&tt_fifo_slot(f)->seq) : 0};
 }
 
@@ -304,7 +311,7 @@ static tt_cuda_post post_sent(const step_work *k, const tt_program_ref *r, size_
   const tt_fifo *f = r->fifo;
   return (tt_cuda_post){.at = gpu_address(tt_fifo_slot(f)),
                         .seq = f->next + 1,
-                        .plain = lines_of(k, r) != 0,
+                        .plain = is_in_lines(k, r),
                         .bytes = (uint32_t)bytes,
                         .clear = k->port->recording != NULL && f->next == 0 ? gpu_address(f->head) : 0};
 }
@@ -512,7 +519,7 @@ static ncclResult_t step_submit(tt_gpu_port *p, CUstream stream, const tt_lane *
     TT_TRY(tt_gpu_walk_lane(p, stream, l));
   }
   for (int i = 0; i < s->nsrc + s->ndst && k.lines == 0; i++) {
-    k.lines = lines_of(&k, &s->refs[i]) != 0 ? gpu_lines_of(s->bytes) : 0;
+    k.lines = is_in_lines(&k, &s->refs[i]) ? gpu_lines_of(s->bytes) : 0;
   }
   k.data |= k.lines != 0; // a message without payload is a line, too
   TT_TRY(step_list(&k));
