@@ -10,9 +10,9 @@
 
 // Sanitizers make the driver's machine up to twenty times slower.
 #if defined TT_TSAN || defined TT_ASAN
-enum { LARGE = 10000 };
+enum { LARGE = 10000, MODE_STEP = 2 };
 #else
-enum { LARGE = 60000 };
+enum { LARGE = 60000, MODE_STEP = 1 };
 #endif
 enum { RANKS = 3, MARK = 0x5a };
 
@@ -26,6 +26,7 @@ typedef enum {
   HAS_STREAMS,  // it is not resident
   HAS_NO_CALLS, // its driver has no cuMemCreate,
   CREATES_NOT,  // refuses that,
+  MAPS_NOT,     // or access to what it has made,
   EXPORTS_NOT,  // or to export it,
   IMPORTS_NOT,  // or to import it
   OBSTACLES
@@ -38,6 +39,15 @@ static CUresult create_none(CUmemGenericAllocationHandle *out, size_t bytes, con
   (void)bytes;
   (void)prop;
   (void)flags;
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult access_none(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+  (void)at;
+  (void)bytes;
+  (void)access;
+  (void)count;
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -71,6 +81,8 @@ static void hinder(obstacle what)
     driver->MemAddressReserve = NULL;
   } else if (what == CREATES_NOT) {
     driver->MemCreate = create_none;
+  } else if (what == MAPS_NOT) {
+    driver->MemSetAccess = access_none;
   } else if (what == EXPORTS_NOT) {
     driver->MemExportToShareableHandle = export_none;
   } else if (what == IMPORTS_NOT) {
@@ -82,6 +94,7 @@ static bool has_inbox(int from, int to, obstacle what)
 {
   switch (what) {
   case HAS_STREAMS:
+  case MAPS_NOT:
   case HAS_NO_CALLS: return from != 1 && to != 1;
   case CREATES_NOT:
   case EXPORTS_NOT: return to != 1;
@@ -186,7 +199,8 @@ static void ways_body(int process, void *arg)
 
 static void test_ways(void **state)
 {
-  static const obstacle all[OBSTACLES] = {NOTHING, HAS_STREAMS, HAS_NO_CALLS, CREATES_NOT, EXPORTS_NOT, IMPORTS_NOT};
+  static const obstacle all[OBSTACLES] = {NOTHING,  HAS_STREAMS, HAS_NO_CALLS, CREATES_NOT,
+                                          MAPS_NOT, EXPORTS_NOT, IMPORTS_NOT};
   (void)state;
   for (int i = 0; i < OBSTACLES; i++) {
     PROCESSES(RANKS, 100, ways_body, (void *)(uintptr_t)&all[i]);
@@ -304,5 +318,5 @@ int main(int argc, char **argv)
   if (argc > 1) {
     cmocka_set_test_filter(argv[1]);
   }
-  return for_each_mode(modes, TT_COUNT(modes), 1, getenv("CUDA_INBOX_MODE"), in_mode) != 0;
+  return for_each_mode(modes, TT_COUNT(modes), MODE_STEP, getenv("CUDA_INBOX_MODE"), in_mode) != 0;
 }

@@ -167,8 +167,9 @@ typedef struct tt_device_ops {
   // page's bell afterwards.
   void (*close)(tt_port *port);
   // Makes link->handover: what the device needs so that tokens can go over the link, whose other members are filled.
-  // Called by the transport, for a pair whose memory one can reach or both map. The thread that connects. Errors:
-  // ncclSystemError.
+  // Called by the transport, for a pair whose memory one can reach or both map. The thread that connects. It may wait
+  // for a thread of the peer's port, which is open. Errors: ncclSystemError, ncclUnhandledCudaError; the port has been
+  // stopped, now if the peer has gone.
   ncclResult_t (*connect)(const tt_port *port, tt_link *link, const tt_link_env *env);
   // Frees that, and unmaps what the link has mapped of the peer's memory. Nothing of the port runs. Accepts a link
   // without.

@@ -359,7 +359,7 @@ typedef struct tt_mail {
   uint64_t body[15];
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t answered; // how many have been answered; behind the answer (release)
   uint32_t answer;
-  _Atomic uint32_t served; // 1: answers come, 2: no more
+  _Atomic uint32_t served; // 0: no answers come; else the device's word for what is answered
   uint32_t reply[12];      // goes with the answer
 } tt_mail;
 _Static_assert(sizeof(tt_mail) == 192, "shared memory layout");

@@ -200,10 +200,10 @@ void tt_proxy_silent(tt_proxy_service *s, const tt_proxy_ties *t, int rank)
 // A control connection, on which a question may have no answer; NULL: there is none.
 static void judge_question(tt_proxy_service *s, tt_proxy_talk *k, uint64_t now, uint64_t *wake_ns)
 {
-  if (k == NULL || !k->asked || s->limits.silent_ns == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
+  const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
+  if (k == NULL || !k->asked || limit == 0 || s->left || tt_port_status(s->proxy->port) != ncclSuccess) {
     return;
   }
-  const uint64_t limit = s->limits.silent_ns, pause = TT_MIN(LOOK_NS, limit / LOOKS);
   k->silent_ns += TT_MIN(now - k->looked_ns, 2 * pause);
   k->looked_ns = now;
   const tt_proxy_ties *t = k->silent_ns >= limit ? tt_proxy_waiting_peer(s, k->rank, now) : NULL;

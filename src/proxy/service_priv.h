@@ -110,7 +110,7 @@ struct tt_proxy_ties {
 };
 typedef struct tt_proxy_ties tt_proxy_ties;
 
-// Limits. Tests shorten them while the service runs, which finds them when it next looks.
+// Limits. Tests change them while the service runs.
 typedef struct tt_proxy_limits {
   _Atomic uint64_t connect_ns; // until a link is connected
   _Atomic uint64_t attempt_ns; // for one device, while there are others

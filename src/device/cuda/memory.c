@@ -29,7 +29,7 @@ typedef struct gpu_block {
   int npieces, room;
 } gpu_block;
 
-// Addresses of this process for pieces of a peer.
+// Addresses of this process for pieces of a peer, or for memory that lasts.
 typedef struct gpu_mapping {
   struct gpu_mapping *next;
   uintptr_t base;
@@ -481,7 +481,7 @@ static gpu_mapping **mapping_at(const void *base)
   return at;
 }
 
-// Takes addresses for a peer's pieces.
+// Takes addresses for pieces.
 static ncclResult_t mapping_open(int device, gpu_mapping *m)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
@@ -490,15 +490,15 @@ static ncclResult_t mapping_open(int device, gpu_mapping *m)
   CUresult error =
       cu->MemAddressReserve != NULL ? cu->MemAddressReserve(&at, m->bytes, 0, 0, 0) : CUDA_ERROR_NOT_SUPPORTED;
   tt_gpu_leave();
-  TT_CUDA(cu, error, "GPU %d: no addresses for %zu bytes of a peer", device, m->bytes);
+  TT_CUDA(cu, error, "GPU %d: no addresses for %zu bytes", device, m->bytes);
   m->base = (uintptr_t)at;
   return ncclSuccess;
 }
 
-static ncclResult_t pieces_open(int device, size_t bytes, void **base)
+static ncclResult_t mapping_new(int device, size_t bytes, gpu_mapping **out)
 {
   gpu_mapping *m;
-  TT_TRY(TT_NEW(m, 1, "no memory for a peer's memory"));
+  TT_TRY(TT_NEW(m, 1, "no memory for what is mapped on GPU %d", device));
   m->bytes = bytes;
   const ncclResult_t res = mapping_open(device, m);
   if (res != ncclSuccess) {
@@ -509,6 +509,14 @@ static ncclResult_t pieces_open(int device, size_t bytes, void **base)
   m->next = blocks.mappings;
   blocks.mappings = m;
   pthread_mutex_unlock(&blocks.lock);
+  *out = m;
+  return ncclSuccess;
+}
+
+static ncclResult_t pieces_open(int device, size_t bytes, void **base)
+{
+  gpu_mapping *m;
+  TT_TRY(mapping_new(device, bytes, &m));
   *base = (void *)m->base;
   return ncclSuccess;
 }
@@ -569,59 +577,6 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base)
   return ncclSuccess;
 }
 
-// ---- Memory that lasts ----
-
-// A piece of whole granules, of at least so many bytes. The device's context is current.
-static CUresult lasting_create(int device, size_t least, size_t *bytes, CUmemGenericAllocationHandle *piece)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
-  size_t granule = 0;
-  if (cu->MemCreate == NULL) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  CUresult error = cu->MemGetAllocationGranularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (error == CUDA_SUCCESS) {
-    *bytes = TT_ROUND_UP(least, granule);
-    error = cu->MemCreate(piece, *bytes, &prop, 0);
-  }
-  return error;
-}
-
-// Maps it, or releases it.
-static CUresult lasting_map(int device, size_t bytes, CUmemGenericAllocationHandle piece, void **base)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  const ncclResult_t res = pieces_open(device, bytes, base);
-  if (res != ncclSuccess) {
-    cu->MemRelease(piece);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  pthread_mutex_lock(&blocks.lock);
-  gpu_mapping *m = *mapping_at(*base);
-  pthread_mutex_unlock(&blocks.lock);
-  CUresult error = piece_map(device, m, bytes, piece);
-  if (error != CUDA_SUCCESS) {
-    tt_gpu_close(device, tt_gpu_epoch(device), *base);
-  }
-  return error;
-}
-
-ncclResult_t tt_gpu_alloc_lasting(int device, size_t least, void **base)
-{
-  const tt_cuda *cu = tt_cuda_get(NULL);
-  CUmemGenericAllocationHandle piece = 0;
-  size_t bytes = 0;
-  TT_TRY(tt_gpu_enter(device));
-  CUresult error = lasting_create(device, least, &bytes, &piece);
-  error = error == CUDA_SUCCESS ? lasting_map(device, bytes, piece, base) : error;
-  tt_gpu_leave();
-  TT_CUDA(cu, error, "GPU %d: cannot allocate %zu bytes that other processes can map", device, least);
-  return ncclSuccess;
-}
-
 static void mapping_close(const gpu_mapping *m)
 {
   const tt_cuda *cu = tt_cuda_get(NULL);
@@ -649,6 +604,59 @@ void tt_gpu_close(int device, uint32_t epoch, void *base)
     tt_gpu_leave();
   }
   tt_free(m);
+}
+
+// ---- Memory that lasts ----
+
+static CUmemAllocationProp lasting_kind(int device)
+{
+  return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+}
+
+bool tt_gpu_can_last(int device)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  int can = 0;
+  return cu->MemCreate != NULL && cu->MemAddressReserve != NULL &&
+         cu->DeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                                (CUdevice)device) == CUDA_SUCCESS &&
+         can != 0;
+}
+
+// Fills the addresses. The device's context is current.
+static ncclResult_t lasting_fill(int device, gpu_mapping *m)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const CUmemAllocationProp kind = lasting_kind(device);
+  CUmemGenericAllocationHandle piece = 0;
+  CUresult error = cu->MemCreate(&piece, m->bytes, &kind, 0);
+  error = error == CUDA_SUCCESS ? piece_map(device, m, m->bytes, piece) : error;
+  TT_CUDA(cu, error, "GPU %d: cannot allocate %zu bytes that other processes can map", device, m->bytes);
+  return ncclSuccess;
+}
+
+ncclResult_t tt_gpu_alloc_lasting(int device, size_t least, void **base)
+{
+  const tt_cuda *cu = tt_cuda_get(NULL);
+  const CUmemAllocationProp kind = lasting_kind(device);
+  gpu_mapping *m;
+  size_t granule = 1;
+  TT_CUDA(cu, cu->MemGetAllocationGranularity(&granule, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+          "GPU %d: cannot ask for the size of pieces of memory", device);
+  TT_TRY(mapping_new(device, TT_ROUND_UP(least, granule), &m));
+  ncclResult_t res = tt_gpu_enter(device);
+  if (res == ncclSuccess) {
+    res = lasting_fill(device, m);
+    tt_gpu_leave();
+  }
+  if (res != ncclSuccess) {
+    tt_gpu_close(device, tt_gpu_epoch(device), (void *)m->base);
+    return res;
+  }
+  *base = (void *)m->base;
+  return ncclSuccess;
 }
 
 // A child of a fork cannot use its parent's GPUs, and another thread may have been here.

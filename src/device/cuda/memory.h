@@ -53,9 +53,11 @@ ncclResult_t tt_gpu_open(int device, const tt_gpu_share *share, void **base);
 // Opens its next piece; the descriptor stays the caller's. *whole: that was the last one. Errors:
 // ncclUnhandledCudaError, ncclInvalidArgument: it has not so many bytes.
 ncclResult_t tt_gpu_open_piece(int device, void *base, uint64_t bytes, int fd, bool *whole);
-// Allocates at least so many bytes of the device that peers can open (tt_gpu_find). They stay as long as a peer has
+// Has the device memory that lasts?
+bool tt_gpu_can_last(int device);
+// If so, allocates at least so many bytes of it, which peers can open (tt_gpu_find). They stay as long as a peer has
 // them open, also when this process has closed them or has ended. For tt_gpu_close. Errors: ncclUnhandledCudaError,
-// also where the driver has no such memory; ncclSystemError.
+// ncclSystemError.
 ncclResult_t tt_gpu_alloc_lasting(int device, size_t least, void **base);
 // Closes what tt_gpu_open has opened, or tt_gpu_alloc_lasting allocated, on the device, in this epoch; once for each of
 // their calls.

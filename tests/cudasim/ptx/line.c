@@ -7,8 +7,8 @@
 // memory on the GPU and over NVLink, and what NCCL's LL128 relies on; in PTX's memory model each element is an access
 // of its own. What is written so is visible at once: a store that should have been ordered before may come later.
 //
-// Runs of several processes have no moment in common. There a line is whole for whoever looks at its last 8 bytes, as
-// lines with a flag at their end need it: they are written last and read first.
+// Runs of several processes have no moment in common. There the last 8 bytes of a line are written last and read first:
+// a reader that finds new ones has the whole line, as lines with a flag at their end need it.
 #include "ptx_priv.h"
 
 bool ptx_makes_line(const struct ptx_thread *t, const struct ptx_ins *i)

@@ -23,7 +23,7 @@ struct gpu_inbox {
   bool left[2];            // the receiver's port is closed, the sender's
 };
 
-// Everything under the lock.
+// The lists, and what is in them, under the lock.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_inbox *all_inboxes;
 static tt_gpu_port *ports; // that can have inboxes
@@ -33,7 +33,7 @@ static bool has_lines(const tt_gpu_port *p, int kind)
   return p->port->ll128 && (kind == TT_LL || kind == TT_TINY);
 }
 
-// Where plans use peers' memory, there are few large messages.
+// With peers in other processes of the machine plans do not use buffers of peers, but for this.
 static bool has_payloads(const tt_gpu_port *p, int kind)
 {
   return p->port->gpu_access && kind == TT_SIMPLE && tt_gpu_walk_fifos_only(p);
@@ -260,30 +260,36 @@ static ncclResult_t inbox_offer(tt_gpu_port *p, const tt_link *link)
   bool taken = false;
   TT_TRY(inbox_new_far(p, &l));
   ncclResult_t res = inbox_fill(p, l, link->recv);
-  if (l->memory == NULL) {
-    tt_info(TT_INIT, "rank %d: messages of rank %d go by way of the host: %s", p->port->rank, link->peer,
-            tt_last_error());
-    res = ncclSuccess;
-  } else if (res == ncclSuccess) {
+  if (res == ncclSuccess) {
     res = tt_gpu_ipc_offer_inbox(p, link->peer, l->memory, inbox_divide(p, l, link->recv), &taken);
+  } else if (l->memory == NULL) {
+    res = ncclSuccess;
   }
   if (!taken) {
     inbox_free_far(p, l);
+    tt_info(TT_INIT, "rank %d: messages of rank %d go by way of the host", p->port->rank, link->peer);
     return res;
   }
   p->inboxes[link->peer][0] = l;
   inbox_log(p, link->peer, "of");
-  return res;
+  return ncclSuccess;
 }
 
+// Without access to the peer's GPU neither of the two offers anything: all ranks know of it.
 static ncclResult_t inbox_connect_far(tt_gpu_port *p, const tt_link *link)
 {
   struct gpu_inbox **out = &p->inboxes[link->peer][1];
-  if (!tt_gpu_ipc_takes_inbox(p, link->peer)) {
+  if (link->access == TT_ACCESS_NONE || !tt_gpu_ipc_takes_inbox(p, link->peer)) {
     return ncclSuccess;
   }
   TT_TRY(inbox_new_far(p, out));
   inbox_divide(p, *out, link->send);
+  if (!tt_gpu_can_last(p->device)) {
+    tt_info(TT_INIT,
+            "rank %d: messages of rank %d go by way of the host: GPU %d has no memory that processes can share",
+            p->port->rank, link->peer, p->device);
+    return ncclSuccess;
+  }
   return inbox_offer(p, link);
 }
 

@@ -7,8 +7,9 @@
 // and nothing is ordered by one. The slots of the link stay: the receiver counts in their head how many it has taken,
 // and the sender writes their headers, for the host alone (waits.h).
 //
-// Payloads of SIMPLE slots lie here, too, where plans use no buffers of peers (tt_gpu_walk_fifos_only). Their headers
-// stay in the slots, and are written behind them as ever. Messages of captured operations are in neither.
+// Payloads of SIMPLE slots lie here, too, if the port has peers in other processes of its machine: then plans use no
+// buffers of peers (tt_gpu_walk_fifos_only). Their headers stay in the slots, and are written behind them as ever.
+// Messages of captured operations are in neither.
 //
 // Of two ranks of this process, the one that connects first makes the memory of both directions. It stays until both
 // ports are closed, and so longer than any kernel that writes it. Of ranks of two processes, each makes the memory of
@@ -19,11 +20,11 @@
 
 // The port is open: it can have inboxes from now on, if it is resident. Errors: ncclSystemError.
 ncclResult_t tt_gpu_inbox_open(tt_gpu_port *p);
-// It ends, and is idle.
+// The port closes. It is idle.
 void tt_gpu_inbox_close(tt_gpu_port *p);
 
 // Messages of the link go that way, if both ranks can have that. The first message comes later. Errors:
-// ncclUnhandledCudaError, ncclSystemError.
+// ncclUnhandledCudaError, ncclSystemError; the port has been stopped, now if the peer has gone.
 ncclResult_t tt_gpu_inbox_connect(tt_gpu_port *p, const tt_link *link);
 
 // A rank of another process has made memory for messages of this one. False: this one does not write there. The thread

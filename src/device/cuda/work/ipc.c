@@ -43,7 +43,8 @@ typedef struct ipc_request {
   uint32_t handle, what; // mail_what
   union {
     tt_gpu_share share;
-    uint64_t piece; // bytes of a piece. Its descriptor goes to the mailbox that the answer to MAIL_OPEN names
+    // Bytes of a piece, whose descriptor goes to the mailbox that the answer to MAIL_OPEN names. Or those of an inbox.
+    uint64_t piece;
     ipc_fifo fifo;
   };
 } ipc_request;
@@ -324,7 +325,7 @@ static uint32_t mail_fifo(const tt_gpu_port *p, int peer, const ipc_fifo *r, uin
 // Where the peer has messages of this rank, in an allocation that is open.
 static uint32_t mail_inbox(tt_gpu_port *p, int peer, const ipc_request *r)
 {
-  const char *memory = tt_gpu_ipc_address(p, peer, r->handle, r->base, 1);
+  const char *memory = tt_gpu_ipc_address(p, peer, r->handle, r->base, r->piece);
   return memory != NULL && tt_gpu_inbox_take(p, peer, memory) ? MAIL_YES : MAIL_NO;
 }
 
@@ -647,11 +648,11 @@ ncclResult_t tt_gpu_ipc_share(tt_gpu_port *p, int peer, const tt_mappable *memor
 ncclResult_t tt_gpu_ipc_offer_inbox(tt_gpu_port *p, int peer, void *memory, size_t bytes, bool *taken)
 {
   const tt_mappable m = tt_gpu_find(memory, bytes);
-  const ipc_request r = {.base = gpu_address(memory), .handle = m.handle, .what = MAIL_INBOX};
+  const ipc_request r = {.base = gpu_address(memory), .handle = m.handle, .what = MAIL_INBOX, .piece = bytes};
   uint32_t answer = MAIL_NO;
-  *taken = false;
-  TT_TRY(m.handle != 0 ? tt_gpu_ipc_share(p, peer, &m, taken) : ncclSuccess);
-  TT_TRY(*taken ? mail_require(p, peer, &r, &answer) : ncclSuccess);
+  bool open = false;
+  TT_TRY(m.handle != 0 ? tt_gpu_ipc_share(p, peer, &m, &open) : ncclSuccess);
+  TT_TRY(open ? mail_require(p, peer, &r, &answer) : ncclSuccess);
   *taken = answer == MAIL_YES;
   return ncclSuccess;
 }

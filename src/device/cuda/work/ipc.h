@@ -5,6 +5,8 @@
 // enters it into the list that the kernel resolve reads (tt_cuda_map). That thread waits for nothing but its mail, so
 // that a rank may wait for the answer before it submits.
 //
+// In the same way a rank offers memory for messages, and finds the FIFOs of captured operations.
+//
 // What a peer has opened stays open until the owner has seen that it was freed, or the port closes. The peer closes it
 // when nothing of its process is in flight, because the driver waits for all work then.
 #pragma once
@@ -46,11 +48,11 @@ ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_ke
 // Does the rank of another process answer requests: is it on a GPU of this machine? Communicators that are complete.
 bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer);
 
-// Memory of this rank's device (tt_gpu_alloc_lasting) for messages of the peer (inbox.h). Can the peer write there?
-// Communicators whose ports are open.
+// Does the peer take offers of inboxes (inbox.h)? Communicators whose ports are open.
 bool tt_gpu_ipc_takes_inbox(const tt_gpu_port *p, int peer);
-// Has the peer open it: waits for that. *taken: it sends that way from now on; false: it cannot. Errors: the port has
-// been stopped, now if the peer has gone.
+// Has the peer open its inbox, which has so many bytes of this rank's device (tt_gpu_alloc_lasting): waits for that.
+// *taken: it sends that way from now on; false: it cannot. Errors: ncclSystemError; the port has been stopped, now if
+// the peer has gone.
 ncclResult_t tt_gpu_ipc_offer_inbox(tt_gpu_port *p, int peer, void *memory, size_t bytes, bool *taken);
 // What begins there, for tt_gpu_close, is not used any more.
 void tt_gpu_ipc_drop(const tt_gpu_port *p, void *base);

@@ -59,8 +59,8 @@ struct tt_gpu_port {
   bool timed;                      // kernels write when the plan's channels run (times.h)
   struct gpu_walk *walk;           // the port is resident (walk.h); NULL: it is not
   struct gpu_inbox *(*inboxes)[2]; // by peer: of messages from and to it (inbox.h); NULL: there are none
-  // By peer: where that to a rank of another process is, which has made it; 0: nowhere. NULL: the rank has no
-  // inboxes. Written by the thread "tutti ipc" (release) before that rank's connection is complete.
+  // By peer: address of the inbox that a rank of another process has made for this one; 0: none. NULL: this rank has
+  // no inboxes. Written by the thread "tutti ipc" (release) before that rank's connection is complete.
   _Atomic uint64_t *inbox_out;
   tt_gpu_port *inbox_next;         // inbox.c's list of ports
   _Atomic uint32_t *submits;       // by peer: tt_gpu_port_submits. Relaxed
