@@ -1,6 +1,4 @@
 // cuda_capture_ipc_test.c: graphs of ranks in several processes of one machine.
-#include <dirent.h>
-
 #include "cuda_captures.h"
 
 #include "os/fdbox.h"
@@ -107,19 +105,9 @@ static void test_memory(void **state)
 static int pieces_held(void)
 {
   static const tt_fdkey nobody;
-  char path[300], name[300];
-  int fd, n = 0;
+  int fd;
   CHECK(tt_fdbox_take(&nobody, 0, NULL, &fd) != ncclSuccess, "a descriptor without a key");
-  DIR *d = opendir("/proc/self/fd");
-  CHECK(d != NULL, "no /proc/self/fd");
-  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
-    const ssize_t length = readlink(path, name, sizeof name - 1);
-    name[TT_MAX(length, 0)] = 0;
-    n += strstr(name, "tutti-captured") != NULL;
-  }
-  closedir(d);
-  return n;
+  return open_descriptors("tutti-captured");
 }
 
 static void *abort_later(void *arg)

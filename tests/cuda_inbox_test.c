@@ -3,8 +3,6 @@
 // (src/device/cuda/work/inbox.h).
 #include "cuda_processes.h"
 
-#include <dirent.h>
-
 #include "device/cuda/work/inbox.h"
 #include "device/cuda/work/rank.h"
 
@@ -151,23 +149,6 @@ static void try_all(size_t n)
     }
     memory_close(first, &plain, &m);
   }
-}
-
-// The driver for tests has a descriptor for each allocation of cuMemCreate that this process has made or mapped.
-static int allocations(void)
-{
-  char path[300], name[300];
-  int n = 0;
-  DIR *d = opendir("/proc/self/fd");
-  CHECK(d != NULL, "no /proc/self/fd");
-  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
-    const ssize_t length = readlink(path, name, sizeof name - 1);
-    name[TT_MAX(length, 0)] = 0;
-    n += strstr(name, "cudasim-block") != NULL;
-  }
-  closedir(d);
-  return n;
 }
 
 // The rest of what is mapped when all ranks of the process have left.

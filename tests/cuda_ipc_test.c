@@ -1,6 +1,5 @@
 // cuda_ipc_test.c: ranks of several processes that read and write each other's device memory, on the driver for tests.
 // Every call's result is compared with what a program would reckon.
-#include <dirent.h>
 
 #include "cuda_processes.h"
 
@@ -172,29 +171,6 @@ static void again_body(int process, void *arg)
   CHECK(same > 0, "no address came again");
   CHECK(peers_none ? opened == 0 : opened > 60 && freed > 40 && closed > 20, "%d were opened, %d freed, %d closed",
         opened, freed, closed);
-}
-
-// The descriptors of this process; with a word, those of files with that in their names.
-static int open_descriptors(const char *word)
-{
-  char path[300], name[300];
-  int n = 0;
-  DIR *d = opendir("/proc/self/fd");
-  CHECK(d != NULL, "no /proc/self/fd");
-  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
-    const ssize_t length = readlink(path, name, sizeof name - 1);
-    name[TT_MAX(length, 0)] = 0;
-    n += word == NULL || strstr(name, word) != NULL;
-  }
-  closedir(d);
-  return n;
-}
-
-// The driver for tests has a descriptor for each allocation of cuMemCreate that this process has made or mapped.
-static int allocations(void)
-{
-  return open_descriptors("cudasim-block");
 }
 
 // One call on buffers in the middle of the allocation.

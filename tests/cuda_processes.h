@@ -1,6 +1,8 @@
 // cuda_processes.h: for tests of ranks on GPUs in several processes, on the driver for tests: memory, calls and what
 // comes out of them, communicators.
 #pragma once
+#include <dirent.h>
+
 #include "cuda_modes.h"
 #include "cuda_results.h"
 #include "harness.h"
@@ -241,6 +243,31 @@ HARNESS void memory_close(int r, const buffers *b, const rank_memory *m)
   if (m->in_base != NULL) {
     give(r, b->kind, m->in_base);
   }
+}
+
+// ---- Descriptors ----
+
+// The descriptors of this process; with a word, those of files with that in their names.
+HARNESS int open_descriptors(const char *word)
+{
+  char path[300], name[300];
+  int n = 0;
+  DIR *d = opendir("/proc/self/fd");
+  CHECK(d != NULL, "no /proc/self/fd");
+  for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+    snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+    const ssize_t length = readlink(path, name, sizeof name - 1);
+    name[TT_MAX(length, 0)] = 0;
+    n += word == NULL || strstr(name, word) != NULL;
+  }
+  closedir(d);
+  return n;
+}
+
+// The driver for tests has one for each allocation of cuMemCreate that this process has made or mapped.
+HARNESS int allocations(void)
+{
+  return open_descriptors("cudasim-block");
 }
 
 // ---- Processes ----

@@ -265,13 +265,14 @@ static ncclResult_t inbox_offer(tt_gpu_port *p, const tt_link *link)
   } else if (l->memory == NULL) {
     res = ncclSuccess;
   }
-  if (!taken) {
-    inbox_free_far(p, l);
-    tt_info(TT_INIT, "rank %d: messages of rank %d go by way of the host", p->port->rank, link->peer);
-    return res;
+  if (taken) {
+    p->inboxes[link->peer][0] = l;
+    inbox_log(p, link->peer, "of");
+    return ncclSuccess;
   }
-  p->inboxes[link->peer][0] = l;
-  inbox_log(p, link->peer, "of");
+  inbox_free_far(p, l);
+  TT_TRY(res);
+  tt_info(TT_INIT, "rank %d: messages of rank %d go by way of the host", p->port->rank, link->peer);
   return ncclSuccess;
 }
 
