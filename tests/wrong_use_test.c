@@ -492,6 +492,8 @@ static void quarrel_body(int rank, void *arg)
       for (int i = 0; i < 2; i++) {
         state[i] = await_error(w.comm[i], w.stream[i], GENEROUS(5));
         text[i] = ncclGetLastError(w.comm[i]);
+        CHECK(strcmp(ncclGetLastError(NULL), text[i]) == 0, "this thread's last error is '%s', not '%s'",
+              ncclGetLastError(NULL), text[i]);
       }
       judge(q, times, state, text);
       for (int i = 0; i < 2; i++) {

@@ -267,6 +267,10 @@ TT_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyn
     tt_comm_watch(comm);
     comm->port.row->poll(is_settled, comm);
     *asyncError = async_error(comm);
+    const char *why = *asyncError != ncclSuccess && *asyncError != ncclInProgress ? tt_comm_error(comm) : NULL;
+    if (why != NULL) {
+      tt_last_error_set(why); // programs ask ncclGetLastError(NULL) next
+    }
   } else {
     res = tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError on rank %d: asyncError is NULL", comm->rank);
   }

@@ -53,14 +53,8 @@ TT_TWIN(ncclGetLastError);
 TT_EXPORT const char *ncclGetLastError(ncclComm_t comm)
 {
   bool alive = comm != NULL && atomic_load(&comm->magic) == TT_COMM_MAGIC;
-  if (alive && tt_port_status(&comm->port) != ncclSuccess) {
-    return tt_port_error(&comm->port);
-  }
-  int async = alive ? atomic_load_explicit(&comm->async, memory_order_acquire) : ncclSuccess;
-  if (async != ncclSuccess && async != ncclInProgress && comm->job_error[0] != '\0') {
-    return comm->job_error;
-  }
-  return tt_last_error_explained();
+  const char *why = alive ? tt_comm_error(comm) : NULL;
+  return why != NULL ? why : tt_last_error_explained();
 }
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" // its twin is one, too

@@ -147,8 +147,7 @@ TUTTI_API tuttiStreamQuery(cudaStream_t stream)
   tt_stream *s;
   TT_TRY(tt_stream_get(stream, TT_STREAM_CALLERS, "tuttiStreamQuery", &s));
   tt_stream_unshare(s);
-  return tt_host_poll(s, host_stream_idle, s) ? (ncclResult_t)atomic_load_explicit(&s->error, memory_order_acquire)
-                                              : ncclInProgress;
+  return tt_host_poll(s, host_stream_idle, s) ? tt_stream_error(s, false) : ncclInProgress;
 }
 
 TUTTI_API tuttiStreamWaitEvent(cudaStream_t stream, tuttiEvent_t event)

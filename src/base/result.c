@@ -123,6 +123,32 @@ void tt_last_error_end(ncclResult_t code, const char *text)
   result_keep(code, own, true);
 }
 
+struct tt_error {
+  bool remote;
+  unsigned roots;
+  char text[TEXT_BYTES];
+};
+
+tt_error *tt_error_keep(void)
+{
+  tt_error *e = thread_text[0] == '\0' ? NULL : tt_calloc(1, sizeof *e);
+  if (e != NULL) {
+    e->remote = thread_remote;
+    e->roots = thread_roots;
+    memcpy(e->text, thread_text, sizeof e->text);
+  }
+  return e;
+}
+
+void tt_error_give(const tt_error *e)
+{
+  if (e != NULL) {
+    thread_remote = e->remote;
+    thread_roots = e->roots;
+    memcpy(thread_text, e->text, sizeof e->text);
+  }
+}
+
 void tt_last_error_root(const char *text)
 {
   if (process_lock()) {

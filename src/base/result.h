@@ -48,6 +48,13 @@ void tt_last_error_set(const char *text);
 // Makes `text`, why the operations of the calling thread end with `code`, its last error and the process's.
 void tt_last_error_end(ncclResult_t code, const char *text);
 
+// A thread's last error, kept for the thread that is told of it.
+typedef struct tt_error tt_error;
+// The calling thread's. NULL: it had none, or there is no memory. Owned by the caller (tt_error_give, tt_free).
+tt_error *tt_error_keep(void);
+// Makes `e` the calling thread's last error, as if that had recorded it when it was kept. NULL: changes nothing.
+void tt_error_give(const tt_error *e);
+
 // A rank has died, as `text` says. It becomes the last error of the process. It explains that of each thread whose last
 // one is an ncclRemoteError so far: connections break before it is known why. Any thread.
 void tt_last_error_root(const char *text);

@@ -137,6 +137,33 @@ static void a_death_explains_remote_errors(void **unused)
   assert_string_equal(tt_last_error_explained(), "own fault");
 }
 
+static tt_error *kept;
+
+static void *keep_one(void *unused)
+{
+  kept = tt_error_keep(); // nothing yet
+  assert_null(kept);
+  tt_fail(ncclRemoteError, "connection to rank 3 reset");
+  kept = tt_error_keep();
+  tt_fail(ncclInternalError, "a later error");
+  return unused;
+}
+
+// A thread is told another one's error, whatever the process has met since.
+static void an_error_is_handed_on(void **unused)
+{
+  (void)unused;
+  tt_fail(ncclInvalidArgument, "own fault");
+  in_thread(keep_one, NULL);
+  tt_error_give(NULL);
+  assert_string_equal(tt_last_error(), "own fault");
+  tt_error_give(kept);
+  assert_string_equal(tt_last_error(), "connection to rank 3 reset");
+  tt_last_error_root("rank 3 was killed");
+  assert_string_equal(tt_last_error_explained(), "rank 3 was killed");
+  tt_free(kept);
+}
+
 static void fail_once(void)
 {
   tt_fail(ncclInvalidUsage, "what went wrong");
@@ -164,6 +191,7 @@ int main(void)
       cmocka_unit_test(try_returns_errors_only),
       cmocka_unit_test(threads_do_not_mix),
       cmocka_unit_test(a_death_explains_remote_errors),
+      cmocka_unit_test(an_error_is_handed_on),
   };
   unsetenv("NCCL_DEBUG");
   return cmocka_run_group_tests_name("result", tests, NULL, NULL);

@@ -61,6 +61,16 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *what, bool u
   return ncclSuccess;
 }
 
+const char *tt_comm_error(const struct ncclComm *comm)
+{
+  if (tt_port_status(&comm->port) != ncclSuccess) {
+    return tt_port_error(&comm->port);
+  }
+  int async = atomic_load_explicit(&comm->async, memory_order_acquire);
+  bool failed = async != ncclSuccess && async != ncclInProgress;
+  return failed && comm->job_error[0] != '\0' ? comm->job_error : NULL;
+}
+
 ncclResult_t tt_comm_dead(const struct ncclComm *comm, const char *what)
 {
   ncclResult_t res = tt_comm_check(comm, what, false);

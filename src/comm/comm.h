@@ -332,6 +332,8 @@ enum {
 // turn.
 bool tt_comm_take_end(struct ncclComm *comm, int how);
 void tt_comm_give_end(struct ncclComm *comm);
+// Why the communicator has failed, in words; NULL: it has not. As long as the communicator lives. Any thread.
+const char *tt_comm_error(const struct ncclComm *comm);
 // Has a rank died? Looks each NCCL_PEER_CHECK_MS at most, and then stops the port. Between look and look_away.
 void tt_comm_watch(struct ncclComm *comm);
 // Waits until no thread is in there; the handle is dead. Takes as long as a query, which waits for no peer.

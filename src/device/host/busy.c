@@ -121,14 +121,15 @@ bool tt_stream_help(const tt_stream *except, size_t budget)
 
 ncclResult_t tt_busy_take_error(int device)
 {
-  uint32_t res = 0;
+  ncclResult_t res = ncclSuccess;
   for (tt_stream *s = first_busy(); s != NULL; s = next_busy(s)) {
-    if (s->device == device && has_error(s)) {
-      uint32_t e = atomic_exchange_explicit(&s->error, 0, memory_order_acquire);
-      res = res != 0 ? res : e;
+    if (s->device == device && res == ncclSuccess) {
+      res = tt_stream_error(s, true);
+    } else if (s->device == device) {
+      atomic_exchange_explicit(&s->error, 0, memory_order_acquire);
     }
   }
-  return (ncclResult_t)res;
+  return res;
 }
 
 void tt_busy_forget(void)

@@ -102,6 +102,7 @@ static tt_stream *stream_take(int device, tt_stream *with)
     s->member = NULL;
     s->queue_end = &s->queue;
     atomic_store_explicit(&s->error, 0, memory_order_relaxed);
+    tt_free(atomic_exchange(&s->why, NULL));
   }
   return s;
 }
@@ -336,9 +337,9 @@ static tt_work *next_work(tt_stream *s)
 static void stream_finish(tt_stream *s, tt_work *w, ncclResult_t result)
 {
   tt_bell *bell = w->ops->bell != NULL ? w->ops->bell(w) : &tt_process_bell;
-  if (result != ncclSuccess) {
-    uint32_t none = 0;
-    atomic_compare_exchange_strong(&s->error, &none, (uint32_t)result);
+  if (result != ncclSuccess && atomic_load_explicit(&s->error, memory_order_relaxed) == 0) {
+    tt_free(atomic_exchange(&s->why, tt_error_keep()));
+    atomic_store_explicit(&s->error, (uint32_t)result, memory_order_release);
   }
   s->current = NULL;
   // Before the entry counts as complete: see tt_bell_retire.

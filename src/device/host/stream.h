@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/result.h"
 #include "device/device.h"
 
 // The run flag: 0 free, 1 taken, 2 taken and somebody asked meanwhile (the holder looks again before it leaves).
@@ -20,23 +21,24 @@ struct tt_stream {
   _Atomic uint32_t again;      // looks that the holder has made because somebody asked; counted by him when one is over
   _Atomic uint32_t pending;    // entries not complete; > 0 from push until after `done`
   _Atomic uint32_t waiters;    // threads inside tt_stream_wait for this stream
+  _Atomic uint32_t takes_us;   // of the blocked current entry (work.h)
   _Atomic(tt_work *) incoming; // pushed entries, newest first. Any thread adds, the run flag's holder takes all
   tt_work *current, *queue, **queue_end; // entries in order; the run flag's holder only
-  _Atomic uint32_t error;                // first failure since the last synchronise
-  _Atomic uint32_t takes_us;             // of the blocked current entry (work.h)
-  _Atomic(tt_bell *) bell;               // what the blocked current entry waits for; NULL: the process's bell
-  _Atomic uint64_t read;                 // when the clock was read for a call, in ticks (tt_stream_free_at)
+  _Atomic uint32_t error;  // first failure since the last synchronise. The run flag's holder sets it, others clear it
+  uint32_t seen_pushes;    // at the worker's last tick; the worker's
+  _Atomic(tt_bell *) bell; // what the blocked current entry waits for; NULL: the process's bell
+  _Atomic uint64_t read;   // when the clock was read for a call, in ticks (tt_stream_free_at)
   _Atomic(tt_stream *) legacy; // the device's legacy default stream, which this one is ordered with; NULL: none
   _Atomic int state;           // TT_STREAM_…; changed under the pool's lock
   _Atomic uint32_t pushes;     // counted by pushing threads; tells the worker that a thread looks after the stream
-  uint32_t seen_pushes;        // at the worker's last tick; the worker's
   bool orphan;                 // nobody has pushed since: the worker runs it. The worker's
-  _Atomic int device;
-  _Atomic bool synchronized; // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a
-                             // hint, which orders nothing
+  _Atomic bool synchronized;   // a thread has waited for it since a call last waited inside (comm/inline.c). Relaxed: a
+                               // hint, which orders nothing
   bool is_legacy;
-  _Atomic uint8_t shares;         // so many more calls may share `read`. Relaxed, as that is: only times depend on it
+  _Atomic uint8_t shares; // so many more calls may share `read`. Relaxed, as that is: only times depend on it
+  _Atomic int device;
   _Atomic(tt_stream *) next_busy; // in the list of busy streams
+  _Atomic(tt_error *) why;        // the text of `error`, written before it; NULL: none. Who exchanges it owns it
   union {
     struct tt_member *member; // of a capture (capture.c, whose lock guards it); NULL: is not captured
     tt_stream *next_free;     // of a free stream: in the pool's list of those, under its lock
@@ -119,6 +121,9 @@ ncclResult_t tt_stream_wait(tt_stream *s);
 
 // The same for about `ns` nanoseconds at most. ncclInProgress: it is not idle then.
 ncclResult_t tt_stream_wait_for(tt_stream *s, uint64_t ns);
+
+// The stream's error, which becomes the calling thread's last one, with its text. take: clears it. Any thread.
+ncclResult_t tt_stream_error(tt_stream *s, bool take);
 
 // Waits for what is queued to the streams of `device` now. take_errors: returns and clears the first of their errors;
 // else they stay until a thread synchronises.

@@ -273,6 +273,45 @@ static void test_a_new_stream_has_no_error(void **state)
   tt_stream_destroy(again);
 }
 
+static void fail_with_text(dummy *t)
+{
+  t->result = tt_fail(ncclTimeout, "entry %d took too long", t->id);
+}
+
+static void *fail_elsewhere(void *arg)
+{
+  tt_stream_progress(arg, SIZE_MAX, false);
+  tt_fail(ncclRemoteError, "what a service thread met afterwards");
+  return NULL;
+}
+
+// Whoever is told of a stream's error has its text, whatever other threads have met since.
+static void test_a_waiting_thread_has_the_text(void **state)
+{
+  _Atomic int gate = 0;
+  static dummy t[2];
+  pthread_t other;
+  (void)state;
+  tt_stream *s = dummy_stream();
+  for (int i = 0; i < 2; i++) {
+    dummy_init(&t[i], &gate, NULL)->fn = fail_with_text;
+    t[i].id = i;
+    tt_stream_push(s, &t[i].work);
+  }
+  atomic_store(&gate, 1); // no bell: nobody but the thread runs them
+  pthread_create(&other, NULL, fail_elsewhere, s);
+  pthread_join(other, NULL);
+  for (int i = 0; i < 3; i++) {
+    tt_last_error_set("");
+    assert_int_equal(i < 2 ? tt_stream_error(s, false) : tt_stream_wait(s), ncclTimeout);
+    assert_string_equal(tt_last_error(), "entry 0 took too long"); // the first counts
+  }
+  tt_last_error_set("own fault");
+  assert_int_equal(tt_stream_wait(s), ncclSuccess);
+  assert_string_equal(tt_last_error(), "own fault");
+  tt_stream_destroy(s);
+}
+
 static void test_a_destroyed_stream_finishes_its_work(void **state)
 {
   _Atomic int gate = 0;
@@ -667,6 +706,7 @@ int main(void)
       cmocka_unit_test(test_the_first_failure_is_told_once),
       cmocka_unit_test(test_streams_are_used_again),
       cmocka_unit_test(test_a_new_stream_has_no_error),
+      cmocka_unit_test(test_a_waiting_thread_has_the_text),
       cmocka_unit_test(test_a_destroyed_stream_finishes_its_work),
       cmocka_unit_test(test_two_thousand_streams),
       cmocka_unit_test(test_handles_of_default_streams),

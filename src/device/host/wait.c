@@ -171,6 +171,21 @@ ncclResult_t tt_stream_wait_for(tt_stream *s, uint64_t ns)
   return tt_host_wait_for(s, wait_is_idle, s, ns) ? tt_stream_wait(s) : ncclInProgress;
 }
 
+ncclResult_t tt_stream_error(tt_stream *s, bool take)
+{
+  uint32_t res = atomic_load_explicit(&s->error, memory_order_acquire);
+  if (res == 0) {
+    return ncclSuccess;
+  }
+  res = take ? atomic_exchange_explicit(&s->error, 0, memory_order_acquire) : res;
+  tt_error *why = atomic_exchange(&s->why, NULL), *none = NULL;
+  tt_error_give(why);
+  if (take || !atomic_compare_exchange_strong(&s->why, &none, why)) {
+    tt_free(why);
+  }
+  return (ncclResult_t)res;
+}
+
 ncclResult_t tt_stream_wait(tt_stream *s)
 {
   atomic_store_explicit(&s->synchronized, true, memory_order_relaxed);
@@ -178,7 +193,5 @@ ncclResult_t tt_stream_wait(tt_stream *s)
   if (!tt_stream_idle(s)) {
     tt_host_wait(s, wait_is_idle, s);
   }
-  return (ncclResult_t)(atomic_load_explicit(&s->error, memory_order_relaxed) == 0
-                            ? 0
-                            : atomic_exchange_explicit(&s->error, 0, memory_order_acquire));
+  return tt_stream_error(s, true);
 }
