@@ -20,6 +20,7 @@ struct gpu_inbox {
   void *memory;            // NULL: that process has made it, and tt_gpu_port.inbox_out says where it is
   size_t at[TT_NFIFOS];    // where the messages of each FIFO begin,
   size_t bytes[TT_NFIFOS]; // and bytes of each; 0: they are in slots
+  size_t size;             // of all
   bool left[2];            // the receiver's port is closed, the sender's
 };
 
@@ -170,26 +171,27 @@ static ncclResult_t lines_clear(const struct gpu_inbox *l, size_t bytes)
 }
 
 // Where the messages of each FIFO are: lines, then payloads. Returns the bytes of all.
-static size_t inbox_divide(const tt_gpu_port *p, struct gpu_inbox *l, const tt_fifo fifos[TT_NFIFOS])
+static void inbox_divide(const tt_gpu_port *p, struct gpu_inbox *l, const tt_fifo fifos[TT_NFIFOS])
 {
-  size_t bytes = 0;
+  l->size = 0;
   for (int k = TT_NFIFOS; k-- > 0;) {
     const bool lines = has_lines(p, k);
-    l->at[k] = bytes;
+    l->at[k] = l->size;
     if ((lines || has_payloads(p, k)) && fifos[k].slots != NULL) {
       l->bytes[k] = lines ? (size_t)gpu_lines_of(fifos[k].capacity) * TT_CUDA_LINE
                           : TT_ROUND_UP((size_t)fifos[k].capacity, (size_t)TT_CUDA_LINE);
-      bytes += (fifos[k].mask + (size_t)1) * l->bytes[k];
+      l->size += (fifos[k].mask + (size_t)1) * l->bytes[k];
     }
   }
-  return bytes;
 }
 
 static ncclResult_t inbox_fill(const tt_gpu_port *p, struct gpu_inbox *l, const tt_fifo fifos[TT_NFIFOS])
 {
-  const size_t bytes = inbox_divide(p, l, fifos), lines = l->at[TT_SIMPLE];
-  TT_TRY(l->far ? tt_gpu_alloc_lasting(l->device, bytes, &l->memory) : tt_gpu_pool_take(l->device, bytes, &l->memory));
+  inbox_divide(p, l, fifos);
+  TT_TRY(l->far ? tt_gpu_alloc_lasting(l->device, l->size, &l->memory)
+                : tt_gpu_pool_take(l->device, l->size, &l->memory));
   TT_TRY(tt_gpu_enter(l->device));
+  const size_t lines = l->at[TT_SIMPLE];
   const ncclResult_t res = lines > 0 ? lines_clear(l, lines) : ncclSuccess;
   tt_gpu_leave();
   return res;
@@ -261,7 +263,7 @@ static ncclResult_t inbox_offer(tt_gpu_port *p, const tt_link *link)
   TT_TRY(inbox_new_far(p, &l));
   ncclResult_t res = inbox_fill(p, l, link->recv);
   if (res == ncclSuccess) {
-    res = tt_gpu_ipc_offer_inbox(p, link->peer, l->memory, inbox_divide(p, l, link->recv), &taken);
+    res = tt_gpu_ipc_offer_inbox(p, link->peer, l->memory, l->size, &taken);
   } else if (l->memory == NULL) {
     res = ncclSuccess;
   }

@@ -8,6 +8,7 @@
 #include "base/param.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/work/inbox.h"
+#include "device/cuda/work/mail.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/lane.h"
@@ -19,14 +20,11 @@
 enum {
   MAPS = 1024,        // of a peer, with the last one, which is none
   TRIAL_BYTES = 4096, // of the memory that is opened as a trial
-  REQUEST_LEAST_NS = 10 * 1000,
-  REQUEST_MOST_NS = 1000 * 1000,
   SLEEP_NS = 1000 * 1000 * 1000
 };
 #define NO_HANDLE UINT32_MAX // of a place in a list that is free again
 
 typedef enum { MAIL_OPEN = 1, MAIL_PIECE, MAIL_FORGET, MAIL_FIFO, MAIL_INBOX } mail_what;
-enum { MAIL_SERVES = 1, MAIL_SERVES_INBOX, MAIL_LEFT };
 enum { MAIL_NO, MAIL_YES, MAIL_DIFFERS, MAIL_MORE }; // answers; MAIL_MORE: a piece is wanted
 
 // A captured operation's FIFO. What is new goes to the mailbox, which is for this request alone.
@@ -131,17 +129,12 @@ static void stale_close(ipc_stale *s)
   tt_free(s);
 }
 
-static const tt_neighbor *ipc_peer(const tt_gpu_port *p, int peer)
-{
-  return &p->port->neighbors[peer];
-}
-
 bool tt_gpu_ipc_has(const tt_gpu_port *p, int peer)
 {
   if (p->port->neighbors == NULL || peer == p->port->rank) {
     return false;
   }
-  const tt_neighbor *n = ipc_peer(p, peer), *me = ipc_peer(p, p->port->rank);
+  const tt_neighbor *n = tt_gpu_neighbor(p, peer), *me = tt_gpu_neighbor(p, p->port->rank);
   return n->page != NULL && (n->number != me->number || n->cookie != me->cookie);
 }
 
@@ -332,7 +325,7 @@ static uint32_t mail_inbox(tt_gpu_port *p, int peer, const ipc_request *r)
 // Answers what the peer has asked, if it has.
 static bool mail_answer(tt_gpu_port *p, int peer)
 {
-  tt_mail *m = ipc_peer(p, peer)->from;
+  tt_mail *m = tt_gpu_neighbor(p, peer)->from;
   const uint32_t asked = atomic_load_explicit(&m->asked, memory_order_acquire);
   ipc_request r;
   if (asked == atomic_load_explicit(&m->answered, memory_order_relaxed)) {
@@ -364,7 +357,7 @@ static void mail_serve(const tt_gpu_port *p, uint32_t how)
 {
   for (int i = 0; i < p->port->nranks; i++) {
     if (tt_gpu_ipc_has(p, i)) {
-      atomic_store_explicit(&ipc_peer(p, i)->from->served, how, memory_order_release);
+      atomic_store_explicit(&tt_gpu_neighbor(p, i)->from->served, how, memory_order_release);
     }
   }
 }
@@ -380,92 +373,15 @@ static void *ipc_run(void *arg)
     }
     tt_bell_leave(bell);
   }
-  mail_serve(p, MAIL_LEFT);
+  mail_serve(p, TT_GPU_MAIL_LEFT);
   return NULL;
 }
 
-// ---- Requests ----
+// ---- What is asked for ----
 
-// What has become of the peer; TT_RANK_RUNNING as long as it answers. A rank that has left in order answers until it
-// has completed what it had begun.
-static uint32_t ipc_peer_state(const tt_gpu_port *p, int peer)
+static ncclResult_t ipc_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
 {
-  const tt_neighbor *n = ipc_peer(p, peer);
-  const bool ended = p->port->life >= 0 && !tt_proc_holds(p->port->life, n->cookie);
-  const uint32_t state = atomic_load_explicit(&n->page->state, memory_order_acquire);
-  const bool exits = atomic_load_explicit(&n->page->exits, memory_order_acquire) != 0,
-             serves = atomic_load_explicit(&n->to->served, memory_order_acquire) != MAIL_LEFT;
-  if (ended && state < TT_RANK_FAILED) {
-    return exits ? TT_RANK_EXITED : TT_RANK_KILLED;
-  }
-  return state < TT_RANK_FAILED || (state == TT_RANK_GONE && serves && !ended) ? TT_RANK_RUNNING : state;
-}
-
-static bool mail_answered(const tt_mail *m, uint32_t number)
-{
-  return atomic_load_explicit(&m->answered, memory_order_acquire) == number;
-}
-
-// Waits until `end_ns` for the answer to that request. *state: what has become of the peer. False: there is no answer;
-// the peer has gone, this port is stopped, or it is late.
-static bool mail_await(const tt_gpu_port *p, int peer, uint32_t number, uint64_t end_ns, uint32_t *state)
-{
-  const tt_mail *m = ipc_peer(p, peer)->to;
-  uint64_t nap_ns = REQUEST_LEAST_NS;
-  *state = TT_RANK_RUNNING;
-  while (!mail_answered(m, number)) {
-    const bool looks = nap_ns == REQUEST_MOST_NS; // at the peer's process: a system call
-    *state = looks ? ipc_peer_state(p, peer) : TT_RANK_RUNNING;
-    const bool gone = *state != TT_RANK_RUNNING && !mail_answered(m, number); // what it answered before counts
-    if (gone || tt_port_status(p->port) != ncclSuccess ||
-        __atomic_load_n(&p->port->abort_flag, __ATOMIC_RELAXED) != 0 || tt_now_ns() > end_ns) {
-      return false;
-    }
-    tt_sleep_ns(nap_ns);
-    nap_ns = TT_MIN(nap_ns * 3 / 2, (uint64_t)REQUEST_MOST_NS);
-  }
-  return true;
-}
-
-// Asks the peer, and waits for the answer. It may be reading an earlier request still, which came too late for this
-// rank.
-static bool mail_request(const tt_gpu_port *p, int peer, const ipc_request *r, uint64_t end_ns, uint32_t *answer,
-                         uint32_t *state)
-{
-  tt_mail *m = ipc_peer(p, peer)->to;
-  const uint32_t asked = atomic_load_explicit(&m->asked, memory_order_relaxed);
-  if (!mail_await(p, peer, asked, end_ns, state)) {
-    return false;
-  }
-  memcpy(m->body, r, sizeof *r);
-  m->what = r->what;
-  atomic_store_explicit(&m->asked, asked + 1, memory_order_release);
-  tt_bell_fence();
-  tt_bell_ring(&ipc_peer(p, peer)->page->bell);
-  if (!mail_await(p, peer, asked + 1, end_ns, state)) {
-    return false;
-  }
-  *answer = m->answer;
-  return true;
-}
-
-// The peer has not answered in an operation: that stops it.
-static ncclResult_t mail_fail(const tt_gpu_port *p, int peer, uint32_t state)
-{
-  tt_culprit culprit = 0;
-  if (tt_port_status(p->port) == ncclSuccess && state != TT_RANK_RUNNING) {
-    const ncclResult_t res = tt_port_accuse(p->port, peer, ipc_peer(p, peer)->page, state, &culprit);
-    tt_port_stop_for(p->port, res, culprit);
-    return res;
-  }
-  const ncclResult_t res = tt_port_status(p->port);
-  return res != ncclSuccess ? res : tt_fail(ncclInternalError, "rank %d: aborted", p->port->rank);
-}
-
-static ncclResult_t mail_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
-{
-  uint32_t state;
-  return mail_request(p, peer, r, UINT64_MAX, answer, &state) ? ncclSuccess : mail_fail(p, peer, state);
+  return tt_gpu_mail_require(p, peer, r->what, r, sizeof *r, answer);
 }
 
 static ncclResult_t ipc_describe(const tt_mappable *m, ipc_request *out)
@@ -476,7 +392,6 @@ static ncclResult_t ipc_describe(const tt_mappable *m, ipc_request *out)
 
 bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
 {
-  const uint64_t end_ns = tt_now_ns() + tt_span_ns(tt_params_get()->bootstrap_timeout, TT_NS_PER_S);
   ipc_request r;
   uint32_t answer, state;
   if (p->ipc == NULL ||
@@ -484,8 +399,8 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
     return false;
   }
   const tt_mappable m = tt_gpu_find(p->ipc->trial, TRIAL_BYTES);
-  return m.handle != 0 && ipc_describe(&m, &r) == ncclSuccess && mail_request(p, peer, &r, end_ns, &answer, &state) &&
-         answer == MAIL_YES;
+  return m.handle != 0 && ipc_describe(&m, &r) == ncclSuccess &&
+         tt_gpu_mail_ask(p, peer, r.what, &r, sizeof r, &answer, &state) && answer == MAIL_YES;
 }
 
 static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends, ipc_request *out,
@@ -501,8 +416,8 @@ static ncclResult_t fifo_require(const tt_gpu_port *p, int peer, const ipc_reque
 {
   ipc_place place;
   uint32_t answer = MAIL_NO;
-  TT_TRY(mail_require(p, peer, r, &answer));
-  memcpy(&place, ipc_peer(p, peer)->to->reply, sizeof place);
+  TT_TRY(ipc_require(p, peer, r, &answer));
+  memcpy(&place, tt_gpu_neighbor(p, peer)->to->reply, sizeof place);
   *out = (gpu_fifo_offer){.shape = place.shape, .part.offset = place.offset};
   if (answer == MAIL_DIFFERS) {
     return ncclInvalidUsage;
@@ -529,12 +444,12 @@ ncclResult_t tt_gpu_ipc_attach(const tt_gpu_port *p, int peer, const gpu_fifo_ke
 
 bool tt_gpu_ipc_serves(const tt_gpu_port *p, int peer)
 {
-  return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) != 0;
+  return atomic_load_explicit(&tt_gpu_neighbor(p, peer)->to->served, memory_order_acquire) != 0;
 }
 
 bool tt_gpu_ipc_takes_inbox(const tt_gpu_port *p, int peer)
 {
-  return atomic_load_explicit(&ipc_peer(p, peer)->to->served, memory_order_acquire) == MAIL_SERVES_INBOX;
+  return atomic_load_explicit(&tt_gpu_neighbor(p, peer)->to->served, memory_order_acquire) == TT_GPU_MAIL_INBOX;
 }
 
 // ---- What peers have opened ----
@@ -544,8 +459,9 @@ static ncclResult_t shared_close(const tt_gpu_port *p, int peer, uint32_t handle
 {
   const ipc_request r = {.handle = handle, .what = MAIL_FORGET};
   uint32_t answer, state;
-  return mail_request(p, peer, &r, UINT64_MAX, &answer, &state) || state == TT_RANK_GONE ? ncclSuccess
-                                                                                         : mail_fail(p, peer, state);
+  return tt_gpu_mail_ask(p, peer, r.what, &r, sizeof r, &answer, &state) || state == TT_RANK_GONE
+             ? ncclSuccess
+             : tt_gpu_mail_fail(p, peer, state);
 }
 
 // Has the peers close what the program has freed.
@@ -606,7 +522,7 @@ static ncclResult_t piece_push(const char *mailbox, uint32_t handle, uint64_t nu
 static ncclResult_t pieces_push(const tt_gpu_port *p, int peer, const ipc_request *opening, uint32_t *answer)
 {
   char mailbox[TT_FDBOX_NAME];
-  memcpy(mailbox, ipc_peer(p, peer)->to->reply, sizeof mailbox);
+  memcpy(mailbox, tt_gpu_neighbor(p, peer)->to->reply, sizeof mailbox);
   for (uint64_t i = 0; i < opening->share.pieces && *answer == MAIL_MORE; i++) {
     ipc_request r = {.handle = opening->handle, .what = MAIL_PIECE};
     if (piece_push(mailbox, r.handle, i, &r.piece) != ncclSuccess) {
@@ -614,7 +530,7 @@ static ncclResult_t pieces_push(const tt_gpu_port *p, int peer, const ipc_reques
       *answer = MAIL_NO;
       TT_TRY(shared_close(p, peer, r.handle));
     } else {
-      TT_TRY(mail_require(p, peer, &r, answer));
+      TT_TRY(ipc_require(p, peer, &r, answer));
     }
   }
   return ncclSuccess;
@@ -628,7 +544,7 @@ static ncclResult_t shared_open(const tt_gpu_port *p, int peer, const tt_mappabl
     *answer = MAIL_NO;
     return ncclSuccess;
   }
-  TT_TRY(mail_require(p, peer, &r, answer));
+  TT_TRY(ipc_require(p, peer, &r, answer));
   return *answer == MAIL_MORE ? pieces_push(p, peer, &r, answer) : ncclSuccess;
 }
 
@@ -652,7 +568,7 @@ ncclResult_t tt_gpu_ipc_offer_inbox(tt_gpu_port *p, int peer, void *memory, size
   uint32_t answer = MAIL_NO;
   bool open = false;
   TT_TRY(m.handle != 0 ? tt_gpu_ipc_share(p, peer, &m, &open) : ncclSuccess);
-  TT_TRY(open ? mail_require(p, peer, &r, &answer) : ncclSuccess);
+  TT_TRY(open ? ipc_require(p, peer, &r, &answer) : ncclSuccess);
   *taken = answer == MAIL_YES;
   return ncclSuccess;
 }
@@ -692,7 +608,7 @@ static ncclResult_t ipc_start(tt_gpu_port *p)
   TT_TRY(tt_gpu_pool_take(TT_GPU_PINNED, bytes, &maps));
   p->ipc->maps = maps;
   memset(maps, 0, bytes);
-  mail_serve(p, p->inbox_out != NULL ? MAIL_SERVES_INBOX : MAIL_SERVES); // before peers can ask whether it does
+  mail_serve(p, p->inbox_out != NULL ? TT_GPU_MAIL_INBOX : TT_GPU_MAIL_SERVED); // before peers can ask whether it does
   return tt_thread_start(&p->ipc->thread, "tutti ipc", ipc_run, p);
 }
 
