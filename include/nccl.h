@@ -392,8 +392,9 @@ const char *ncclGetErrorString(ncclResult_t result);
 const char *pncclGetErrorString(ncclResult_t result);
 
 // The text of the last error, in a sentence: the calling thread's own, or else the process's. An error that a thread is
-// told of (ncclCommGetAsyncError, tuttiStreamSynchronize, tuttiStreamQuery) is its own from then on. With a communicator
-// that has failed: why it did. `comm` may be NULL. Valid until the calling thread's next error. Never freed.
+// told of (ncclCommGetAsyncError, tuttiStreamSynchronize, tuttiStreamQuery) is its own from then on. With a
+// communicator that has failed: why it did. `comm` may be NULL. Valid until the calling thread's next error. Never
+// freed.
 const char *ncclGetLastError(ncclComm_t comm);
 const char *pncclGetLastError(ncclComm_t comm);
 

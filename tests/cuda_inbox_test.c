@@ -326,8 +326,9 @@ static int in_mode(const char *modes, unsigned number)
     setenv("NCCL_PROTO", "LL128,Simple", 1);
   }
   setenv("NCCL_ALGO", "Ring", 1);
-  peers_none = true;                                                                         // plans use FIFOs alone
-  return _cmocka_run_group_tests(modes, tests, TT_COUNT(tests) - (number != 0), NULL, NULL); // its time-out: once
+  peers_none = true;                   // plans use FIFOs alone
+  const size_t left_out = number != 0; // the last one waits for a time-out, once
+  return _cmocka_run_group_tests(modes, tests, TT_COUNT(tests) - left_out, NULL, NULL);
 }
 
 // An argument chooses tests by name; CUDA_INBOX_MODE one mode.

@@ -355,7 +355,6 @@ typedef struct tt_mover {
 // the device's.
 typedef struct tt_mail {
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t asked; // how many requests; written behind the rest (release)
-  uint32_t what;
   uint64_t body[15];
   _Alignas(TT_CACHE_LINE) _Atomic uint32_t answered; // how many have been answered; behind the answer (release)
   uint32_t answer;

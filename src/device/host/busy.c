@@ -125,7 +125,7 @@ ncclResult_t tt_busy_take_error(int device)
   for (tt_stream *s = first_busy(); s != NULL; s = next_busy(s)) {
     if (s->device == device && res == ncclSuccess) {
       res = tt_stream_error(s, true);
-    } else if (s->device == device) {
+    } else if (s->device == device && has_error(s)) {
       atomic_exchange_explicit(&s->error, 0, memory_order_acquire);
     }
   }

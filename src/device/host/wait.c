@@ -174,10 +174,12 @@ ncclResult_t tt_stream_wait_for(tt_stream *s, uint64_t ns)
 ncclResult_t tt_stream_error(tt_stream *s, bool take)
 {
   uint32_t res = atomic_load_explicit(&s->error, memory_order_acquire);
-  if (res == 0) {
+  if (res != 0 && take) {
+    res = atomic_exchange_explicit(&s->error, 0, memory_order_acquire);
+  }
+  if (res == 0) { // or another thread has taken it
     return ncclSuccess;
   }
-  res = take ? atomic_exchange_explicit(&s->error, 0, memory_order_acquire) : res;
   tt_error *why = atomic_exchange(&s->why, NULL), *none = NULL;
   tt_error_give(why);
   if (take || !atomic_compare_exchange_strong(&s->why, &none, why)) {

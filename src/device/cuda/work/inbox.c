@@ -170,7 +170,7 @@ static ncclResult_t lines_clear(const struct gpu_inbox *l, size_t bytes)
   return ncclSuccess;
 }
 
-// Where the messages of each FIFO are: lines, then payloads. Returns the bytes of all.
+// Where the messages of each FIFO are: lines, then payloads.
 static void inbox_divide(const tt_gpu_port *p, struct gpu_inbox *l, const tt_fifo fifos[TT_NFIFOS])
 {
   l->size = 0;

@@ -5,14 +5,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/param.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/work/inbox.h"
 #include "device/cuda/work/mail.h"
 #include "device/cuda/work/pool.h"
 #include "device/cuda/work/port_priv.h"
 #include "device/lane.h"
-#include "os/clock.h"
 #include "os/proc.h"
 #include "os/shm.h"
 #include "os/thread.h"
@@ -381,7 +379,7 @@ static void *ipc_run(void *arg)
 
 static ncclResult_t ipc_require(const tt_gpu_port *p, int peer, const ipc_request *r, uint32_t *answer)
 {
-  return tt_gpu_mail_require(p, peer, r->what, r, sizeof *r, answer);
+  return tt_gpu_mail_require(p, peer, r, sizeof *r, answer);
 }
 
 static ncclResult_t ipc_describe(const tt_mappable *m, ipc_request *out)
@@ -400,7 +398,7 @@ bool tt_gpu_ipc_try(tt_gpu_port *p, int peer)
   }
   const tt_mappable m = tt_gpu_find(p->ipc->trial, TRIAL_BYTES);
   return m.handle != 0 && ipc_describe(&m, &r) == ncclSuccess &&
-         tt_gpu_mail_ask(p, peer, r.what, &r, sizeof r, &answer, &state) && answer == MAIL_YES;
+         tt_gpu_mail_request(p, peer, &r, sizeof r, &answer, &state) && answer == MAIL_YES;
 }
 
 static ncclResult_t fifo_request(const gpu_fifo_key *key, const tt_fifo_shape *shape, bool sends, ipc_request *out,
@@ -459,7 +457,7 @@ static ncclResult_t shared_close(const tt_gpu_port *p, int peer, uint32_t handle
 {
   const ipc_request r = {.handle = handle, .what = MAIL_FORGET};
   uint32_t answer, state;
-  return tt_gpu_mail_ask(p, peer, r.what, &r, sizeof r, &answer, &state) || state == TT_RANK_GONE
+  return tt_gpu_mail_request(p, peer, &r, sizeof r, &answer, &state) || state == TT_RANK_GONE
              ? ncclSuccess
              : tt_gpu_mail_fail(p, peer, state);
 }

@@ -79,8 +79,8 @@ static bool mail_await(const tt_gpu_port *p, int peer, uint32_t number, uint64_t
 }
 
 // The peer may be reading an earlier request still, which came too late for this rank.
-bool tt_gpu_mail_ask(const tt_gpu_port *p, int peer, uint32_t what, const void *body, size_t bytes, uint32_t *answer,
-                     uint32_t *state)
+bool tt_gpu_mail_request(const tt_gpu_port *p, int peer, const void *body, size_t bytes, uint32_t *answer,
+                         uint32_t *state)
 {
   tt_mail *m = tt_gpu_neighbor(p, peer)->to;
   const uint64_t since_ns = tt_now_ns();
@@ -89,7 +89,6 @@ bool tt_gpu_mail_ask(const tt_gpu_port *p, int peer, uint32_t what, const void *
     return false;
   }
   memcpy(m->body, body, bytes);
-  m->what = what;
   atomic_store_explicit(&m->asked, asked + 1, memory_order_release);
   tt_bell_fence();
   tt_bell_ring(&tt_gpu_neighbor(p, peer)->page->bell);
@@ -120,9 +119,8 @@ ncclResult_t tt_gpu_mail_fail(const tt_gpu_port *p, int peer, uint32_t state)
   return res;
 }
 
-ncclResult_t tt_gpu_mail_require(const tt_gpu_port *p, int peer, uint32_t what, const void *body, size_t bytes,
-                                 uint32_t *answer)
+ncclResult_t tt_gpu_mail_require(const tt_gpu_port *p, int peer, const void *body, size_t bytes, uint32_t *answer)
 {
   uint32_t state;
-  return tt_gpu_mail_ask(p, peer, what, body, bytes, answer, &state) ? ncclSuccess : tt_gpu_mail_fail(p, peer, state);
+  return tt_gpu_mail_request(p, peer, body, bytes, answer, &state) ? ncclSuccess : tt_gpu_mail_fail(p, peer, state);
 }

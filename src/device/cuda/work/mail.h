@@ -14,12 +14,11 @@ static inline const tt_neighbor *tt_gpu_neighbor(const tt_gpu_port *p, int peer)
 // Asks the peer, and waits for the answer, for NCCL_BOOTSTRAP_TIMEOUT at most: its thread answers at once, unless the
 // process is stopped. *state: what has become of the peer. False: there is no answer; the peer has gone, this port is
 // stopped, or the peer is late.
-bool tt_gpu_mail_ask(const tt_gpu_port *p, int peer, uint32_t what, const void *body, size_t bytes, uint32_t *answer,
-                     uint32_t *state);
+bool tt_gpu_mail_request(const tt_gpu_port *p, int peer, const void *body, size_t bytes, uint32_t *answer,
+                         uint32_t *state);
 
 // Why there was no answer, which `state` is of: that stops the port.
 ncclResult_t tt_gpu_mail_fail(const tt_gpu_port *p, int peer, uint32_t state);
 
 // Both. Errors: ncclRemoteError, or why the port is stopped.
-ncclResult_t tt_gpu_mail_require(const tt_gpu_port *p, int peer, uint32_t what, const void *body, size_t bytes,
-                                 uint32_t *answer);
+ncclResult_t tt_gpu_mail_require(const tt_gpu_port *p, int peer, const void *body, size_t bytes, uint32_t *answer);
